@@ -8,7 +8,7 @@ its fields and their types:
 
     def count(event: Event) -> None:
         match event:
-            case RelayPartitionStopped(topic=topic):
+            case RelaySessionCrashed(topic=topic):
                 page_somebody(topic)
             case Event(level="error"):
                 errors.labels(event.name).inc()
@@ -38,7 +38,7 @@ class Event:
     """Something that an operator wants counted or read. Each kind is a class of its own, listed in `timewheel.events`.
 
     Attributes:
-        name: Short and stable, words joined by underscores: ``relay_partition_stopped``.
+        name: Short and stable, words joined by underscores: ``relay_session_crashed``.
         level: How bad it is; the same for all of a kind.
         means: What has happened, in one sentence.
         do: What to do about it, in one sentence.

@@ -212,7 +212,7 @@ class Relay:
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is looked after: subscribed, connected, not stuck, not stopped; and no timer waits in
+        """Whether every partition is looked after: subscribed, connected, not stuck; and no timer waits in
         a topic of an earlier plan that cannot be drained.
         """
         alive_since_ms = self._alive_since_ms()

@@ -35,7 +35,7 @@ class PartitionStatus:
         jumps: Times that messages which can be read were left out: done by others, or given to others first.
         failures: Subscriptions given up and begun anew.
         entries: That brokers have stored for it; a group of hops is one.
-        reason: Why it is stopped, or why it last began anew; None: it never had to.
+        reason: Why it last began anew; None: it never had to.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class RelayStatus:
 
     Args:
         relay_id: Which one.
-        ready: Every partition is subscribed and connected (a ring's slots: looked after), none is stuck or stopped, and
+        ready: Every partition is subscribed and connected (a ring's slots: looked after), none is stuck, and
             nothing is unreadable.
         partitions: One each, of the plan's holding topics and of those of earlier plans that it drains.
         unreadable: Topics of earlier plans in which timers wait, and that it cannot drain: see the event

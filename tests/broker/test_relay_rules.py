@@ -13,10 +13,13 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
+from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.through import Through
 from timewheel.admin.internals import EntryPosition
+from timewheel.binary_protocol.fields import data_field, number_field
 from timewheel.consumers.relay import PartitionState, Relay
-from timewheel.consumers.relay.driver.holes import can_be_read
+from timewheel.consumers.relay.driver.burying import MAX_JUMPS
+from timewheel.consumers.relay.driver.holes import Seen, look
 from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.consumers.relay.driver.source import consumer_name
 from timewheel.consumers.relay.machine.order import Spot
@@ -29,6 +32,7 @@ from timewheel.core.steps import steps
 from timewheel.events import RelayGroupCut
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
+from timewheel.wire.dead_letters import DEAD_AT, DEAD_FROM
 from timewheel.wire.positions import Position
 
 PATIENT = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
@@ -134,8 +138,43 @@ def test_the_producers_name_is_the_lease_and_is_given_back(stage: Stage) -> None
     eventually(free, 60, poll=0.5)
 
 
-def test_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage) -> None:
-    """Here: chunks without their first. What stands before the hole is forwarded, nothing is acknowledged past it."""
+MANY_HIDDEN = 3_000
+OPENS_NEVER = metadata_of(compression=2, uncompressed_bytes=400)
+A_LAST_PART = metadata_of(
+    more=data_field(26, b"alone-0") + number_field(28, 30) + number_field(27, 3) + number_field(29, 2)
+)
+"""Of a message in three parts, of which no other is there."""
+
+
+def test_what_the_client_hides_is_named_in_one_letter_and_holds_nobody_up(stage: Stage) -> None:
+    tier = stage.tiers[-1]
+    now = now_ms()
+    properties = [Envelope(f"t{number}", now + 2_500, now).properties() for number in range(4)]
+    with RawProducer(stage.broker.service_url, f"{tier}-partition-0") as producer:
+        before = producer.send(metadata_of(properties=properties[0]), b"before")
+        producer.send_all(RawEntry(OPENS_NEVER, b"garbage") for _ in range(MANY_HIDDEN))
+        producer.send(A_LAST_PART, b"part")
+        between = producer.send(metadata_of(properties=properties[1]), b"between")
+        producer.send(A_LAST_PART, b"part")
+        behind = producer.send(metadata_of(properties=properties[2]), b"behind")
+    relay = stage.relay()
+    stage.await_due(3)
+    stage.await_all_acknowledged()
+    assert [message.data() for message in stage.due()] == [b"before", b"between", b"behind"]
+    letters = stage.stored(stage.names.dead_letter)
+    assert [letter.properties()[DEAD_AT] for letter in letters] == [
+        f"{before.text}..{between.text}",
+        f"{between.text}..{behind.text}",
+    ]
+    assert between.entry - before.entry == MANY_HIDDEN + 2
+    assert {letter.properties()[DEAD_FROM] for letter in letters} == {f"{tier}-partition-0"}
+    assert relay.status().total("dead") == 2
+    assert relay.status().total("failures") == relay.status().total("jumps") == 0
+    assert relay.ready
+
+
+def test_what_somebody_has_acknowledged_by_itself_is_named_and_holds_nobody_up(stage: Stage) -> None:
+    """It can be read, and no subscription is ever given it. Here: the first of the chunks of a message."""
     tier = stage.tiers[-1]
     now = now_ms()
     whole, chunked, behind = (Envelope(f"t{number}", now + 2_500, now).properties() for number in range(3))
@@ -145,16 +184,14 @@ def test_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage) -> None
     skipping = stage.client.subscribe(f"{tier}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Shared)
     skipping.acknowledge(pulsar.MessageId(-1, last.ledger_id(), last.entry_id() - 1, -1))
     skipping.close()
-    for number in (1, 2):  # the second without any memory of the first
-        relay = stage.relay(start=False).start()
-        eventually(lambda: PartitionState.STOPPED in {p.state for p in relay.status().partitions}, 60)  # noqa: B023
-        assert not relay.ready
-        assert "a hole" in str([p.reason for p in relay.status().partitions])
-        assert len(stage.events.named("relay_partition_stopped")) == number
-        relay.stop()
-    assert [message.data() for message in stage.due()] == [b"whole"]
-    backlog = stage.admin.topics.partitioned_stats(tier, precise_backlog=True).total
-    assert backlog.subscriptions[RELAY_SUBSCRIPTION].backlog == 3, "the whole one, a chunk, and the one behind"
+    relay = stage.relay()
+    stage.await_due(2, 60)
+    stage.await_all_acknowledged()
+    assert {message.data() for message in stage.due()} == {b"whole", b"behind"}
+    (letter,) = stage.stored(stage.names.dead_letter)
+    ledger, entry = last.ledger_id(), last.entry_id()
+    assert letter.properties()[DEAD_AT] == f"{ledger}:{entry - 2}..{ledger}:{entry + 1}"
+    assert relay.status().total("jumps") == MAX_JUMPS
 
 
 @pytest.mark.short
@@ -174,16 +211,22 @@ def test_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> No
         assert relay.status().total("jumps") == relay.status().total("failures") == 0
 
 
+def see(stage: Stage, topic: str, after: Spot, before: Position) -> Seen:
+    return look(stage.client, topic, after, before, lambda _silences: False)
+
+
 def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
     ids = [producer.send(b"%d" % number) for number in range(4)]
     positions = [Position(found.ledger_id(), found.entry_id(), -1) for found in ids]
     topic = f"{stage.tiers[-1]}-partition-0"
-    assert can_be_read(stage.client, topic, Spot(positions[0], 0), positions[3])
-    # Nothing stands between the last and one that would come two entries later.
-    behind = positions[3]._replace(entry=positions[3].entry + 2)
-    stage.producer(stage.tiers[-1], chunking_enabled=True).send(os.urandom(6_000_000))
-    assert not can_be_read(stage.client, topic, Spot(positions[3], 0), behind)
+    assert see(stage, topic, Spot(positions[0], 0), positions[3]) == Seen(positions[1], is_hidden=False)
+    # So is a message in chunks, that stands where its last one does.
+    chunked = stage.producer(stage.tiers[-1], chunking_enabled=True).send(os.urandom(6_000_000))
+    whole = positions[3]._replace(entry=chunked.entry_id())
+    assert whole.entry == positions[3].entry + 2
+    behind = whole._replace(entry=whole.entry + 1)
+    assert see(stage, topic, Spot(positions[3], 0), behind) == Seen(whole, is_hidden=False)
 
 
 def is_trimmed(stage: Stage, topic: str, ledger_id: int) -> bool:
@@ -209,7 +252,7 @@ def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
     later = Position.of(stage.client.create_producer(topic).send(b""))
     stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
     eventually(lambda: is_trimmed(stage, topic, in_batch.ledger), 30)
-    assert can_be_read(stage.client, topic, Spot(in_batch, 10), later)
+    assert see(stage, topic, Spot(in_batch, 10), later) == Seen(later, is_hidden=False)
 
 
 def test_what_is_hidden_behind_a_trimmed_ledger_is_a_hole(stage: Stage) -> None:
@@ -219,23 +262,24 @@ def test_what_is_hidden_behind_a_trimmed_ledger_is_a_hole(stage: Stage) -> None:
     stage.admin.subscriptions.create(topic, RELAY_SUBSCRIPTION)
     last = Position.of(stage.client.create_producer(topic).send(b""))
     stage.unload(whole)
-    # Two entries, and what the client hands out of them has the position of the second.
-    stage.client.create_producer(topic, chunking_enabled=True).send(os.urandom(6_000_000))
+    with RawProducer(stage.broker.service_url, topic) as producer:
+        producer.send(OPENS_NEVER, b"garbage")
     behind = Position.of(stage.client.create_producer(topic).send(b""))
     stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
     eventually(lambda: is_trimmed(stage, topic, last.ledger), 30)
     assert behind.ledger > last.ledger
-    assert not can_be_read(stage.client, topic, Spot(last, 0), behind)
+    assert see(stage, topic, Spot(last, 0), behind) == Seen(behind, is_hidden=True)
 
 
 def test_silence_is_no_hole(stage: Stage) -> None:
-    """A relay that took it for one stopped for good when the broker was killed while it looked."""
+    """A relay that took it for one would name what is not hidden when a broker is killed while it looks."""
     topic = f"{stage.tiers[-1]}-partition-0"
     sent = stage.producer(stage.tiers[-1], batching_enabled=False).send(b"")
     only = Position(sent.ledger_id(), sent.entry_id(), -1)
     with pytest.raises(pulsar.Timeout):
-        can_be_read(stage.client, topic, Spot(only, 0), only._replace(entry=only.entry + 1))
-    assert can_be_read(stage.client, topic, Spot(only._replace(entry=only.entry - 1), 0), only), "what comes next"
+        see(stage, topic, Spot(only, 0), only._replace(entry=only.entry + 1))
+    before = Spot(only._replace(entry=only.entry - 1), 0)
+    assert see(stage, topic, before, only) == Seen(only, is_hidden=False), "what comes next"
 
 
 def test_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others(stage: Stage) -> None:

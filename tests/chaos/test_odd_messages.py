@@ -16,7 +16,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, Odd, Texts, put, put_good
+from tests.support.odd_messages import KILLING, ODD, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
@@ -45,14 +45,12 @@ class Place(NamedTuple):
         topic: Into which they go, without a partition suffix, for what is due then.
         asks: What a message there has: properties and the delivery that is asked for; by its id and due time.
         is_plain: Whether a plain client reads the due topic, beside a shadow.
-        odd: Which are put there.
     """
 
     plan: Callable[[], Plan]
     topic: Callable[[ShadowStage, int], str]
     asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
     is_plain: bool = False
-    odd: Sequence[Odd] = ODD
 
 
 def encoded(properties: dict[str, str]) -> Texts:
@@ -95,7 +93,7 @@ def shadowed() -> Plan:
 
 
 PLACES = {
-    "tier": Place(lambda: plan_of(TIERS), held_in, timer, odd=HANDED_OUT),
+    "tier": Place(lambda: plan_of(TIERS), held_in, timer),
     "tier that the broker holds": Place(
         lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer
     ),
@@ -103,7 +101,6 @@ PLACES = {
         lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
         held_in,
         timer,
-        odd=HANDED_OUT,
     ),
     "due topic": Place(lambda: plan_of(TIERS), lambda stage, _: stage.plan.due_topic, due_timer),
     "day of a calendar": Place(
@@ -112,7 +109,7 @@ PLACES = {
         due_timer,
     ),
     "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
-    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake, odd=HANDED_OUT),
+    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake),
     "topic with a shadow": Place(
         shadowed,
         lambda stage, _: stage.plan.due_topic,
@@ -203,7 +200,7 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
     pulsar_broker: Broker, name: str, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     place = PLACES[name]
-    odd = place.odd
+    odd = ODD
     with ShadowStage(pulsar_broker, place.plan()) as stage, ExitStack() as stack:
         if stage.plan.intake:
             stage.wish(State.SHADOWING)

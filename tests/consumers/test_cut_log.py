@@ -71,8 +71,9 @@ def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest
 class Full:
     """A client whose log has so many lines, each of another timer."""
 
-    def __init__(self, lines: int) -> None:
-        self.left = [CutOff("timer", f"t{number}", 1, 2 * NOW_MS) for number in range(lines)]
+    def __init__(self, lines: int, garbage: int = 0) -> None:
+        timers = [CutOff("timer", f"t{number}", 1, 2 * NOW_MS) for number in range(lines)]
+        self.left = [b"hello"] * garbage + [one.line().encode() for one in timers]
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         return [f"{topic}-partition-0"]
@@ -88,7 +89,7 @@ class Full:
         return self
 
     def data(self) -> bytes:
-        return self.left.pop().line().encode()
+        return self.left.pop()
 
     def properties(self) -> dict[str, str]:
         return {}
@@ -118,3 +119,17 @@ def test_of_too_many_none_is_forgotten_and_it_is_said(
     assert all(log.table.is_dead(Envelope(f"t{number}", NOW_MS, NOW_MS)) for number in range(lines))
     log.stop()
     assert {event.name for event in events} <= {"cut_offs_many"}
+
+
+def test_a_log_full_of_what_is_none_of_ours_is_one_alarm_with_a_count() -> None:
+    events: list[Any] = []
+    client: Any = Full(3, garbage=5_000)
+    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log.start()
+    assert log.await_answer(log.ask(), 10_000)
+    log.stop()
+    assert len(log.table) == 3
+    assert [event.name for event in events] == ["cut_off_unknown", "cut_off_unknown"], (
+        "at once, and the rest at the end"
+    )
+    assert sum(event.count for event in events) == 5_000

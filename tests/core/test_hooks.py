@@ -15,11 +15,11 @@ from typing import get_type_hints
 import pytest
 import structlog
 
-from timewheel.events import CATALOGUE, CalendarTopicDeleted, HandlerFailed, RelayPartitionStopped, TimerFarTooEarly
+from timewheel.events import CATALOGUE, CalendarTopicDeleted, HandlerFailed, RelaySessionCrashed, TimerFarTooEarly
 from timewheel.hooks import Alarm, Event, log_event
 from timewheel.wire.hooks import Hooks
 
-STOPPED = RelayPartitionStopped(topic="persistent://a/b/c-partition-0", reason='a hole at "3:7"')
+CRASHED = RelaySessionCrashed(topic="persistent://a/b/c-partition-0", reason='a hole at "3:7"')
 
 
 @pytest.fixture
@@ -62,24 +62,24 @@ def test_a_hook_that_raises_is_logged_and_the_others_are_told(caplog: pytest.Log
         raise ValueError("boom")
 
     told: list[Event] = []
-    Hooks((broken, told.append)).emit(STOPPED)
+    Hooks((broken, told.append)).emit(CRASHED)
 
-    assert told == [STOPPED]
+    assert told == [CRASHED]
     (record,) = caplog.records
     assert (record.name, record.levelname, vars(record)["event"]) == ("timewheel", "ERROR", "hook_failed")
     assert vars(record)["error"] == "ValueError('boom')"
 
 
 def test_a_record_is_text_for_readers_and_facts_for_formatters(caplog: pytest.LogCaptureFixture) -> None:
-    Hooks().emit(STOPPED)
+    Hooks().emit(CRASHED)
 
     (record,) = caplog.records
     assert record.getMessage() == (
-        'relay_partition_stopped topic=persistent://a/b/c-partition-0 reason="a hole at \\"3:7\\""'
+        'relay_session_crashed topic=persistent://a/b/c-partition-0 reason="a hole at \\"3:7\\""'
     )
     assert (record.name, record.levelname, record.module) == ("timewheel", "ERROR", "test_hooks")
     facts = {name: vars(record)[name] for name in ("event", "topic", "reason")}
-    assert facts == {"event": "relay_partition_stopped", **STOPPED.fields}
+    assert facts == {"event": "relay_session_crashed", **CRASHED.fields}
 
 
 def test_a_service_with_structlog_gets_the_name_and_the_facts(service_log: logging.StreamHandler[io.StringIO]) -> None:
@@ -92,12 +92,12 @@ def test_a_service_with_structlog_gets_the_name_and_the_facts(service_log: loggi
             ],
         )
     )
-    log_event(STOPPED)
+    log_event(CRASHED)
 
     assert json.loads(service_log.stream.getvalue()) == {
-        "event": "relay_partition_stopped",
+        "event": "relay_session_crashed",
         "logger": "timewheel",
-        **STOPPED.fields,
+        **CRASHED.fields,
     }
 
 

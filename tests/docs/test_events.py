@@ -15,7 +15,7 @@ from tests.support.events_table import PAGE, redrawn
 
 # What every block is tried with: one event, told as the SDK tells it.
 TOLD = """
-from timewheel.events import CalendarTopicMissing, RelayPartitionStopped
+from timewheel.events import CalendarTopicMissing, RelaySessionCrashed
 from timewheel.wire.hooks import Hooks
 
 Hooks({hooks}).emit(CalendarTopicMissing(topic="t-2", remedy="make it"))
@@ -61,11 +61,11 @@ def test_structlog_over_standard_logging_gets_the_facts() -> None:
 def test_hooks_count_and_act(caplog: pytest.LogCaptureFixture) -> None:
     names: dict[str, object] = {}
     program = _block("Counter") + TOLD.format(hooks="hooks")
-    exec(program + 'Hooks(hooks).emit(RelayPartitionStopped(topic="t-1", reason="a hole"))', names)
+    exec(program + 'Hooks(hooks).emit(RelaySessionCrashed(topic="t-1", reason="a fault"))', names)
 
-    assert names["counts"] == {"calendar_topic_missing": 1, "relay_partition_stopped": 1}
-    assert names["stopped"] == ["t-1"]
-    assert [vars(record)["event"] for record in caplog.records] == ["calendar_topic_missing", "relay_partition_stopped"]
+    assert names["counts"] == {"calendar_topic_missing": 1, "relay_session_crashed": 1}
+    assert names["crashed"] == ["t-1"]
+    assert [vars(record)["event"] for record in caplog.records] == ["calendar_topic_missing", "relay_session_crashed"]
 
 
 def test_readme_names_the_logger_that_shows_events() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from tests.support.manual_clock import LeapingClock
+from timewheel.admin import connections
 from timewheel.admin.http import MAX_REDIRECTS, AdminHttp
 from timewheel.admin.retrying import Repeat, may_repeat
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
@@ -375,3 +377,46 @@ def test_other_refusals_of_making_and_removing_are_raised() -> None:
 def test_a_login_page_is_not_taken_for_an_answer() -> None:
     with pytest.raises(AdminError, match="no JSON; is the admin URL that of a broker"):
         Brokers(httpx.Response(200, html="<html>log in</html>")).http().get("/tenants")
+
+
+# --- sizes
+
+
+class Endless(httpx.SyncByteStream):
+    """An answer that ends when nobody reads on."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self.given < 100_000:  # a gigabyte: a control that reads it whole shall end
+            self.given += 1
+            yield bytes(10_000)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_without_end_is_refused_at_its_bound_and_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1_000_000)
+    answers = [Endless(), Endless()]
+    given = iter(answers)
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, stream=next(given)))
+    http = AdminHttp(ASKED, transport=transport, clock=LeapingClock())
+    with pytest.raises(AdminError, match=r"larger than 1,000,000 bytes"):
+        http.get("/persistent/a/b/c/stats")
+    assert [answer.given for answer in answers] == [101, 0]
+
+
+def test_what_is_compressed_counts_as_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1_000_000)
+
+    def http(size: int) -> AdminHttp:
+        packed = httpx.ByteStream(gzip.compress(b'"' + b"x" * size + b'"'))
+        headers = {"Content-Encoding": "gzip"}
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=packed))
+        return AdminHttp(ASKED, transport=transport, clock=LeapingClock())
+
+    assert http(10_000).get("/clusters") == "x" * 10_000
+    with pytest.raises(AdminError, match="larger than"):
+        http(2_000_000).get("/clusters")

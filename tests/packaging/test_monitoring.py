@@ -42,7 +42,6 @@ CASES = {
     "TimewheelTimersEarly": Case("timewheel_consumer_far_too_early_total", "0+1x60", "7x60"),
     "TimewheelRelayNotReady": Case("timewheel_relay_ready", "0x60", "1x60"),
     "TimewheelRelayLate": Case("timewheel_relay_head_late_seconds", "61x60", "59x60"),
-    "TimewheelPartitionStopped": Case('timewheel_relay_partitions{state="stopped"}', "1x60", "0x60"),
     "TimewheelRelayStuck": Case("timewheel_relay_stuck_partitions", "1x60", "0x60"),
     "TimewheelRelayBeginsAnew": Case("timewheel_relay_sessions_failed_total", "0+2x60", "0+0.5x60"),
     "TimewheelFormerTopicUnreadable": Case("timewheel_relay_unreadable_topics", "1x60", "0x60"),

@@ -11,10 +11,23 @@ from typing import Any
 
 import httpx
 
-__all__ = ["Connections", "Tls"]
+__all__ = ["AnswerTooLarge", "Connections", "Tls"]
+
+MAX_ANSWER_BYTES = 256 << 20
+"""Of one answer, opened if it is compressed: above the largest entry and the longest list of topics that brokers are
+run with, below what ends a process."""
+_OF_THE_WAY = frozenset({b"content-encoding", b"transfer-encoding"})
+"""Headers that no longer hold once a body is read."""
 
 Tls = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
 """TLS settings; or what returns the current ones, asked before every request; None: the system's authorities."""
+
+
+class AnswerTooLarge(httpx.HTTPError):
+    """The answer is larger than `MAX_ANSWER_BYTES`; it is not read on."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is larger than {limit:,} bytes, the most that is read")
 
 
 @dataclass(slots=True)
@@ -55,10 +68,22 @@ class Connections:
             arguments: Further ones of `httpx.Client.request`.
 
         Raises:
+            AnswerTooLarge: Its body has no end, or a far one.
             httpx.HTTPError: There is no answer.
         """
-        with self._borrowed() as client:
-            return client.request(method, url, **arguments)
+        with self._borrowed() as client, client.stream(method, url, **arguments) as response:
+            body = bytearray()
+            for part in response.iter_bytes():
+                body += part
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise AnswerTooLarge(MAX_ANSWER_BYTES)
+            return httpx.Response(
+                response.status_code,
+                headers=[(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_WAY],
+                content=bytes(body),
+                request=response.request,
+                extensions=response.extensions,
+            )
 
     def close(self) -> None:
         """Close all connections."""

@@ -11,7 +11,7 @@ import httpx
 from tenacity import wait_random_exponential
 
 from timewheel.admin.answers import error_of
-from timewheel.admin.connections import Connections, Tls
+from timewheel.admin.connections import AnswerTooLarge, Connections, Tls
 from timewheel.admin.redirects import API, REDIRECTS, origin_of, owner_url
 from timewheel.admin.retrying import Repeat, attempts, may_repeat
 from timewheel.core.clock import Clock, SystemClock
@@ -215,6 +215,8 @@ class AdminHttp:
                 raise AdminUnreachable(
                     endpoint, f"{origin_of(url)} gave no answer: {type(error).__name__} {error}", sent=True
                 ) from error
+            except AnswerTooLarge as error:
+                raise AdminError(httpx.codes.OK, endpoint, f"{error}; is the admin URL that of a broker?") from error
             if response.status_code not in REDIRECTS:
                 return response
             url = owner_url(response, url, method, endpoint)

@@ -88,6 +88,6 @@ class CutOffsNotPacked(Event):
     means="A line in the log of cut-offs is none of timewheel's, or of a later version; it is passed over.",
     do="Find out who wrote it; bring this process to that version.",
 )
-class CutOffUnknown(Event):
+class CutOffUnknown(Alarm):
     topic: str
     error: str

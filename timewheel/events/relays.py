@@ -15,7 +15,6 @@ __all__ = [
     "RelayGroupCut",
     "RelayHopsBeyondPlan",
     "RelayNamespaceDropped",
-    "RelayPartitionStopped",
     "RelayPlanDropped",
     "RelayPlanNotStarted",
     "RelayPlansChanged",
@@ -25,18 +24,6 @@ __all__ = [
     "RelaySessionFailed",
     "RelayWaitsForLease",
 ]
-
-
-@event(
-    "relay_partition_stopped",
-    "error",
-    means="A hole in the positions: messages that the client does not hand out, as parts of a message in chunks that "
-    "is not complete. Acknowledging across it would lose them.",
-    do="Look at the named position with the admin API, repair it or skip it by hand, then restart the relay.",
-)
-class RelayPartitionStopped(Event):
-    topic: str
-    reason: str
 
 
 @event(
@@ -109,7 +96,8 @@ class RelayPositionJumped(Event):
     "relay_dead_letter",
     "warning",
     means="A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the "
-    "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`.",
+    "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of what the client hides the letter has its place "
+    "only: `position` is then two, with `..` between.",
     do="`timewheel dead list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.",
 )
 class RelayDeadLetter(Alarm):

@@ -19,6 +19,7 @@ from timewheel.core.errors import CutOffUnreadable, TopologyError
 from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffUnknown
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.partitioned import partition_count
 from timewheel.wire.process import end_at_exit
@@ -65,6 +66,7 @@ class CutLog:
         self._client = client
         self._clock = clock
         self._hooks = hooks
+        self._alarms = Alarms(hooks, clock)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._asked = 0
@@ -121,6 +123,7 @@ class CutLog:
         if self._thread is not None:
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
         self._close()
+        self._alarms.flush(at_end=True)
 
     def ask(self) -> int:
         """Ask whether there is anything newer than what is read.
@@ -194,7 +197,7 @@ class CutLog:
             written_ms = min(message.publish_timestamp(), self._clock.now_ms())
             cut_offs = read_cut_offs(message.data(), self._latest_ms(written_ms))
         except CutOffUnreadable as error:
-            self._hooks.emit(CutOffUnknown(topic=self.topic, error=str(error)))
+            self._alarms.raised(CutOffUnknown(topic=self.topic, error=str(error)))
             cut_offs = list(error.readable)
         merge = self.table.merge
         for cut_off in cut_offs:
@@ -223,6 +226,7 @@ class CutLog:
             self._changed.notify_all()
 
     def _keep_house(self) -> None:
+        self._alarms.flush()
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._forget_ms:
             return

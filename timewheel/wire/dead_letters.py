@@ -24,9 +24,11 @@ DEAD_REASON = f"{DEAD_PREFIX}reason"
 DEAD_FROM = f"{DEAD_PREFIX}from"
 """The partition topic that it was taken from."""
 DEAD_AT = f"{DEAD_PREFIX}at"
-"""Its position there: ``ledger:entry``, and ``:index`` within a batch."""
+"""Its position there: ``ledger:entry``, and ``:index`` within a batch. Of what a relay was not given, the positions of
+the messages before and behind it: ``90:3..90:5``."""
 DEAD_PART = f"{DEAD_PREFIX}part"
-"""Which part of it this is, if it was too large for one message (`timewheel.wire.set_aside`)."""
+"""Which part of it this is, if it was too large for one message (`timewheel.wire.set_aside`); ``none``: the relay was
+not given it."""
 DEAD_ENCRYPTION = f"{DEAD_PREFIX}encryption"
 """What it takes to decrypt the payload, if it is encrypted (`timewheel.wire.native.encryption_of`)."""
 DEAD_SCHEMA = f"{DEAD_PREFIX}schema"

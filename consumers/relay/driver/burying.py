@@ -2,7 +2,7 @@
 
 What a client or a broker refuses for good would stand at the head of its topic for ever, and hide all behind it. So it
 gets a verdict, which outlives the subscription that met it: the next one writes a dead letter in its place. One that is
-refused itself is written in parts.
+refused itself is written in parts. What the client hides cannot be written: a letter names where it stands.
 """
 
 from __future__ import annotations
@@ -10,21 +10,38 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+import pulsar
+
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import dead_letter_properties
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.holes import look
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
-from timewheel.wire.dead_letters import DEAD_PART, without_notes
+from timewheel.wire.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, without_notes
 from timewheel.wire.native import carry
 from timewheel.wire.positions import Position
 from timewheel.wire.set_aside import in_parts
 
 __all__ = ["Burying", "Verdict", "Verdicts", "refusal"]
 
+HIDDEN = (
+    "hidden by the client: a payload that does not open, a part of a message whose other parts are missing, or a "
+    "broker's own marker stands between these positions, and no client hands it out"
+)
+LEFT_OUT = "left out by the broker again and again: somebody has acknowledged what stands between these positions"
+"""Reasons of a dead letter that names what a relay was not given."""
+_NONE = "none"
+
 MAX_VERDICTS = 10_000
 """More than can be under way; of more the oldest are forgotten, and met again."""
+MAX_SILENT_LOOKS = 8
+"""The longest look waits for 21 minutes, in which a client passes over millions of entries."""
+MAX_JUMPS = 10
+"""Each a new subscription that was sure of its beginning."""
 
 
 def refusal(failure: str) -> str:
@@ -52,10 +69,15 @@ class Verdict(NamedTuple):
 class Verdicts:
     """Those of one partition; for one thread at a time."""
 
-    __slots__ = ("_suspect", "given")
+    __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given", "silent_looks")
 
     def __init__(self) -> None:
         self._suspect: Position | None = None
+        self._hidden: dict[Position, Position] = {}
+        self._jump: tuple[Position, Position] | None = None
+        self._jumps = 0
+        self.silent_looks = 0
+        """In a row; each waits twice as long as the one before."""
         self.given: dict[Position, Verdict] = {}
         """By position; whoever has stored the letter takes its verdict out."""
 
@@ -75,6 +97,24 @@ class Verdicts:
         self._suspect = None
         before = self.given.get(position)
         self.give(position, Verdict(f"its relay failed twice: {reason}") if before is None else _next(before))
+
+    def is_named(self, after: Position, before: Position) -> bool:
+        """Whether a letter names what is hidden between the two."""
+        return self._hidden.get(after) == before
+
+    def named(self, after: Position, before: Position) -> None:
+        """A letter is stored that names what is hidden between the two."""
+        self._hidden[after] = before
+        if len(self._hidden) > MAX_VERDICTS:
+            del self._hidden[next(iter(self._hidden))]
+
+    def jumps_again(self, after: Position, before: Position) -> bool:
+        """The broker left out what can be read between the two; returns whether it has done so for too often in a row
+        to give it once more: somebody has acknowledged just that.
+        """
+        self._jumps = self._jumps + 1 if self._jump == (after, before) else 1
+        self._jump = after, before
+        return self._jumps > MAX_JUMPS
 
     def refused(self, position: Position, reason: str, letter: Verdict | None) -> None:
         """The broker or the client refused a hop, or this letter."""
@@ -100,18 +140,26 @@ class Burying:
         hops: Opens producers.
         confirmations: Are told the outcome of each letter.
         verdicts: Of the partition.
+        handle: Of the partition.
     """
 
-    __slots__ = ("_confirmations", "_hops", "_source", "_tools", "_under_way", "_verdicts")
+    __slots__ = ("_confirmations", "_handle", "_hops", "_source", "_tools", "_under_way", "_verdicts")
 
     def __init__(
-        self, source: Source, tools: Tools, hops: HopProducers, confirmations: Confirmations, verdicts: Verdicts
+        self,
+        source: Source,
+        tools: Tools,
+        hops: HopProducers,
+        confirmations: Confirmations,
+        verdicts: Verdicts,
+        handle: Handle,
     ) -> None:
         self._source = source
         self._tools = tools
         self._hops = hops
         self._confirmations = confirmations
         self._verdicts = verdicts
+        self._handle = handle
         self._under_way: dict[int, _Letter] = {}
 
     def put(
@@ -138,6 +186,47 @@ class Burying:
             return
         producer = self._hops.to_dead_letters(topic, large=True)
         in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
+
+    def look(self, after: Spot, before: Position) -> Position:
+        """Look between two messages: a dead letter names what the subscription is never given, and is stored before
+        anything goes on.
+
+        Args:
+            after: The message before.
+            before: Of the message behind.
+
+        Returns:
+            Up to where nothing is missing that no letter names.
+
+        Raises:
+            PulsarException: The topic could not be read now, or the letter is not stored.
+        """
+        verdicts = self._verdicts
+        try:
+            found, is_hidden = look(self._tools.client, self._source.name, after, before, self._waits_on)
+        except pulsar.Timeout:
+            verdicts.silent_looks = min(verdicts.silent_looks + 1, MAX_SILENT_LOOKS)
+            raise
+        verdicts.silent_looks = 0
+        reason = HIDDEN
+        if found != before and verdicts.jumps_again(after.position, before):
+            found, is_hidden, reason = before, True, LEFT_OUT
+        if is_hidden and not verdicts.is_named(after.position, found):
+            self._name(after.position, found, reason)
+        return found
+
+    def _waits_on(self, silences: int) -> bool:
+        self._handle.beat()
+        return not self._handle.stopping and silences < 1 << self._verdicts.silent_looks
+
+    def _name(self, after: Position, before: Position, reason: str) -> None:
+        source, between = self._source.name, f"{after.text}..{before.text}"
+        own = {DEAD_REASON: reason, DEAD_FROM: source, DEAD_AT: between, DEAD_PART: _NONE}
+        producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
+        producer.send(b"", properties=own, disable_replication=True)
+        self._verdicts.named(after, before)
+        self._handle.counts.dead += 1
+        self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
 
     def stored(self, ordinals: list[int]) -> None:
         """These commands are confirmed, letters and others."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from timewheel.consumers.relay.machine.order import Spot
 from timewheel.wire.dead_letters import DEAD_AT, DEAD_ENCRYPTION, DEAD_FROM, DEAD_REASON, DEAD_SCHEMA
 from timewheel.wire.native import NO_SCHEMA, decryption_failed, encryption_of, schema_version_of
-from timewheel.wire.positions import Position
 
 __all__ = ["HoleFound", "SessionFailed", "dead_letter_properties"]
 
@@ -21,19 +19,9 @@ class SessionFailed(Exception):
 
 
 class HoleFound(Exception):
-    """Between two positions something was not handed out, or a message cannot be read
+    """Between two positions something was not handed out that can be read: begin anew, without what is known
     (broker-facts: holes-in-positions).
-
-    Attributes:
-        after: The last message that is in order; None: the very first one cannot be read.
-        before: The message behind the hole, or the unreadable one.
     """
-
-    def __init__(self, reason: str, after: Spot | None, before: Position) -> None:
-        self.reason = reason
-        self.after = after
-        self.before = before
-        super().__init__(reason)
 
 
 def dead_letter_properties(message: Any, reason: str, source: str, at: str) -> dict[str, str]:

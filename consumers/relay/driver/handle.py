@@ -28,8 +28,6 @@ class PartitionState(Enum):
     """Something failed; it begins anew shortly."""
     RESTING = "resting"
     """A slot of a ring between its sweeps: no consumer is needed."""
-    STOPPED = "stopped"
-    """It will not go on by itself: see the reason."""
     CLOSED = "closed"
     """The relay was stopped."""
 
@@ -38,7 +36,7 @@ WORKING = frozenset(
     {PartitionState.RUNNING, PartitionState.HOLDING, PartitionState.WAITING_FOR_LEASE, PartitionState.RESTING}
 )
 """States of a partition that is looked after."""
-AT_REST = frozenset({PartitionState.RESTING, PartitionState.STOPPED, PartitionState.CLOSED})
+AT_REST = frozenset({PartitionState.RESTING, PartitionState.CLOSED})
 """States without a thread that could give a sign of life."""
 
 

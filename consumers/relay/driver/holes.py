@@ -1,4 +1,4 @@
-"""Looking at a hole: can what is missing be read (broker-facts: holes-in-positions)?
+"""Looking at what may be a hole: is something missing that no client hands out (broker-facts: holes-in-positions)?
 
 A relay that was frozen and comes back meets a jump over what others have done, so does one whose topic an operator has
 skipped forward, and a broker may deliver out of order when consumers change (see `beginning`). All that can be read,
@@ -7,73 +7,72 @@ and a new subscription that makes sure of its beginning goes on rightly. What ca
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.consumers.relay.machine.order import Spot, follows
+from timewheel.consumers.relay.machine.order import Spot, begins_ledger, follows, is_hidden
+from timewheel.wire.native import first_chunk_of
 from timewheel.wire.positions import Position
 
-__all__ = ["can_be_read", "first_behind"]
+__all__ = ["Seen", "look"]
 
 READ_TIMEOUT_MS = 5_000
 READ_AHEAD = 10
 """Entries; with 1 the client's reader throws away its start message, asks for no other, and waits for ever."""
 
 
-def can_be_read(client: Any, topic: str, after: Spot, before: Position) -> bool:
-    """Whether the message behind ``after`` can be read, so that nothing but the order was wrong, or nothing at all.
+class Seen(NamedTuple):
+    """What a look has found.
 
-    What lies further is met by the next subscription, or was met by whoever acknowledged it.
+    Args:
+        position: The first that can be read behind the one that was named, acknowledged or not.
+        is_hidden: Whether the client hides something between the two.
+    """
+
+    position: Position
+    is_hidden: bool
+
+
+def look(client: Any, topic: str, after: Spot, before: Position, waits_on: Callable[[int], bool]) -> Seen:
+    """See what can be read behind a message. What lies further is met later, or was met by whoever acknowledged it.
+
+    Something must be there: whoever looks has received what stands further. So silence is no answer, it is a broker
+    that was killed or is slow, or a client that passes over very many entries, and must not pass for a hole.
 
     Args:
         client: The user's `pulsar.Client`.
         topic: Full name of the partition.
         after: The last message that was in order.
-        before: The message behind the hole.
-
-    Raises:
-        PulsarException: The topic could not be read now.
-    """
-    found = first_behind(client, topic, after.position)
-    if found > before:
-        return False
-    # `before` itself, if only the look that doubted it was at fault.
-    if follows(after, found):
-        return True
-    # That a ledger is trimmed excuses what is missing at its end, and nothing that is missing of a later one.
-    begins_ledger = found.ledger > after.position.ledger and found.entry == 0 and found.batch_index <= 0
-    return begins_ledger and _is_trimmed(client, topic, after.position)
-
-
-def first_behind(client: Any, topic: str, after: Position) -> Position:
-    """The first position behind another one that can be read, acknowledged or not.
-
-    Something must be there: whoever looks has received what stands further. So silence is no answer, it is a broker
-    that was killed or is slow, and must not pass for a hole.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        topic: Full name of the partition.
-        after: A position.
+        before: The message that came next.
+        waits_on: Asked after each `READ_TIMEOUT_MS` of silence, with how many there were.
 
     Raises:
         PulsarException: The topic could not be read now; `pulsar.Timeout` if nothing came.
     """
-    with closing(_read_from(client, topic, after)) as positions:
-        return next(found for found in positions if found > after)
+    with closing(_read_from(client, topic, after.position, waits_on)) as places:
+        first, found = next((first, found) for first, found in places if found > after.position)
+    is_gone = (
+        not follows(after, first)
+        and begins_ledger(after, first)
+        and _is_trimmed(client, topic, after.position, waits_on)
+    )
+    return Seen(found, is_hidden(after, before, first, found, is_gone=is_gone))
 
 
-def _is_trimmed(client: Any, topic: str, position: Position) -> bool:
+def _is_trimmed(client: Any, topic: str, position: Position, waits_on: Callable[[int], bool]) -> bool:
     """Whether the ledger of a position is gone: then all that was in it is acknowledged, or was skipped or expired."""
     entry = position._replace(batch_index=-1)
-    with closing(_read_from(client, topic, entry, inclusive=True)) as positions:
-        return next(positions).ledger > position.ledger
+    with closing(_read_from(client, topic, entry, waits_on, inclusive=True)) as places:
+        return next(places)[1].ledger > position.ledger
 
 
-def _read_from(client: Any, topic: str, start: Position, *, inclusive: bool = False) -> Generator[Position]:
+def _read_from(
+    client: Any, topic: str, start: Position, waits_on: Callable[[int], bool], *, inclusive: bool = False
+) -> Generator[tuple[Position, Position]]:
+    """Where each message begins, and where it stands; the two differ for one in chunks."""
     ledger, entry, index = start
     reader = client.create_reader(
         topic,
@@ -82,8 +81,17 @@ def _read_from(client: Any, topic: str, start: Position, *, inclusive: bool = Fa
         start_message_id_inclusive=inclusive,
         crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,
     )
+    silences = 0
     try:
         while True:
-            yield Position.of(reader.read_next(READ_TIMEOUT_MS).message_id())
+            try:
+                message_id = reader.read_next(READ_TIMEOUT_MS).message_id()
+            except pulsar.Timeout:
+                silences += 1
+                if waits_on(silences):
+                    continue
+                raise
+            position = Position.of(message_id)
+            yield first_chunk_of(message_id) or position, position
     finally:
         reader.close()

@@ -1,4 +1,6 @@
-"""One partition of a holding topic, through all its subscriptions: begins anew after failures, stops at holes."""
+"""One partition of a holding topic, through all its subscriptions: begins anew after failures, and at holes that can be
+read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,6 @@ import pulsar
 from timewheel.consumers.relay.driver.burying import Verdicts
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
-from timewheel.consumers.relay.driver.holes import can_be_read
 from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
@@ -24,7 +25,7 @@ from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.consumers.relay.machine.window import Fate
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
-from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
+from timewheel.events import RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
 from timewheel.wire.native import first_chunk_of
 from timewheel.wire.positions import Position
 
@@ -59,7 +60,7 @@ class Partition:
         self._left: Visit | None = None
 
     def run(self) -> None:
-        """Work until told to stop, or until a hole."""
+        """Work until told to stop."""
         handle = self.handle
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
         while not handle.stopping:
@@ -73,23 +74,21 @@ class Partition:
                 backoff.reset()
             handle.state = PartitionState.BACKING_OFF
             handle.pause(backoff.next_ms())
-        if handle.state is not PartitionState.STOPPED:
-            handle.state = PartitionState.CLOSED if handle.stopping else PartitionState.RESTING
+        handle.state = PartitionState.CLOSED if handle.stopping else PartitionState.RESTING
 
     def visit(self, visit: Visit) -> bool:
         """Be there for a visit: a running one is prolonged.
 
         Returns:
-            Whether the caller has to `run_visit` it: none is running, and no hole has stopped it for good.
+            Whether the caller has to `run_visit` it: none is running.
         """
-        return self.handle.state is not PartitionState.STOPPED and self._visiting.begin(visit)
+        return self._visiting.begin(visit)
 
     def run_visit(self) -> None:
         """Work until the visit, with all its prolongations, is over."""
         while True:
             self.run()
-            ended = self.handle.stopping or self.handle.state is PartitionState.STOPPED
-            if self._visiting.end(self._left, unfinished=ended):
+            if self._visiting.end(self._left, unfinished=self.handle.stopping):
                 return
 
     def _has_ended(self) -> bool:
@@ -103,12 +102,15 @@ class Partition:
             return True
         machine = self._machine()
         session = Session(self.source, self._tools, self.handle, self._verdicts, machine, self._prefetch)
-        hole: HoleFound | None = None
+        is_known = True
         try:
             session.run()
             self._left = machine.left
-        except HoleFound as found:
-            hole = found
+        except HoleFound as hole:
+            is_known = False
+            self.handle.counts.jumps += 1
+            self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=str(hole)))
+            return False
         except SessionFailed as failed:
             self._failed(str(failed))
             return False
@@ -116,11 +118,10 @@ class Partition:
             self._verdicts.crashed(session.position, repr(error))
             raise
         finally:
-            self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
+            # A next session skips it (broker-facts: received-again).
+            self._known = machine.confirmed_to if is_known else None
             if isinstance(self.moving, Forwarding):
                 self._confirmed_behind = self.moving.confirmed_behind
-        if hole is not None:
-            return not self._goes_on_after(hole)
         return self.handle.stopping or not (session.begins_anew or machine.begins_anew)
 
     def _is_gone(self) -> bool:
@@ -167,26 +168,6 @@ class Partition:
             lease_idle_ms=tools.lease_idle_ms,
             chance=tools.chance,
         )
-
-    def _goes_on_after(self, hole: HoleFound) -> bool:
-        if hole.after is not None:
-            try:
-                jumped = can_be_read(self._tools.client, self.source.name, hole.after, hole.before)
-            except pulsar.PulsarException as error:
-                self._failed(f"{hole.reason}; looking at it failed: {error}")
-                return True
-            if jumped:
-                self.handle.counts.jumps += 1
-                self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=hole.reason))
-                self._known = None
-                return True
-        self.handle.reason = (
-            f"{hole.reason}; nothing is acknowledged past it: look at the topic there, "
-            "skip it by the admin API if it is lost, and start the relay again"
-        )
-        self.handle.state = PartitionState.STOPPED
-        self._tools.hooks.emit(RelayPartitionStopped(topic=self.source.name, reason=hole.reason))
-        return False
 
     def _failed(self, reason: str, kind: type[RelaySessionFailed | RelaySessionCrashed] = RelaySessionFailed) -> None:
         self.handle.counts.failures += 1

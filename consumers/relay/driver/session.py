@@ -18,7 +18,6 @@ from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
-from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.reader import Reader
@@ -108,7 +107,7 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
-        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts)
+        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts, handle)
         self._reader = Reader(source, tools.router.plan, verdicts)
         self._entry = self._reader.entry
         self._prefetch = prefetch
@@ -126,7 +125,7 @@ class Session:
 
         Raises:
             SessionFailed: Begin anew.
-            HoleFound: Look at the topic, and do not go on past it.
+            HoleFound: Begin anew, and do not go on past it.
         """
         try:
             self._consumer = self._handle.consumer = self._subscribe()
@@ -193,11 +192,11 @@ class Session:
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
             case AskLast():
                 return self._ask_last()
-            case Look(after=after):
-                found = first_behind(self._tools.client, self._source.name, after.position)
+            case Look(after=after, before=before):
+                found = self._burying.look(after, before)
                 return machine.found(found, self._clock.now_ms())
-            case Stop(reason=reason, after=after, before=before):
-                raise HoleFound(reason, after, before)
+            case Stop(reason=reason):
+                raise HoleFound(reason)
             case Refile():
                 try:
                     self._refile(command)

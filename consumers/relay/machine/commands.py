@@ -164,19 +164,21 @@ class Refile(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A ledger has ended before ``before``: say which position can be read right behind ``after``."""
+    """Between the two something was not handed out, or a ledger has ended: say which position can be read right behind
+    ``after``, once a dead letter names what the client hides before that.
+    """
 
     after: Spot
     before: Position
 
 
 class Stop(NamedTuple):
-    """Never acknowledge past ``after``: what comes behind it was not handed out, or cannot be read
+    """Begin anew, and do not acknowledge past ``after``: what comes behind it was not handed out, and can be read
     (broker-facts: holes-in-positions).
     """
 
     reason: str
-    after: Spot | None
+    after: Spot
     before: Position
 
 

@@ -181,11 +181,8 @@ class Forwarding:
             sight = self._contiguity.see(spot, first)
         if sight is Sight.AGAIN:
             return self._seen_again(position, receipt)
-        if sight is Sight.HOLE:
-            assert highest is not None
-            return self._stop(f"a hole: {tuple(highest.position)} is followed by {tuple(position)}", highest, position)
         self._head = Item(spot, reading, receipt, size)
-        if sight is Sight.NEXT_LEDGER:
+        if sight is not Sight.NEXT:
             assert highest is not None
             self._look = Look(highest, position)
         return self.tick(now_ms)
@@ -278,10 +275,11 @@ class Forwarding:
         look = self._look
         assert look is not None, "nobody looked"
         if position == look.before:
-            self._look = None
+            assert self._head is not None
+            self._look, self._contiguity.highest = None, self._head.spot
         else:
-            reason = f"a ledger ended: {tuple(look.after.position)}, then {tuple(look.before)}"
-            self._stop(reason, look.after, look.before)
+            between = f"{look.after.position.text} is followed by {look.before.text}"
+            self._stopped = Stop(f"a hole: {between}, and {position.text} can be read", *look)
 
     def withdraw(self) -> None:
         """The last command could not be carried out: its message is the head again, and is decided on anew."""
@@ -377,7 +375,3 @@ class Forwarding:
         ):
             self._previous, self._ackable = self._ackable, (position, receipt)
         return RECEIVE
-
-    def _stop(self, reason: str, after: Spot | None, before: Position) -> Stop:
-        self._stopped = Stop(reason, after, before)
-        return self._stopped

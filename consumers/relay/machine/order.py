@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from timewheel.wire.positions import Position
 
-__all__ = ["NO_SEQUENCE_ID", "Contiguity", "Sight", "Spot", "follows", "sequence_id"]
+__all__ = ["NO_SEQUENCE_ID", "Contiguity", "Sight", "Spot", "begins_ledger", "follows", "is_hidden", "sequence_id"]
 
 NO_SEQUENCE_ID = 0
 """For positions outside the ranges of `sequence_id`; the client itself takes 0 for "none"."""
@@ -82,6 +82,26 @@ def follows(spot: Spot, position: Position) -> bool:
     # How many entries a closed ledger has is not told; that a batch in it was cut short is.
     complete = index < 0 or index >= batch_size - 1
     return complete and position.ledger > ledger and position.entry == 0 and position.batch_index <= 0
+
+
+def begins_ledger(after: Spot, position: Position) -> bool:
+    """Whether a position is the first of a later ledger."""
+    return position.ledger > after.position.ledger and position.entry == 0 and position.batch_index <= 0
+
+
+def is_hidden(after: Spot, before: Position, first: Position, found: Position, *, is_gone: bool) -> bool:
+    """Whether the client hides what stands behind a message: it is stored, and neither the subscription nor a reader of
+    its own got it. That is proven where a ledger's entries are counted without a gap.
+
+    Args:
+        after: The message.
+        before: What the subscription got next.
+        first: Where that begins which a reader got next; of a message in chunks its first.
+        found: Where that stands.
+        is_gone: Whether the message's ledger is trimmed: whatever was in it is done with. It excuses what is missing at
+            its end, and nothing of a later one.
+    """
+    return not (found > before or follows(after, first) or (is_gone and begins_ledger(after, first)))
 
 
 def sequence_id(position: Position) -> int:

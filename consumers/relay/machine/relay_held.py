@@ -1,7 +1,6 @@
 """The relay of one partition of a relay-held topic, as a pure state machine: an event and a moment in, one command out.
 
-Its states and events stand as a table in ARCHITECTURE.md. `forwarding` decides on the messages; here is decided what
-has to do with time: waits, silence, leases, sweeps, acknowledgements, leaving a slot, draining.
+Its table is in ARCHITECTURE.md. `forwarding` decides on messages, this on time: waits, leases, sweeps, acknowledging.
 """
 
 from __future__ import annotations
@@ -236,7 +235,8 @@ class RelayHeld(Machine):
             return self._begin_anew()
         if isinstance(decision, Look):
             self.state = State.LOOKING
-        elif not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
+            return self._send_groups() if self._gathering.members else decision  # a look may take long
+        if not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
             # Whether a lease is there is known when the send is made.
             self.state = State.RECEIVING
             self._gave_back = False
@@ -258,7 +258,7 @@ class RelayHeld(Machine):
         return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
 
     def _stop(self, stop: Stop) -> Command:
-        """Nobody may go on from here: what is before it is done with as far as it can be, at least."""
+        """It does not go on from here: what is before it is done with as far as it can be, at least."""
         if self._gathering.members:
             return self._send_groups()
         first, self.state = self.state is not State.STOPPED, State.STOPPED

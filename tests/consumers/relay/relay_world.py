@@ -24,7 +24,7 @@ from timewheel.consumers.relay.machine.commands import (
     Stop,
 )
 from timewheel.consumers.relay.machine.forwarding import Forwarding
-from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot, is_hidden
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
@@ -54,6 +54,8 @@ class Stored:
 
     spot: Spot
     envelope: Envelope | None
+    is_hidden: bool = False
+    """The client hands it out to nobody."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class Rules:
     cut_at_mark: bool = True
     client_cuts: bool = False
     """The client sends some groups in two parts, and nobody notices."""
+    names_hidden: bool = True
+    """A letter is stored before a relay goes on behind what the client hides."""
 
 
 @dataclass(slots=True)
@@ -97,6 +101,8 @@ class World:
     acknowledged: int = 0
     """How many messages of the source are acknowledged, from its start."""
     jumps: int = 0
+    named: set[Position] = field(default_factory=set)
+    """What is hidden, and a letter names."""
     trusting: bool = False
     """A control's relay acknowledges what it never saw: its checks are off, its losses are counted."""
 
@@ -117,7 +123,22 @@ class World:
         self.acknowledged = count
 
     def lost(self) -> int:
-        return sum(not self.on_time[s.spot.position] and not self.late[s.spot.position] for s in self.source)
+        seen = [stored.spot.position for stored in self.source if not stored.is_hidden]
+        return sum(not self.on_time[position] and not self.late[position] for position in seen)
+
+    def behind(self, spot: Spot) -> Position:
+        """What a reader gets behind a message."""
+        at = next(number for number, stored in enumerate(self.source) if stored.spot == spot)
+        return next(stored.spot.position for stored in self.source[at + 1 :] if not stored.is_hidden)
+
+    def name(self, after: Position, before: Position) -> None:
+        """A letter is stored."""
+        self.named |= {s.spot.position for s in self.source if s.is_hidden and after < s.spot.position < before}
+
+    def unnamed(self) -> list[Position]:
+        """What is hidden, and no letter names."""
+        hidden = [stored.spot.position for stored in self.source if stored.is_hidden]
+        return [position for position in hidden if position not in self.named]
 
     def extra_on_time(self) -> int:
         """Copies beyond the first of messages that never went by the late lane."""
@@ -125,10 +146,16 @@ class World:
 
 
 def source_topic(rng: random.Random, messages: int) -> list[Stored]:
-    """Timers in batches and alone, over two ledgers, with a foreign message now and then."""
+    """Timers in batches and alone, over two ledgers, with a foreign message now and then, and one or some entries that
+    the client hides; not at the end of a ledger, where nobody can miss them.
+    """
     found: list[Stored] = []
     ledger, entry, entered_ms = 7, 0, START_MS
     while len(found) < messages:
+        last = messages // 5 - 1
+        while entry % last and len(found) < messages - 10 and rng.random() < 0.05:
+            found.append(Stored(spot=Spot(Position(ledger, entry, -1), 0), envelope=None, is_hidden=True))
+            entry += 1
         size = rng.choice([0, 0, 1, 3, 5])
         for index in range(size) if size else [-1]:
             entered_ms += rng.randrange(40)
@@ -215,11 +242,7 @@ class _Session:
                 self.now_ms += max(min(at_ms - self.now_ms, rng.randrange(1, 500)), 1)
                 return forwarding.tick(self.now_ms)
             case Look(after=after, before=before):
-                spots = [stored.spot for stored in self.world.source]
-                if spots[spots.index(after) + 1].position != before and not self.world.trusting:
-                    return Stop("the topic has something between them", after, before)
-                forwarding.found(before)
-                return forwarding.tick(self.now_ms)
+                return self._look(after, before)
             case AwaitAll() | AwaitRoom():
                 assert self.pending, "waits for confirmations while nothing is under way"
                 return command
@@ -230,7 +253,19 @@ class _Session:
             case _:
                 raise AssertionError(command)
 
+    def _look(self, after: Spot, before: Position) -> Decision:
+        """As the shell does it (`driver.session`)."""
+        found = before if self.world.trusting else self.world.behind(after)
+        if is_hidden(after, before, found, found, is_gone=False) and self.rules.names_hidden:
+            self.world.name(after.position, found)
+            if self.rng.random() < 0.1:
+                return Stop("killed with the letter stored", after, before)
+        self.forwarding.found(found)
+        return self.forwarding.tick(self.now_ms)
+
     def _receive(self) -> Decision:
+        while self.cursor < len(self.world.source) and self.world.source[self.cursor].is_hidden:
+            self.cursor += 1
         if self.cursor == len(self.world.source):
             self.now_ms += 20
             return self.forwarding.ask_again(self.now_ms) if self.rng.random() < 0.2 else Receive()
@@ -299,7 +334,8 @@ class _Session:
         if not world.trusting:
             for stored in world.source[world.acknowledged : count]:
                 position = stored.spot.position
-                done = position in self.confirmed or (self.known is not None and position <= self.known.position)
+                is_known = self.known is not None and position <= self.known.position
+                done = position in world.named or position in self.confirmed or is_known
                 assert done, f"acknowledged up to {receipt}, but {position} is not confirmed"
         world.acknowledged = max(world.acknowledged, count)
 

@@ -9,10 +9,20 @@ from typing import Any
 import pulsar
 import pytest
 
-from timewheel.consumers.relay.driver.burying import MAX_VERDICTS, Verdict, Verdicts
+from tests.consumers.relay.relay_world import PLAN, SOURCE
+from tests.support.manual_clock import ManualClock
+from timewheel.consumers.relay.driver import burying as buryings
+from timewheel.consumers.relay.driver.burying import MAX_JUMPS, MAX_VERDICTS, Burying, Verdict, Verdicts
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.holes import Seen
+from timewheel.consumers.relay.driver.source import Source
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.core.names import Names
+from timewheel.core.topology import HoldingTopic
 from timewheel.wire.positions import Position
 from timewheel.wire.set_aside import PART_BYTES, in_parts
 
+SOURCE_PARTITION = Source(holding=HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False), partition=0)
 HERE, THERE = Position(7, 1, -1), Position(7, 2, 0)
 
 
@@ -103,3 +113,108 @@ def test_parts_of_which_one_is_refused_are_refused() -> None:
     outcomes: list[Any] = []
     in_parts(Producer(1_000), message(bytes(5_000)), {}, {}, "part", 1, lambda *told: outcomes.append(told[0]))
     assert outcomes == [pulsar.Result.MessageTooBig]
+
+
+class Letters:
+    """Stores each letter, but for those that it fails at."""
+
+    def __init__(self, *fails: int) -> None:
+        self.fails = fails
+        self.asked = 0
+        self.sent: list[dict[str, str]] = []
+
+    def to_dead_letters(self, _topic: str) -> Any:
+        return self
+
+    def send(self, content: bytes, *, properties: dict[str, str], **_: Any) -> None:
+        self.asked += 1
+        if self.asked in self.fails:
+            raise pulsar.Timeout
+        assert content == b""
+        self.sent.append(properties)
+
+
+AFTER, FOUND, BEFORE = Spot(Position(7, 3, -1), 0), Position(7, 6, -1), Position(7, 9, -1)
+
+
+class Looks:
+    """What looks find, one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, letters: Letters, *found: Seen | int) -> None:
+        self.found = list(found)
+        self.raised: list[Any] = []
+        self.waited: list[int] = []
+        tools: Any = SimpleNamespace(client=None, names=Names(PLAN), alarms=SimpleNamespace(raised=self.raised.append))
+        self.handle = Handle(ManualClock())
+        hops: Any = letters
+        confirmations: Any = None
+        self.burying = Burying(SOURCE_PARTITION, tools, hops, confirmations, Verdicts(), self.handle)
+        monkeypatch.setattr(buryings, "look", self._look)
+
+    def _look(self, *asked: Any) -> Seen:
+        waits_on, found = asked[-1], self.found.pop(0)
+        if isinstance(found, Seen):
+            return found
+        self.waited.append(next(silences for silences in range(1, found + 1) if not waits_on(silences)))
+        raise pulsar.Timeout
+
+
+def test_thousands_of_hidden_entries_are_one_letter_that_is_stored_before_anything_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    far = Position(7, 9_999, -1)
+    letters = Letters(1)
+    it = Looks(monkeypatch, letters, *[Seen(far, is_hidden=True)] * 4)
+    with pytest.raises(pulsar.Timeout):
+        it.burying.look(AFTER, far)
+    assert it.raised == []
+    for _ in range(3):  # met again by later subscriptions, whose acknowledgement was lost
+        assert it.burying.look(AFTER, far) == far
+    assert [letter["tw-dead-at"] for letter in letters.sent] == ["7:3..7:9999"]
+    assert "hidden by the client" in letters.sent[0]["tw-dead-reason"]
+    assert [(alarm.name, alarm.position) for alarm in it.raised] == [("relay_dead_letter", "7:3..7:9999")]
+    assert it.handle.counts.dead == 1
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_what_the_broker_leaves_out_again_and_again_is_named_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, *, is_hidden: bool
+) -> None:
+    """A message that somebody has acknowledged by itself can be read, and never comes."""
+    letters = Letters()
+    it = Looks(monkeypatch, letters, *[Seen(FOUND, is_hidden=is_hidden)] * (MAX_JUMPS + 1)).burying
+    assert [it.look(AFTER, BEFORE) for _ in range(MAX_JUMPS)] == [FOUND] * MAX_JUMPS, "begins anew each time"
+    assert len(letters.sent) == is_hidden
+    assert it.look(AFTER, BEFORE) == BEFORE
+    assert letters.sent[-1]["tw-dead-at"] == "7:3..7:9"
+    assert "left out by the broker" in letters.sent[-1]["tw-dead-reason"]
+
+
+def test_nothing_is_named_that_another_subscription_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = Letters()
+    it = Looks(monkeypatch, letters, *[Seen(FOUND, is_hidden=False)] * 3 * MAX_JUMPS)
+    for number in range(3 * MAX_JUMPS):
+        assert it.burying.look(AFTER, BEFORE._replace(entry=9 + number)) == FOUND
+    assert letters.sent == it.raised == []
+    assert it.handle.counts.dead == 0
+
+
+def test_a_look_that_hears_nothing_waits_longer_the_next_time_and_names_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that passes over a million entries is silent for as long as a broker that was killed."""
+    letters = Letters()
+    it = Looks(monkeypatch, letters, 999, 999, 999, Seen(BEFORE, is_hidden=True), 999, 999)
+
+    def look() -> None:
+        with pytest.raises(pulsar.Timeout):
+            it.burying.look(AFTER, BEFORE)
+
+    for _ in range(3):
+        look()
+    assert letters.sent == []
+    assert it.burying.look(AFTER, BEFORE) == BEFORE
+    look()
+    it.handle.stop(0)
+    look()
+    assert it.waited == [1, 2, 4, 1, 1], "and not while it is to stop"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
+from timewheel.consumers.relay.machine.order import (
+    NO_SEQUENCE_ID,
+    Contiguity,
+    Sight,
+    Spot,
+    follows,
+    is_hidden,
+    sequence_id,
+)
 from timewheel.wire.native import batch_size_of
 from timewheel.wire.positions import Position
 
@@ -45,6 +54,54 @@ def test_a_missing_message_is_a_hole_unless_it_ends_a_ledger(ledgers: list[list[
     # How long a closed ledger was is not told: its last entry as a whole cannot be missed.
     ends_a_ledger = behind.ledger != gone.ledger and gone.batch_index <= 0
     assert seen.see(spots[missing + 1]) is (Sight.NEXT_LEDGER if ends_a_ledger else Sight.HOLE)
+
+
+AFTER = Spot(Position(7, 3, -1), 0)
+IN_BATCH = Spot(Position(7, 3, 1), 3)
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "found", "first", "hidden", "hidden_if_gone"),
+    [
+        # after, before, what a reader finds, where that begins, hidden, hidden if the ledger is gone
+        (AFTER, Position(7, 5, -1), Position(7, 5, -1), None, True, True),
+        (AFTER, Position(7, 9_999, -1), Position(7, 9_999, -1), None, True, True),
+        (AFTER, Position(7, 9, -1), Position(7, 6, -1), None, True, True),  # and a jump behind it
+        (AFTER, Position(7, 5, -1), Position(7, 4, -1), None, False, False),  # it can be read: a jump
+        (AFTER, Position(7, 4, -1), Position(7, 4, -1), None, False, False),  # the doubt was at fault
+        (AFTER, Position(7, 8, -1), Position(7, 6, -1), Position(7, 4, -1), False, False),  # whole, in chunks
+        (AFTER, Position(7, 8, -1), Position(7, 7, -1), Position(7, 5, -1), True, True),  # and behind what is hidden
+        (AFTER, Position(7, 5, -1), Position(7, 6, -1), None, False, False),  # gone meanwhile: nothing is proven
+        (AFTER, Position(9, 0, -1), Position(9, 0, -1), None, False, False),  # the end of a ledger
+        (AFTER, Position(9, 2, -1), Position(9, 2, -1), None, True, True),  # the start of another
+        (IN_BATCH, Position(7, 4, -1), Position(7, 4, -1), None, True, True),
+        (IN_BATCH, Position(7, 4, -1), Position(7, 3, 2), None, False, False),
+        (IN_BATCH, Position(9, 0, -1), Position(9, 0, -1), None, True, False),  # trimmed with the rest of the batch
+        (IN_BATCH, Position(9, 2, -1), Position(9, 2, -1), None, True, True),
+    ],
+)
+def test_what_is_hidden(
+    after: Spot, before: Position, found: Position, first: Position | None, *, hidden: bool, hidden_if_gone: bool
+) -> None:
+    is_it = [is_hidden(after, before, first or found, found, is_gone=is_gone) for is_gone in (False, True)]
+    assert is_it == [hidden, hidden_if_gone]
+
+
+@given(st.lists(_batches, min_size=1, max_size=3), st.data())
+def test_what_can_be_read_is_never_taken_for_hidden(ledgers: list[list[int]], data: st.DataObject) -> None:
+    """Whatever the subscription left out, and whatever is hidden further on."""
+    spots = topic(ledgers)
+    at = data.draw(st.integers(0, len(spots) - 1))
+    behind = spots[at + 1 :]
+    if not behind:
+        return
+    before = data.draw(st.sampled_from(behind)).position
+    found = data.draw(st.sampled_from(behind)).position
+    claims = is_hidden(spots[at], before, found, found, is_gone=data.draw(st.booleans()))
+    assert not (claims and found == behind[0].position)
+    assert not (claims and found > before)
+    if found != behind[0].position and found <= before and not follows(spots[at], found):
+        assert claims or found.entry == 0, "a ledger's start may be behind one that is gone"
 
 
 @given(st.lists(_batches, min_size=1, max_size=4), st.data())

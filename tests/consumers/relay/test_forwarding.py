@@ -212,21 +212,27 @@ def test_a_producers_fast_clock_blocks_nothing() -> None:
         (at(4), 0, Position(9, 1, -1)),
     ],
 )
-def test_a_hole_stops_the_partition(before: Position, size: int, after: Position) -> None:
-    it = forwarding(known=Spot(before._replace(batch_index=before.batch_index), size))
-    stop = it.received(after, 0, timer(5_000), "receipt", RELEASE_MS)
-    assert isinstance(stop, Stop)
-    assert (stop.after, stop.before) == (Spot(before, size), after)
-    assert it.tick(RELEASE_MS + 1_000_000) == stop, "for good"
+def test_at_a_hole_the_topic_is_looked_at(before: Position, size: int, after: Position) -> None:
+    for found in (before, after._replace(entry=after.entry + 9)):
+        it = forwarding(known=Spot(before, size))
+        look = it.received(after, 0, timer(5_000), "receipt", RELEASE_MS)
+        assert look == Look(Spot(before, size), after) == it.tick(RELEASE_MS)
+        it.found(found)
+        stop = it.tick(RELEASE_MS + 1_000_000)
+        assert isinstance(stop, Stop), "for good: it can be read, so that another subscription gets it"
+        assert (stop.after, stop.before) == (Spot(before, size), after)
 
 
-def test_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
-    it = from_entry(5)
-    behind = Position(9, 0, -1)
-    look = it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS)
-    assert look == Look(Spot(at(4), 0), behind) == it.tick(RELEASE_MS)
+@pytest.mark.parametrize("behind", [Position(9, 0, -1), Position(9, 3, -1), at(7)])
+def test_what_a_look_has_found_goes_on_behind_what_the_client_hides_and_behind_a_ledgers_end(behind: Position) -> None:
+    it = from_entry(4)
+    it.confirmed(forwarded(receive(it, 4, timer(5_000), RELEASE_MS)).ordinal)
+    assert it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS) == Look(Spot(at(4), 0), behind)
     it.found(behind)
-    assert forwarded(it.tick(RELEASE_MS)).sequence_id == 9 << 32
+    assert forwarded(it.tick(RELEASE_MS)).ordinal == 1
+    assert it.acknowledge() == "receipt 4"
+    next_one = behind._replace(entry=behind.entry + 1)
+    assert isinstance(it.received(next_one, 0, timer(5_000), "receipt", RELEASE_MS), Forward)
 
 
 @pytest.mark.parametrize("reading", [Unreadable("encrypted"), judged({"tw-id": "x", "tw-timer": "3 later"})])
@@ -268,7 +274,7 @@ def test_a_message_in_chunks_stands_where_its_first_chunk_does() -> None:
     it = from_entry(5, first_chunk={"receipt 8": at(5)}.get)
     assert isinstance(receive(it, 8, timer(5_000), RELEASE_MS), Forward)
     assert isinstance(receive(it, 9, timer(5_000), RELEASE_MS), Forward)
-    assert isinstance(receive(it, 11, timer(5_000), RELEASE_MS), Stop)
+    assert isinstance(receive(it, 11, timer(5_000), RELEASE_MS), Look)
 
 
 def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
@@ -280,8 +286,8 @@ def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
     assert it.acknowledge() == "receipt 0"
     assert it.acknowledge() is None
     assert it.keeps_back
-    assert isinstance(receive(it, 3, timer(5_000), RELEASE_MS), Stop)
-    assert it.acknowledge(at(3)) is None
+    assert isinstance(receive(it, 3, timer(5_000), RELEASE_MS), Look)
+    assert it.acknowledge() is None, "not before a letter names what is hidden there"
 
 
 def test_the_last_message_of_the_topic_is_acknowledged() -> None:

@@ -15,6 +15,7 @@ def test_nothing_is_lost_and_only_the_late_lane_repeats(seed: int) -> None:
     world = play(seed)
     assert world.lost() == 0
     assert world.extra_on_time() == 0
+    assert world.unnamed() == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -28,6 +29,17 @@ def test_the_worlds_have_what_they_are_about() -> None:
     assert sum(len(world.late) for world in worlds) > 100
     assert sum(len(world.on_time) for world in worlds) > 5_000
     assert sum(world.late.total() - len(world.late) for world in worlds) > 0, "no crash ever fell into the late lane"
+    assert sum(len(world.named) for world in worlds) > 200
+    assert sum(world.jumps for world in worlds) > 100
+
+
+def test_control_going_on_behind_what_is_hidden_without_a_letter_acknowledges_it() -> None:
+    def play_all() -> None:
+        for seed in SEEDS:
+            play(seed, rules=Rules(names_hidden=False))
+
+    with pytest.raises(AssertionError, match="is not confirmed"):
+        play_all()
 
 
 def test_control_trusting_the_first_message_loses() -> None:

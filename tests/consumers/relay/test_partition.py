@@ -15,12 +15,10 @@ from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.consumers.relay.driver.source import Source
-from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.topology import HoldingTopic
-from timewheel.wire.positions import Position
 
-HOLE = HoleFound("a hole", Spot(Position(7, 3, -1), 0), Position(7, 5, -1))
+HOLE = HoleFound("a hole")
 VISIT = Visit(0)
 HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
 
@@ -38,8 +36,8 @@ OLD: Literal["old"] = "old"
 Ending = BaseException | Literal["outgrown", "old"] | None
 
 
-def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any) -> tuple[Any, Told]:
-    """One whose subscriptions end so, one after the other; ``look`` is what looking at a hole does."""
+def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[Any, Told]:
+    """One whose subscriptions end so, one after the other."""
 
     class Played:
         def __init__(self, *of_it: Any) -> None:
@@ -59,7 +57,6 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
                 self.begins_anew = True
 
     monkeypatch.setattr(partitions, "Session", Played)
-    monkeypatch.setattr(partitions, "can_be_read", look)
     told = Told()
     tools: Any = SimpleNamespace(
         client=None,
@@ -77,13 +74,10 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
     return partitions.Partition(Source(holding=HELD, partition=0), tools), told
 
 
-def unexpected(*_: Any) -> bool:
-    raise UnicodeDecodeError("utf-8", b"", 0, 1, "no client's error")
-
-
-def test_an_unexpected_error_at_a_hole_begins_anew_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_begins_anew_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended the partition's thread without a word, and a slot was never visited again."""
-    it, told = partition(monkeypatch, [HOLE, SessionFailed("a send failed"), None], unexpected)
+    unexpected = UnicodeDecodeError("utf-8", b"", 0, 1, "no client's error")
+    it, told = partition(monkeypatch, [unexpected, SessionFailed("a send failed"), None])
     assert it.visit(VISIT)
     it.run_visit()
     assert told.names == ["relay_session_crashed", "relay_session_failed"]
@@ -92,21 +86,12 @@ def test_an_unexpected_error_at_a_hole_begins_anew_and_is_told(monkeypatch: pyte
     assert it.visit(VISIT), "the visit was ended"
 
 
-def test_a_slot_that_a_hole_stopped_is_visited_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    it, told = partition(monkeypatch, [HOLE], lambda *_: False)
-    assert it.visit(VISIT)
-    it.run_visit()
-    assert told.names == ["relay_partition_stopped"]
-    assert it.handle.state is PartitionState.STOPPED
-    assert not it.visit(VISIT)
-
-
 @pytest.mark.parametrize("ending", [OUTGROWN, OLD])
 def test_who_has_outgrown_its_queue_or_holds_what_is_old_begins_anew_and_that_is_no_failure(
     ending: Ending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endings: list[Ending] = [ending, None]
-    it, told = partition(monkeypatch, endings, unexpected)
+    it, told = partition(monkeypatch, endings)
     it.visit(VISIT)
     it.run_visit()
     assert endings == []
@@ -115,7 +100,8 @@ def test_who_has_outgrown_its_queue_or_holds_what_is_old_begins_anew_and_that_is
 
 
 def test_a_hole_that_can_be_read_is_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
-    it, told = partition(monkeypatch, [HOLE, None], lambda *_: True)
+    it, told = partition(monkeypatch, [HOLE, None])
     it.run()
+    assert it._known is None, "what it knows is older than what others have done"
     assert told.names == ["relay_position_jumped"]
     assert it.handle.counts.jumps == 1

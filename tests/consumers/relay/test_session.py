@@ -22,6 +22,8 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.topology import HoldingTopic
 
 ENVELOPE = Envelope("t", START_MS + 60_000, START_MS)
+HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
+SOURCE_PARTITION = Source(holding=HELD, partition=0)
 
 
 class Hops:
@@ -78,9 +80,8 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
     tools: Any = SimpleNamespace(
         router=ROUTER, clock=ManualClock(), hooks=SimpleNamespace(emit=lambda _event: None), relay_id="r"
     )
-    holding = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
     session = sessions.Session(
-        Source(holding=holding, partition=0),
+        SOURCE_PARTITION,
         tools,
         Handle(tools.clock),
         Verdicts(),

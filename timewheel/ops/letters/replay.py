@@ -109,7 +109,7 @@ def _why_not_whole(letter: Letter) -> str | None:
     """Why a letter is not the message that was sent; None: it is."""
     properties = letter.properties
     if (part := properties.get(DEAD_PART) or properties.get(PARKED_PART)) is not None:
-        return f"it is one part of a message that was too large ({part}): put them together, and send it anew"
+        return f"it has {part} of what was sent: put all parts together, or ask its sender, and send it anew"
     if DEAD_ENCRYPTION in properties:
         return f"it is encrypted: decrypt it ({DEAD_ENCRYPTION} says how), and send it anew"
     return None

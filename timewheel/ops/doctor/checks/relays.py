@@ -35,8 +35,8 @@ NO_RELAY = Kind(
 RELAY_ELSEWHERE = Kind(
     slug="relay-elsewhere",
     severity=Severity.ERROR,
-    why="Timers wait here, and the relay that runs does not read them: it has just started, or has stopped this "
-    "partition, or begins it anew again and again, or works by another plan.",
+    why="Timers wait here, and the relay that runs does not read them: it has just started, or begins this "
+    "partition anew again and again, or works by another plan.",
     do="See what that relay logs, and which plan file it reads; restart it with this plan.",
 )
 NO_RELAY_YET = Kind(
