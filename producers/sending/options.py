@@ -9,7 +9,7 @@ import pulsar
 
 from timewheel.core.errors import ClientMisuse
 from timewheel.producers.sending.outgoing import Place
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.schemas import PassThroughSchema
 
 __all__ = ["ProducerOptions"]
@@ -39,7 +39,7 @@ OWNED: Mapping[str, str] = {
     "max_pending_messages_across_partitions": "use max_pending, which bounds all topics together",
     "message_router": "the partition is computed from the key as the Java client does",
     "message_routing_mode": "the partition is computed from the key as the Java client does",
-    "producer_name": "a fixed name would let one producer of many live",
+    "producer_name": "a fixed name would let one producer of many live, and one that is known can be used up by others",
     "topic": "the plan names the topics",
 }
 """Options that timewheel sets itself, each with the reason that its refusal gives."""
@@ -70,7 +70,6 @@ class ProducerOptions:
             # (broker-facts: full-send-queue).
             "max_pending_messages": 0,
             "schema": PassThroughSchema.like(schema),
-            **OWN_NUMBERS,
             **{name: value for name, value in options.items() if not name.startswith("batching_")},
         }
         # Small, and many at once where a service cancels in bulk; whoever waits for one waits a millisecond more.
@@ -94,8 +93,9 @@ class ProducerOptions:
         """
         match place:
             case "relay":
-                return {**self._common, **self._held}
+                options = {**self._common, **self._held}
             case "cuts":
-                return self._cuts
+                options = self._cuts
             case _:
-                return self._common
+                options = self._common
+        return {**options, **own_numbers()}

@@ -312,10 +312,13 @@ class Session:
 
     def _send(self, producer: Any, command: Forward) -> None:
         confirmations = self._confirmations
+        on_batched, on_sent = confirmations.on_batched, confirmations.on_sent
         carry(
             producer,
             self._message,
-            partial(confirmations.on_batched if command.batches else confirmations.on_sent, command.ordinal),
+            partial(on_batched, command.ordinal)
+            if command.batches
+            else partial(on_sent, command.ordinal, not command.named),
             self._properties,
             deliver_at_ms=command.deliver_at_ms,
             sequence_id=command.sequence_id,

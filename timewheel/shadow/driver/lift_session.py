@@ -33,7 +33,7 @@ from timewheel.shadow.machine.stirring import Stirring
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.shadow.wishing import note_caught_up
 from timewheel.wire.native import NO_SCHEMA
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["LiftSession"]
@@ -357,7 +357,7 @@ class LiftSession:
 
     def _stir(self, at_ms: int) -> None:
         if self._stirrer is None:
-            self._stirrer = self._tools.client.create_producer(self._part, batching_enabled=False, **OWN_NUMBERS)
+            self._stirrer = self._tools.client.create_producer(self._part, batching_enabled=False, **own_numbers())
         self._counts.stirs += 1
         self._stirrer.send(b"", properties={STIR_PROPERTY: str(at_ms)}, deliver_at=at_ms, disable_replication=True)
 
