@@ -16,6 +16,7 @@ import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Tiered
 from timewheel.ops.status import status_of
@@ -25,6 +26,8 @@ from timewheel.wire.schemas import PassThroughSchema
 GOOD = 8
 LEFT_MS = 2_500
 MAX_BYTES = 5 * 1024 * 1024
+PAIRED = {"name": "Order", "type": "AVRO", "properties": "{}"}
+"""Of either side of a schema of keys and values."""
 
 
 @pytest.fixture(params=["relay", "broker"])
@@ -220,6 +223,32 @@ def test_a_schema_that_the_next_topic_refuses_is_a_dead_letter(stage: Stage) -> 
     assert letter.data() == b'{"id": "a"}'
     assert "does not take its schema" in letter.properties()["tw-dead-reason"]
     assert letter.properties()["tw-dead-schema"] == "0"
+    assert relay.status().total("failures") == 0
+
+
+def test_a_schema_of_keys_and_values_is_a_dead_letter(stage: Stage) -> None:
+    """Java's clients have it. pulsar-client ends the process that sends anything by a producer of it."""
+    record = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    sides = {f"{side}.schema.{what}": text for side in ("key", "value") for what, text in PAIRED.items()}
+    definition = {
+        "type": "KEY_VALUE",
+        "schema": json.dumps({"key": record, "value": record}),
+        "properties": {**sides, "kv.encoding.type": "INLINE"},
+    }
+    path = stage.tiers[-1].replace("persistent://", "")
+    httpx.post(f"{stage.broker.admin_url}/admin/v2/schemas/{path}/schema", json=definition).raise_for_status()
+    relay = stage.relay()
+
+    def send(_: Any) -> None:
+        properties = envelope("odd").properties()
+        with RawProducer(stage.broker.service_url, stage.names.part(stage.tiers[-1], 0)) as producer:
+            producer.send(metadata_of(properties=properties, schema_version=(0).to_bytes(8, "big")), b"pair")
+
+    between_good_ones(stage, send)
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b"pair"
+    assert "KEY_VALUE, which pulsar-client cannot send on" in letter.properties()["tw-dead-reason"]
     assert relay.status().total("failures") == 0
 
 
