@@ -9,15 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pulsar
 import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, Odd, Texts, put, put_good
+from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, SHARED, STALLING, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
@@ -52,7 +53,7 @@ class Place(NamedTuple):
     topic: Callable[[ShadowStage, int], str]
     asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
     is_plain: bool = False
-    odd: Sequence[Odd] = ODD
+    odd: Sequence[Odd] = SHARED
 
 
 def encoded(properties: dict[str, str]) -> Texts:
@@ -277,6 +278,45 @@ def test_some_odd_messages_end_the_process_of_any_client(pulsar_broker: Broker, 
         "messages that end a plain client",
         {"pulsar-client": version("pulsar-client"), "kinds": len(KILLING), "ended by a signal": "; ".join(by_signal)},
     )
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_a_later_part_alone_stops_the_shared_subscription_of_any_client(
+    pulsar_broker: Broker, pulsar_client: Any, evidence: Evidence
+) -> None:
+    """Why these are not put where a Shared subscription reads; a broker that is mended makes this red."""
+    controls = [one for one in ODD if one.name in {"the first of three parts, alone", "a batch of three"}]
+    kinds = [(one, pulsar.ConsumerType.Shared) for one in (*STALLING, *controls)]
+    kinds += [(one, pulsar.ConsumerType.KeyShared) for one in STALLING]
+    stopped = []
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        for number, (one, consumer_type) in enumerate(kinds):
+            topic = f"persistent://public/default/stops-{now_ms()}-{number}"
+            consumer = pulsar_client.subscribe(topic, "plain", consumer_type=consumer_type)
+            with RawProducer(pulsar_broker.service_url, topic) as producer:
+                put(producer, one, (), 0)
+                put_good(producer, (), 0, b"last")
+            if not comes(consumer, b"last", 5_000):
+                stopped.append((one, consumer_type))
+                admin.subscriptions.skip(topic, "plain", 1)
+                assert comes(consumer, b"last", 60_000), "what the page about security says that helps"
+            consumer.close()
+    assert stopped == kinds[: len(STALLING)]
+    evidence(
+        "later parts of a message that stop a plain Shared subscription",
+        {"kinds": len(STALLING), "stopped": len(stopped), "gone on once skipped": len(stopped)},
+    )
+
+
+def comes(consumer: Any, payload: bytes, within_ms: int) -> bool:
+    """Whether a message with this payload comes to a plain consumer, which acknowledges all."""
+    try:
+        while (message := consumer.receive(within_ms)).data() != payload:
+            consumer.acknowledge(message)
+    except pulsar.Timeout:
+        return False
+    return True
 
 
 def test_kinds_have_one_name_each() -> None:
