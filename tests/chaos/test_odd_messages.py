@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, SHARED, STALLING, Odd, Texts, put, put_good
+from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
@@ -98,7 +99,10 @@ def shadowed() -> Plan:
 PLACES = {
     "tier": Place(lambda: plan_of(TIERS), held_in, timer, odd=HANDED_OUT),
     "tier that the broker holds": Place(
-        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer
+        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")),
+        held_in,
+        timer,
+        odd=WHOLE,
     ),
     "slot": Place(
         lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
@@ -233,7 +237,7 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
         assert max(seen.times.values()) == 1, [one for one, times in seen.times.items() if times > 1]
         assert min(seen.late_ms.values()) >= (-TICK_MS if place.is_plain else 0)
         evidence(
-            f"odd messages in a {name}",
+            f"odd messages: {name}",
             {
                 "kinds": len(odd),
                 "refused by the broker": len(refused),
@@ -282,31 +286,48 @@ def test_some_odd_messages_end_the_process_of_any_client(pulsar_broker: Broker, 
 
 @pytest.mark.proof
 @pytest.mark.timeout(300)
-def test_a_later_part_alone_stops_the_shared_subscription_of_any_client(
+def test_parts_of_a_message_alone_stop_the_shared_subscription_of_any_client(
     pulsar_broker: Broker, pulsar_client: Any, evidence: Evidence
 ) -> None:
     """Why these are not put where a Shared subscription reads; a broker that is mended makes this red."""
-    controls = [one for one in ODD if one.name in {"the first of three parts, alone", "a batch of three"}]
-    kinds = [(one, pulsar.ConsumerType.Shared) for one in (*STALLING, *controls)]
-    kinds += [(one, pulsar.ConsumerType.KeyShared) for one in STALLING]
+    named = {one.name: one for one in ODD}
+    first, batch = named["the first of three parts, alone"], named["a batch of three"]
+    shared, by_key = pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared
+    stopping = [(one, shared, False) for one in STALLING]
+    stopping += [(one, shared, True) for one in (first, named["a part of a message of 64 MB"])]
+    controls = [(batch, shared, False), (batch, shared, True), (first, shared, False)]
     stopped = []
     with AdminClient(pulsar_broker.admin_url) as admin:
-        for number, (one, consumer_type) in enumerate(kinds):
+        for number, (one, consumer_type, anew) in enumerate([*stopping, *controls, (STALLING[0], by_key, False)]):
             topic = f"persistent://public/default/stops-{now_ms()}-{number}"
-            consumer = pulsar_client.subscribe(topic, "plain", consumer_type=consumer_type)
+            subscribe = partial(pulsar_client.subscribe, topic, "plain", consumer_type=consumer_type)
+            consumer = subscribe(receiver_queue_size=1 if anew else 1_000)
             with RawProducer(pulsar_broker.service_url, topic) as producer:
                 put(producer, one, (), 0)
+                if anew:  # Two of them, so that its queue is full when it closes.
+                    for _ in range(2):
+                        put_good(producer, (), 0, b"first")
+                    consumer.receive(20_000)
+                    eventually(partial(is_full, admin, topic), 20)
+                    consumer.close()
+                    consumer = subscribe(receiver_queue_size=1)
                 put_good(producer, (), 0, b"last")
             if not comes(consumer, b"last", 5_000):
-                stopped.append((one, consumer_type))
+                stopped.append((one, consumer_type, anew))
                 admin.subscriptions.skip(topic, "plain", 1)
                 assert comes(consumer, b"last", 60_000), "what the page about security says that helps"
             consumer.close()
-    assert stopped == kinds[: len(STALLING)]
+    assert stopped == stopping
     evidence(
-        "later parts of a message that stop a plain Shared subscription",
-        {"kinds": len(STALLING), "stopped": len(stopped), "gone on once skipped": len(stopped)},
+        "parts of a message that stop a plain Shared subscription",
+        {"cases": len(stopping), "stopped": len(stopped), "gone on once skipped": len(stopped)},
     )
+
+
+def is_full(admin: AdminClient, topic: str) -> bool:
+    """Whether its consumer has room for nothing more."""
+    (consumer,) = admin.topics.stats(topic, clients=True).subscriptions["plain"].consumers or ()
+    return consumer.permits <= 0
 
 
 def comes(consumer: Any, payload: bytes, within_ms: int) -> bool:

@@ -19,7 +19,7 @@ from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.binary_protocol.fields import data_field, number_field
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["HANDED_OUT", "KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "Odd", "Texts", "put", "put_good"]
+__all__ = ["HANDED_OUT", "KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]
 
 Texts = tuple[tuple[bytes, bytes], ...]
 
@@ -260,7 +260,7 @@ STALLERS = (
     "a part beyond the last",
 )
 """Names of those that a broker hands out to no consumer of a Shared subscription, and before which it reads nothing
-else: nobody behind the broker can help that (broker-facts: later-parts-stall)."""
+else: nobody behind the broker can help that (broker-facts: parts-alone-stall)."""
 _ALL = (*_texts(), *_envelopes(), *_payloads())
 KILLING: Sequence[Odd] = tuple(one for one in _ALL if one.name in KILLERS)
 ODD: Sequence[Odd] = tuple(one for one in _ALL if one.name not in KILLERS)
@@ -269,3 +269,7 @@ HANDED_OUT: Sequence[Odd] = tuple(one for one in ODD if one.name not in HIDDEN)
 STALLING: Sequence[Odd] = tuple(one for one in ODD if one.name in STALLERS)
 SHARED: Sequence[Odd] = tuple(one for one in ODD if one.name not in STALLERS)
 """What may stand where a Shared subscription reads."""
+WHOLE: Sequence[Odd] = tuple(one for one in ODD if " part" not in one.name)
+"""What may stand where a Shared subscription is opened anew with a queue of one entry, as a relay does once it has met
+messages of 64 MB: a plain consumer that does so gets nothing more behind a first part either (broker-facts:
+parts-alone-stall)."""
