@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from timewheel.admin.batches import MOST_MESSAGES, BatchedMessage, BatchGarbled, messages_of_batch
+from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import DUE_PROPERTY, PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope, read_due
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.limits import MOST_MESSAGES
 from timewheel.core.plan import Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step

@@ -347,6 +347,7 @@ class Session:
         message = self._message
         large = self._size >= LARGE_BYTES
         producer = self._hops.to(self._source.topic, self._entry.schema_version, named=False, large=large)
+        self._properties[TIMER_PROPERTY] = command.envelope.line()
         carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), self._properties)
 
     def _put_probe(self) -> None:

@@ -158,9 +158,13 @@ class DeadLetter(NamedTuple):
 
 
 class Refile(NamedTuple):
-    """Publish the head again to the tail of its own topic partition, as it is (broker-facts: slot-sweep)."""
+    """Publish the head again to the tail of its own topic partition (broker-facts: slot-sweep).
+
+    It counts as a hop, so that one whose due time never comes ends as a dead letter.
+    """
 
     ordinal: int
+    envelope: Envelope
 
 
 class Look(NamedTuple):

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from timewheel.admin.batches import MOST_MESSAGES, BatchedMessage, BatchGarbled, messages_of_batch
+from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.digits import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.limits import MOST_MESSAGES
 from timewheel.core.names import partition_topic
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.letters.box import Box
