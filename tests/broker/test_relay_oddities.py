@@ -16,6 +16,7 @@ import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Tiered
 from timewheel.ops.status import status_of
@@ -195,6 +196,20 @@ def test_what_is_encrypted_is_a_dead_letter_that_says_how_to_decrypt_it(stage: S
     how = json.loads(letter.properties()["tw-dead-encryption"])
     assert list(how["keys"]) == ["key"]
     assert how["param"]
+
+
+def test_a_batch_of_many_empty_messages_is_set_aside_once(stage: Stage) -> None:
+    """Its client needs more memory for it than for all else; what a broker holds is acknowledged by whole batches."""
+    relay = stage.relay()
+    many = 2_000
+
+    def send(_: Any) -> None:
+        with RawProducer(stage.broker.service_url, stage.names.part(stage.tiers[-1], 0)) as producer:
+            producer.send(metadata_of(batch_size=many), batch_member() * many, messages=many)
+
+    between_good_ones(stage, send)
+    assert_neighbours(stage)
+    assert many <= relay.status().total("dead") <= many + 10, "the first is met again with a shorter queue"
 
 
 def test_what_a_later_version_wrote_is_a_dead_letter(stage: Stage) -> None:

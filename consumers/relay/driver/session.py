@@ -270,7 +270,7 @@ class Session:
         reading = reader.read(position, message, message_id)
         self._properties = properties = reader.properties
         self._size = size = size_of(message) + properties_size(properties)
-        if self._prefetch.met(position.batch_index, size):
+        if self._prefetch.met(position.batch_index, self._entry.batch_size, size):
             self.begins_anew = True
         return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
 
