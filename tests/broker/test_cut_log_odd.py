@@ -13,8 +13,8 @@ from timewheel.consumers.relay.janitor import compact
 from timewheel.core.clock import SystemClock
 from timewheel.core.cut_offs import CutOff
 from timewheel.core.durations import DAY_MS
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.life_cycle import Cancel
-from timewheel.core.limits import MOST_MESSAGES
 from timewheel.core.names import CUTS_SUBSCRIPTION, partition_topic
 from timewheel.events import CutOffUnknown
 from timewheel.testing import Broker, eventually
@@ -99,4 +99,4 @@ def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
             finally:
                 log.stop()
         eventually(lambda: backlog(pulsar_broker, stage.names.cuts, CUTS_SUBSCRIPTION) <= 2, 60)
-    assert unknown(events) == MOST_MESSAGES + 1
+    assert unknown(events) == LARGEST_BATCH + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from timewheel.core.plan import Plan
 
-__all__ = ["DEFAULT_MAX_HELD", "HELD_SHARE", "MOST_MESSAGES", "OUT_OF_ORDER_EVERY", "hold_bound_ms", "out_of_order_ms"]
+__all__ = ["DEFAULT_MAX_HELD", "HELD_SHARE", "OUT_OF_ORDER_EVERY", "hold_bound_ms", "out_of_order_ms"]
 
 OUT_OF_ORDER_EVERY = 1_000
 """One delayed message in this many, per producer, asks for an earlier delivery than its neighbours
@@ -22,10 +22,6 @@ HELD_SHARE = 2
 """A consumer may hold one in this many of what the broker lets it have unacknowledged; the rest is for what handlers
 have in hand. At the broker's bound nothing more is delivered, not even what is due
 (broker-facts: bounded-local-hold)."""
-
-MOST_MESSAGES = 10_000
-"""Of one batch that are looked at message by message: ten times of what clients put into one by their defaults, which
-hold for cut-offs. An empty message takes 6 bytes, and next to none where they are compressed."""
 
 EARLY_TICKS = 2
 """How many ticks before the asked time a broker may deliver: one by its tick, and newer ones trim up to 511 ms."""

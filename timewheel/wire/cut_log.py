@@ -16,7 +16,7 @@ from timewheel.core.cut_offs import CutOff, latest_forget_ms, read_cut_offs
 from timewheel.core.cut_table import MOST_LIVE, CutTable
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import CutOffUnreadable, TopologyError
-from timewheel.core.limits import MOST_MESSAGES
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffsRefused, CutOffUnknown
@@ -218,8 +218,8 @@ class CutLog:
         # First of all: whatever is wrong with it, it is not read again.
         self._position = message.message_id()
         place = Position.of(self._position)
-        if place.batch_index >= MOST_MESSAGES:
-            self._unknown(f"a batch at {place.text} has more than {MOST_MESSAGES:,} messages; the rest is passed over")
+        if place.batch_index >= LARGEST_BATCH:
+            self._unknown(f"a batch at {place.text} has more than {LARGEST_BATCH:,} messages; the rest is passed over")
             self._position = pulsar.MessageId(-1, place.ledger, place.entry, LAST_INDEX)
             self._close()
             return

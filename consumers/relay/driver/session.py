@@ -45,7 +45,7 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.grouping import LARGE_BYTES
+from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
@@ -233,9 +233,11 @@ class Session:
                 self._put_probe()
             case DeadLetter(ordinal=ordinal, reason=reason):
                 assert self.position is not None, "a dead letter of no message"
-                self._burying.put(
-                    ordinal, self._message, self._properties, reason, self.position, large=self._size >= LARGE_BYTES
-                )
+                if self._entry.batch_size > LARGEST_BATCH:
+                    self._burying.put_entry(ordinal, reason, self.position)
+                else:
+                    large = self._size >= LARGE_BYTES
+                    self._burying.put(ordinal, self._message, self._properties, reason, self.position, large=large)
             case _:
                 raise AssertionError(command)
 

@@ -21,6 +21,7 @@ from timewheel.consumers.relay.machine.commands import (
     Forward,
     HoldUntil,
     Look,
+    PassedOver,
     Probe,
     Reading,
     Refile,
@@ -329,6 +330,9 @@ class Forwarding:
         return HoldUntil(decision.until_ms, self.gathering.slack_ms(decision.room_ms))
 
     def _without_envelope(self, head: Item) -> Decision:
+        if isinstance(head.reading, PassedOver):
+            self._head = None
+            return RECEIVE
         if isinstance(head.reading, Probe):
             return self._drop(head, "probe")
         return self._dead_letter(head, why_dead(head.reading))
