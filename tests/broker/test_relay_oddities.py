@@ -16,15 +16,20 @@ import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.core.envelope import Envelope
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.plan import Tiered
 from timewheel.ops.status import status_of
 from timewheel.testing import Broker, eventually
+from timewheel.wire.positions import EntryPosition
 from timewheel.wire.schemas import PassThroughSchema
 
 GOOD = 8
 LEFT_MS = 2_500
 MAX_BYTES = 5 * 1024 * 1024
+PAIRED = {"name": "Order", "type": "AVRO", "properties": "{}"}
+"""Of either side of a schema of keys and values."""
 
 
 @pytest.fixture(params=["relay", "broker"])
@@ -197,6 +202,36 @@ def test_what_is_encrypted_is_a_dead_letter_that_says_how_to_decrypt_it(stage: S
     assert how["param"]
 
 
+def put_batch(stage: Stage, messages: int) -> EntryPosition:
+    """An entry of so many messages that say nothing, in the last tier."""
+    with RawProducer(stage.broker.service_url, stage.names.part(stage.tiers[-1], 0)) as producer:
+        return producer.send(metadata_of(batch_size=messages), batch_member() * messages, messages=messages)
+
+
+def test_a_batch_of_many_empty_messages_is_set_aside_once(stage: Stage) -> None:
+    """Its client needs more memory for it than for all else; what a broker holds is acknowledged by whole batches."""
+    relay = stage.relay()
+    many = 2_000
+    between_good_ones(stage, lambda _: put_batch(stage, many))
+    assert_neighbours(stage)
+    assert many <= relay.status().total("dead") <= many + 10, "the first is met again with a shorter queue"
+
+
+def test_a_batch_beyond_the_bound_is_one_letter(stage: Stage) -> None:
+    relay = stage.relay()
+    many = 20 * LARGEST_BATCH
+    entry = between_good_ones(stage, lambda _: put_batch(stage, many))
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b""
+    properties = letter.properties()
+    assert (properties["tw-dead-at"], properties["tw-dead-part"]) == (entry.text, "none")
+    assert f"a batch of {many} messages" in properties["tw-dead-reason"]
+    (event,) = stage.events.named("relay_dead_letter")
+    assert event.fields["position"] == entry.text
+    assert (relay.status().total("dead"), relay.status().total("failures")) == (1, 0)
+
+
 def test_what_a_later_version_wrote_is_a_dead_letter(stage: Stage) -> None:
     stage.relay()
     between_good_ones(stage, lambda it: it.send(b"x", properties={"tw-id": "odd", "tw-timer": "3 anything"}))
@@ -220,6 +255,32 @@ def test_a_schema_that_the_next_topic_refuses_is_a_dead_letter(stage: Stage) -> 
     assert letter.data() == b'{"id": "a"}'
     assert "does not take its schema" in letter.properties()["tw-dead-reason"]
     assert letter.properties()["tw-dead-schema"] == "0"
+    assert relay.status().total("failures") == 0
+
+
+def test_a_schema_of_keys_and_values_is_a_dead_letter(stage: Stage) -> None:
+    """Java's clients have it. pulsar-client ends the process that sends anything by a producer of it."""
+    record = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    sides = {f"{side}.schema.{what}": text for side in ("key", "value") for what, text in PAIRED.items()}
+    definition = {
+        "type": "KEY_VALUE",
+        "schema": json.dumps({"key": record, "value": record}),
+        "properties": {**sides, "kv.encoding.type": "INLINE"},
+    }
+    path = stage.tiers[-1].replace("persistent://", "")
+    httpx.post(f"{stage.broker.admin_url}/admin/v2/schemas/{path}/schema", json=definition).raise_for_status()
+    relay = stage.relay()
+
+    def send(_: Any) -> None:
+        properties = envelope("odd").properties()
+        with RawProducer(stage.broker.service_url, stage.names.part(stage.tiers[-1], 0)) as producer:
+            producer.send(metadata_of(properties=properties, schema_version=(0).to_bytes(8, "big")), b"pair")
+
+    between_good_ones(stage, send)
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b"pair"
+    assert "KEY_VALUE, which pulsar-client cannot send on" in letter.properties()["tw-dead-reason"]
     assert relay.status().total("failures") == 0
 
 

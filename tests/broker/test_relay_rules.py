@@ -27,7 +27,7 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
-from timewheel.core.routing import Due
+from timewheel.core.routing import Due, Hold
 from timewheel.core.steps import steps
 from timewheel.events import RelayGroupCut
 from timewheel.testing import Broker, eventually
@@ -659,3 +659,24 @@ def test_business_subscriptions_get_what_the_relay_forwarded(stage: Stage) -> No
     consumer = stage.client.subscribe(stage.plan.due_topic, BUSINESS, consumer_type=pulsar.ConsumerType.Shared)
     sent = stage.hold([2_100, 3_000])
     assert {consumer.receive(20_000).properties()["tw-id"] for _ in sent} == {envelope.timer_id for envelope in sent}
+
+
+def test_a_slot_is_left_though_its_last_entry_is_hidden(pulsar_broker: Broker) -> None:
+    """Nothing comes behind it but a probe of the relay's own."""
+    with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
+        at_ms = now_ms()
+        route = stage.router.route(at_ms + 5_000, at_ms)
+        assert isinstance(route, Hold)
+        with RawProducer(stage.broker.service_url, f"{route.topic}-partition-0") as producer:
+            producer.send(metadata_of(properties=Envelope("t", at_ms + 5_000, at_ms).properties()), b"due")
+            producer.send(OPENS_NEVER, b"garbage")
+        relay = stage.relay()
+        stage.await_due(1)
+        eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 1, 30)
+        stage.await_all_acknowledged()
+
+        def rests() -> bool:
+            (slot,) = [one for one in relay.status().partitions if one.topic.startswith(f"{route.topic}-partition-")]
+            return slot.state is PartitionState.RESTING
+
+        eventually(rests, 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import _pulsar
 import pulsar
 import pytest
 
@@ -51,7 +52,8 @@ class Client:
         return self
 
     def get_schema_info(self, _topic: str, _version: int) -> Any:
-        assert self.error is not None
+        if self.error is None:
+            return _pulsar.SchemaInfo(_pulsar.SchemaType.KEY_VALUE, "pair", "")
         raise self.error
 
     def create_producer(self, _topic: str, **_: Any) -> Any:
@@ -152,6 +154,14 @@ def test_a_schema_version_that_is_not_there_is_learnt_before_anything_is_fenced(
     """Anybody may write any number into a message: no session ends for it."""
     copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
     assert not copies.can_have(version)
+
+
+def test_a_schema_of_keys_and_values_is_refused_before_the_client_ends_the_process_over_it() -> None:
+    client = Client(STORED)
+    copies, _ = copies_of(client)
+    assert not copies.can_have(3)
+    assert copies.fence([3]) == EntryPosition(-1, -1)
+    assert not client.sent
 
 
 def test_what_the_client_cannot_make_a_copy_of_stays_with_its_reason() -> None:

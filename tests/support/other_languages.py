@@ -20,7 +20,19 @@ from tests.support.checkout import ROOT
 from timewheel.testing import Broker
 from timewheel.testing.maven import broker_jars, find_java
 
-__all__ = ["PROGRAMS", "Line", "PlainService", "Program", "Said", "checked_by_node", "java", "node", "timers"]
+__all__ = [
+    "PROGRAMS",
+    "Line",
+    "PlainService",
+    "Program",
+    "Said",
+    "checked_by_node",
+    "java",
+    "java_command",
+    "lines_of",
+    "node",
+    "timers",
+]
 
 PROGRAMS = ROOT / "examples" / "other-languages"
 TIMEOUT_S = 240
@@ -51,10 +63,15 @@ def timers(delays_ms: Mapping[str, int]) -> str:
 
 def java(broker: Broker, *arguments: object) -> Said:
     """``Timers.java``, compiled as it starts."""
+    command = [*java_command(), str(PROGRAMS / "Timers.java")]
+    return _said(lines_of([*command, broker.service_url, *map(str, arguments)]))
+
+
+def java_command() -> list[str]:
+    """Java with its client, without a program."""
     # Little is compiled twice, and little is collected: half of the time of so short a run.
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
-    command = [find_java().path, *quick, "-cp", f"{broker_jars()}/*", str(PROGRAMS / "Timers.java")]
-    return _said(_ran([*command, broker.service_url, *map(str, arguments)]))
+    return [find_java().path, *quick, "-cp", f"{broker_jars()}/*"]
 
 
 class PlainService:
@@ -101,7 +118,7 @@ class PlainService:
 def node(broker: Broker, *arguments: object) -> Said:
     """``timers.mjs``."""
     url = broker.admin_url.replace("http", "ws", 1)
-    return _said(_ran([_node(), str(PROGRAMS / "timers.mjs"), url, *map(str, arguments)]))
+    return _said(lines_of([_node(), str(PROGRAMS / "timers.mjs"), url, *map(str, arguments)]))
 
 
 def checked_by_node(vectors: Path) -> dict[str, Any]:
@@ -131,8 +148,12 @@ def _ran(command: Sequence[str]) -> str:
     return ran.stdout
 
 
-def _said(printed: str) -> Said:
-    lines: list[Line] = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+def lines_of(command: Sequence[str]) -> list[Line]:
+    """Run a program until it ends; what it prints as lines of JSON."""
+    return [json.loads(line) for line in _ran(command).splitlines() if line.startswith("{")]
+
+
+def _said(lines: list[Line]) -> Said:
     return Said(
         [line for line in lines if line["did"] == "sent"], [line for line in lines if line["did"] == "received"]
     )

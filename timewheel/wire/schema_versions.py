@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import _pulsar
 import pulsar
 
 from timewheel.wire.native import NO_SCHEMA, fetch_schema_info
@@ -21,6 +22,10 @@ MAX_CACHED_DEFINITIONS = 1_000
 
 class SchemaNotFound(pulsar.TopicNotFound):  # type: ignore[misc]  # pulsar ships no types
     """A topic has no schema of the version that a message in it names."""
+
+
+class SchemaNotCarried(pulsar.IncompatibleSchema):  # type: ignore[misc]
+    """pulsar-client cannot send what it received under a schema."""
 
 
 SCHEMA_REFUSALS = (SchemaNotFound, pulsar.IncompatibleSchema)
@@ -47,6 +52,7 @@ class Schemas:
 
         Raises:
             SchemaNotFound: There is no such version.
+            SchemaNotCarried: It is one of keys and values, as Java's clients have.
             PulsarException: The definition could not be fetched.
         """
         if version == NO_SCHEMA:
@@ -60,4 +66,10 @@ class Schemas:
             except pulsar.TopicNotFound as error:
                 raise SchemaNotFound(f"{self._topic} has no schema of version {version}") from error
             schema = self._cached[version] = PassThroughSchema(info)
+        # The client takes every message of such a producer for a pair, looks for that where nothing is, and ends the
+        # process.
+        if schema.schema_info().schema_type() == _pulsar.SchemaType.KEY_VALUE:
+            raise SchemaNotCarried(
+                f"version {version} of {self._topic} is KEY_VALUE, which pulsar-client cannot send on"
+            )
         return {"schema": schema}

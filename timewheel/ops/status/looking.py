@@ -218,7 +218,9 @@ class _Look:
             raise
         except AdminError as error:
             # Of others: acknowledged and removed meanwhile.
-            if isinstance(error, AdminDenied) or (error.status or FIRST_REFUSAL) < FIRST_REFUSAL:
+            if isinstance(error, AdminDenied) or (
+                not isinstance(error, AdminMissing) and (error.status is None or error.status < FIRST_REFUSAL)
+            ):
                 self._cannot(place.topic, error)
         return None
 

@@ -26,6 +26,7 @@ from timewheel.shadow.machine.lifting import Fate, fence_number
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.wire.positions import EntryPosition
+from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 
 __all__ = ["OF_SESSION", "Copies", "Stays"]
 
@@ -167,7 +168,7 @@ class Copies:
         if version not in self._refused:
             try:
                 self._hops.look_up(version)
-            except pulsar.TopicNotFound:
+            except SCHEMA_REFUSALS:
                 self._refuse(version)
         return version not in self._refused
 

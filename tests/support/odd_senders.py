@@ -1,0 +1,83 @@
+"""Programs in Java and Go that send every odd message that their client can make, a good one before and behind each."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.other_languages import Line, java_command, lines_of
+from timewheel.testing import Broker
+
+__all__ = ["SENDERS", "OddSender", "Target", "find_go"]
+
+HERE = Path(__file__).parent
+BUILD_TIMEOUT_S = 1_200
+"""The client has much behind it, which is compiled once for each machine."""
+
+
+class Target(NamedTuple):
+    """Where a program sends to.
+
+    Args:
+        topic: Its name.
+        deliver_at_ms: What the broker is asked for; 0: nothing.
+        is_timer: Whether a message there needs an envelope.
+        without: A pattern of names of odd messages that are not sent there.
+    """
+
+    topic: str
+    deliver_at_ms: int
+    is_timer: bool
+    without: str
+
+
+class OddSender(NamedTuple):
+    """One language's.
+
+    Args:
+        language: Its name.
+        built: Makes its command, in a folder; so that nothing but sending is left to do.
+    """
+
+    language: str
+    built: Callable[[Path], Sequence[str]]
+
+    def send(self, command: Sequence[str], broker: Broker, due_ms: int, targets: Iterable[Target]) -> list[Line]:
+        """What it tells of each message: its topic, its name, and the error, if its client or the broker refused it."""
+        asked = (
+            str(one)
+            for to in targets
+            for one in (to.topic, to.deliver_at_ms, "timer" if to.is_timer else "plain", to.without)
+        )
+        return lines_of([*command, broker.service_url, str(due_ms), *asked])
+
+
+def find_go() -> str | None:
+    """Go's tool, on the path or where its own installer puts it."""
+    return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+
+
+def _java(_: Path) -> Sequence[str]:
+    return [*java_command(), str(HERE / "OddMessages.java")]
+
+
+def _go(folder: Path) -> Sequence[str]:
+    go = find_go()
+    assert go is not None
+    program = folder / "odd-messages"
+    ran = subprocess.run(
+        [go, "build", "-o", str(program), "."],
+        cwd=HERE / "odd_messages_go",
+        capture_output=True,
+        text=True,
+        timeout=BUILD_TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [str(program)]
+
+
+SENDERS = {"java": OddSender("Java", _java), "go": OddSender("Go", _go)}
