@@ -88,3 +88,16 @@ def test_what_an_earlier_plan_held_is_moved_on_by_the_shadow_of_a_plan_with_an_i
     (told,) = findings_of(shadowed, [tier], "my plan.toml")
     assert told.remedy.startswith("timewheel shadow run 'my plan.toml' drains it")
     assert "relay run" not in remedy_for(shadowed, [tier])
+
+
+@pytest.mark.parametrize("relay", ["embedded", "service"])
+def test_what_is_parked_is_named_and_waits_for_an_operator_whoever_relays(relay: Any) -> None:
+    after = plan(relay=relay)
+    parked = FormerTopic(name=f"{DUE_TOPIC}.tw.parked.a%20b", backlog=2, parked_by="a b")
+    assert left_behind(after, [parked]) == (), "no relay and no consumer is to move it on"
+    (told,) = findings_of(after, [parked], "my plan.toml")
+    assert "2 entries wait here" in told.problem
+    assert "a b has parked" in told.problem
+    assert "timewheel parked list 'my plan.toml' --subscription 'a b'" in told.remedy
+    assert "--remove-drained" in told.remedy
+    assert findings_of(after, [replace(parked, backlog=0)]) == ()

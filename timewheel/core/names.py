@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, parse_duration
 from timewheel.core.errors import DurationError
@@ -181,6 +182,11 @@ class Names:
     def parked(self, subscription: str) -> str:
         """Where timers of one subscription lie that nobody handles without being told to."""
         return f"{self._plan.due_topic}.tw.parked.{_in_topic(subscription)}"
+
+    def parked_by(self, topic: str) -> str | None:
+        """The subscription whose parked timers lie in a topic; None: it is for none."""
+        beginning = self.parked("")
+        return unquote(topic.removeprefix(beginning)) if topic.startswith(beginning) else None
 
     def retry(self, subscription: str) -> str:
         """Where timers of one subscription wait at the end of their way when they are tried again; it reads that too,

@@ -29,9 +29,11 @@ def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic,
 
     A relay of its own can list topics and drains what an earlier plan held; one inside a consumer cannot list them,
     unless the service hands it the means. Neither looks into a namespace that the plan does not name. Consumers read
-    the intervals that the plan names.
+    the intervals that the plan names. What is parked waits for an operator, whatever the plan is.
     """
-    return tuple(topic for topic in topics if topic.backlog and not _is_moved_on(plan, topic))
+    return tuple(
+        topic for topic in topics if topic.backlog and topic.parked_by is None and not _is_moved_on(plan, topic)
+    )
 
 
 def _is_moved_on(plan: Plan, topic: FormerTopic) -> bool:
@@ -96,7 +98,15 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET)
 def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
     afterwards = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
-    if not _is_moved_on(plan, topic):
+    if topic.parked_by is not None:
+        whose = ("--subscription", topic.parked_by)
+        problem = f"{entries}: {topic.parked_by} has parked this, and nobody handles it without being told to"
+        remedy = (
+            f"{timewheel_command('parked', 'list', target, *whose)} shows what it is, "
+            f"{timewheel_command('parked', 'replay', target, *whose, '--all')} has it handled where the plan says "
+            f"retry = true, {timewheel_command('parked', 'discard', target, *whose, '--all')} drops it; {afterwards}"
+        )
+    elif not _is_moved_on(plan, topic):
         problem, remedy = f"{entries}: {_why_it_stays(plan, topic)}", remedy_for(plan, [topic], target)
     elif topic.holding is None:
         problem, remedy = f"{entries}: this plan's consumers read it", afterwards

@@ -11,7 +11,7 @@ from dataclasses import replace
 from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminMissing
 from timewheel.core.former_topics import FormerTopic, former_topics
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_of
+from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.ops.parts import relays_of
@@ -73,8 +73,7 @@ def look_into(
         partitions[partition_of(name)[0]].append(name)
     found: list[FormerTopic] = []
     for topic in former_topics(plan, names, beside=beside):
-        wanted = {RELAY_SUBSCRIPTION} if topic.holding is not None else {*plan.subscriptions} if topic.is_due else set()
-        seen = [_waiting(admin, name, wanted) for name in partitions[topic.name]]
+        seen = [_waiting(admin, name, _readers_of(plan, topic)) for name in partitions[topic.name]]
         found.append(
             replace(
                 topic,
@@ -84,6 +83,15 @@ def look_into(
             )
         )
     return tuple(found)
+
+
+def _readers_of(plan: Plan, topic: FormerTopic) -> set[str]:
+    """Subscriptions that must be there; without them nobody has acknowledged anything."""
+    if topic.holding is not None:
+        return {RELAY_SUBSCRIPTION}
+    if topic.parked_by is not None:
+        return {PARKED_SUBSCRIPTION}
+    return {*plan.subscriptions} if topic.is_due else set()
 
 
 def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -> int:
