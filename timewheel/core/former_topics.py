@@ -39,6 +39,7 @@ class FormerTopic:
         backlog: Entries that are not acknowledged, on the subscription that has most; a batch of timers is one entry.
         producers: That are connected: who works by the earlier plan may still send there.
         relays: Ids of the relays that are connected.
+        drained_by: Of those the ones whose own plan no longer names it, wherever something waits: they drain it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class FormerTopic:
     backlog: int = 0
     producers: int = 0
     relays: tuple[str, ...] = ()
+    drained_by: tuple[str, ...] = ()
 
     @property
     def drained(self) -> bool:

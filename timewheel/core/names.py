@@ -22,6 +22,7 @@ from timewheel.core.steps import Step
 __all__ = [
     "CUTS_SUBSCRIPTION",
     "DEAD_LETTER_SUBSCRIPTION",
+    "DRAINS_PROPERTY",
     "JOURNAL_SUBSCRIPTION",
     "LIFTER_PREFIX",
     "PARKED_SUBSCRIPTION",
@@ -46,6 +47,8 @@ RELAY_SUBSCRIPTION = "timewheel-relay"
 """The one subscription of every holding topic."""
 RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
 """How a relay names its consumers: what sorts them stands before its id."""
+DRAINS_PROPERTY = "timewheel-drains"
+"""Of a relay's consumer: it reads the topic as one of an earlier plan, and finds it again when it begins anew."""
 DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 """Exists from the start, so that no dead letter is lost for want of a reader."""
 CUTS_SUBSCRIPTION = "timewheel-cuts"
