@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.errors import AdminMissing
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.ops.parts import relays_of
+from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 
-__all__ = ["FormerTopics", "former_names", "held_backlog", "look_into"]
+__all__ = ["FormerTopics", "former_names", "held_backlog", "look_into", "waiting_in_former"]
 
 
 class FormerTopics:
@@ -84,6 +85,39 @@ def look_into(
                 drained_by=_sorted(waits) if all(waits) else (),
             )
         )
+    return tuple(found)
+
+
+def waiting_in_former(
+    admin: AdminClient, plan: Plan, cannot: Callable[[str, AdminError], None]
+) -> tuple[FormerTopic, ...]:
+    """Topics of earlier plans in which something waits, also in namespaces that the plan does not name.
+
+    Args:
+        admin: Client of the cluster.
+        plan: The plan.
+        cannot: Told what could not be looked at, and why.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    found: list[FormerTopic] = []
+    whole = plan
+    try:
+        whole = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        cannot(f"what is noted beside {plan.due_topic}", error)
+    for namespace in Names(whole).namespaces:
+        try:
+            found += [topic for topic in look_into(admin, whole, admin.topics.list(namespace)) if topic.backlog]
+        except AdminMissing:
+            continue  # nothing can wait in a namespace that is not there
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            cannot(f"topics of earlier plans in {namespace}", error)
     return tuple(found)
 
 
