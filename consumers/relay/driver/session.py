@@ -46,7 +46,7 @@ from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
-from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
@@ -159,6 +159,7 @@ class Session:
             receiver_queue_size=self._prefetch.entries,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
             consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
+            properties={DRAINS_PROPERTY: "true"} if self._source.is_former else None,
         )
         gate = self._tools.gate
         return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_journal else consumer
