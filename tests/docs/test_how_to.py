@@ -24,6 +24,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
+from tests.support.pulsar_admin import problem_of
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedMessage
 from timewheel.consumers.giving_back import MOST_GIVEN_BACK
@@ -178,8 +179,9 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
         return ran.stdout
 
     lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
-    assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics"]
-    prepare, _, abort, remove = lines
+    assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics", "topicPolicies", "topics"]
+    prepare, _, abort, remove, *by_hand = lines
+    assert [problem_of(line) for line in by_hand] == [None, None]
     run(prepare)
     assert ": 1 timer; 0 cancelled, 0 dead letters" in run(abort)
     assert run(remove).count(": removed") == 2
