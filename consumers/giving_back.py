@@ -14,7 +14,7 @@ __all__ = ["MOST_FAILURES", "MOST_GIVEN_BACK", "SHARE", "GivingBack"]
 MOST_FAILURES = 3
 """Publishes of a timer that came far too early, in a row; after that it waits with the broker."""
 MOST_GIVEN_BACK = 10
-"""Deliveries of a message that can only be given back; after that it is parked."""
+"""Redeliveries, as the broker counts them, of a message that can only be given back; after that it is parked."""
 SHARE = 4
 """Of the room to hold timers, one part in so many may be taken by timers whose publish failed, and as many messages
 may be given back within a redelivery delay."""
@@ -99,7 +99,8 @@ class GivingBack:
             return onward if self._parks else None
         if not self._parks_by_now(arrival):
             return None
-        return Parked("it has no envelope to be tried again by, and its handler failed as often as is allowed")
+        came = f"the broker delivered it again {arrival.redeliveries} times (limit {MOST_GIVEN_BACK})"
+        return Parked(f"it has no envelope to be tried again by, and {came}")
 
     def _parks_by_now(self, arrival: Arrival) -> bool:
         return self._parks and arrival.redeliveries >= MOST_GIVEN_BACK

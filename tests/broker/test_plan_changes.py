@@ -26,7 +26,7 @@ from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.driver import former_keeper, hop_producers
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
-from timewheel.core.former_topics import FormerTopic, TimersLeftBehind
+from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
@@ -254,8 +254,7 @@ def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when
         tier = Names(former).of_step(steps(former)[0])[0]
         stage.put(tier, Envelope("late comer", at_ms + 5_000, at_ms))
         stage.flush()
-        drained: list[FormerTopic] = []
-        eventually(lambda: drained.extend(one for one in look() if one.drained_by) or drained, 20)
+        drained = eventually(lambda: [one for one in look() if one.drained_by], 20)
         assert (drained[0].name, drained[0].drained_by) == (tier, (relay.relay_id,))
         assert left_behind(replace(stage.plan, relay="embedded"), drained) == ()
         assert [message.properties()["tw-id"] for message in stage.await_due(1)] == ["late comer"]

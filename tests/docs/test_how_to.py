@@ -24,8 +24,10 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
+from tests.support.pulsar_admin import problem_of
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedMessage
+from timewheel.consumers.giving_back import MOST_GIVEN_BACK
 from timewheel.core import Plan
 from timewheel.core.plan import Calendar, Tiered
 from timewheel.core.planfile import dump_plan, save_plan
@@ -177,8 +179,9 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
         return ran.stdout
 
     lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
-    assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics"]
-    prepare, _, abort, remove = lines
+    assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics", "topicPolicies", "topics"]
+    prepare, _, abort, remove, *by_hand = lines
+    assert [problem_of(line) for line in by_hand] == [None, None]
     run(prepare)
     assert ": 1 timer; 0 cancelled, 0 dead letters" in run(abort)
     assert run(remove).count(": removed") == 2
@@ -315,7 +318,8 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     assert "there is no such customer" in shown.stdout
     assert "1 would be handled again, 0 left, of 1 that were meant" in dry.stdout
     assert "1 discarded, 0 left" in gone.stdout
-    for called in ("RetryLater", "max_attempts=5", "--subscription", "tw-parked-error", "republish_failed"):
+    limit = f"After {MOST_GIVEN_BACK} redeliveries"
+    for called in ("RetryLater", "max_attempts=5", "--subscription", "tw-parked-error", "republish_failed", limit):
         assert called in text
 
 

@@ -153,7 +153,7 @@ def test_of_two_consumers_of_a_subscription_the_worse_readiness_is_told() -> Non
     well, ill = Role(ConsumerCounts(handed=1)), Role(ConsumerCounts(handed=2))
     ill.ready = False
     for role in (well, ill):
-        metrics.watch_consumer(role)  # type: ignore[arg-type]
+        metrics.watch_consumer(role)  # type: ignore[type-var]
         role.lateness.add(1)
 
     found, labels = scraped(registry), {"due_topic": DUE, "subscription": "billing"}
@@ -267,7 +267,7 @@ def test_a_counter_does_not_fall_when_one_of_several_roles_ends() -> None:
     metrics = Metrics(registry)
     first, second = Role(ConsumerCounts(handed=3, held=1)), Role(ConsumerCounts(handed=5, held=2))
     for role in (first, second):
-        metrics.watch_consumer(role)  # type: ignore[arg-type]
+        metrics.watch_consumer(role)  # type: ignore[type-var]
         role.lateness.add(1)
     labels = {"due_topic": DUE, "subscription": "billing"}
     assert scraped(registry)[of("consumer_handed_total", **labels)] == 8
@@ -282,7 +282,7 @@ def test_a_counter_does_not_fall_when_one_of_several_roles_ends() -> None:
         assert found[of("consumer_held", **labels)] == 2, "a gauge is of those that live"
 
     third = Role(ConsumerCounts(handed=1))
-    metrics.watch_consumer(third)  # type: ignore[arg-type]
+    metrics.watch_consumer(third)  # type: ignore[type-var]
     assert scraped(registry)[of("consumer_handed_total", **labels)] == 9
     del second, third
     gc.collect()

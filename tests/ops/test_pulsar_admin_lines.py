@@ -56,11 +56,13 @@ NEVER_A_FINDING = [
     f"pulsar-admin namespaces create {SPACE}",
     f"pulsar-admin topics delete {DUE}-partition-0",
     f"pulsar-admin topicPolicies set-replication-clusters {DUE} -c here",  # of `shadow start`
+    f"pulsar-admin topicPolicies remove-deduplication {DUE}",  # of the page on leaving, and the next
+    f"pulsar-admin topics delete-partitioned-topic {DUE}",
 ]
 IN_PROSE = re.compile(r"pulsar-admin\s+([a-zA-Z]+)\s+([\w{}-]+)")
 IN_CODE = re.compile(r"pulsar_admin\(\s*[\"']([a-zA-Z]+)[\"'],\s*[\"']([\w-]+)[\"']")
 FOLDERS = ("timewheel", "docs", "deploy", "monitoring", "examples")
-ONLY_SAID = {("topics", name) for name in ("get-message-by-id", "stats-internal", "reset-cursor", "skip")}
+ONLY_SAID = {("topics", name) for name in ("get-message-by-id", "peek-messages", "skip")}
 """In the runbook and the page about security, with words in place of values."""
 
 

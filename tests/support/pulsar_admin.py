@@ -70,6 +70,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
     ),
     ("topicPolicies", "set-replication-clusters"): Command(about=TOPIC, needs={"-c": CLUSTERS}),
     ("topicPolicies", "set-compaction-threshold"): Command(about=TOPIC, needs={"-t": NONE}),
+    ("topicPolicies", "remove-deduplication"): Command(about=TOPIC),
     ("topicPolicies", "remove-backlog-quota"): Command(about=TOPIC, takes={"-t": QUOTA}),
     ("topicPolicies", "remove-max-message-size"): Command(about=TOPIC),
     ("topicPolicies", _PAUSE): Command(about=TOPIC),  # since 4
@@ -85,6 +86,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
     ("topics", "create-subscription"): Command(about=TOPIC, needs={"-s": NAME}, takes={"-m": START}),
     ("topics", "unsubscribe"): Command(about=TOPIC, needs={"-s": NAME}),
     ("topics", "delete"): Command(about=TOPIC),
+    ("topics", "delete-partitioned-topic"): Command(about=TOPIC),
     ("topics", "stats"): Command(about=TOPIC),
     ("tenants", "create"): Command(about=TENANT),
     ("brokers", "update-dynamic-config"): Command(

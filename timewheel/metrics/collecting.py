@@ -24,7 +24,7 @@ from timewheel.serving import Answer, Page
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
-    from timewheel.consumers import DelayedConsumer
+    from timewheel.consumers import Consuming
     from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.roster import RelayLike
     from timewheel.core.plan import Plan
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Metrics", "metrics_page"]
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
+Consumer = TypeVar("Consumer", bound="Consuming")
 Read = Callable[[], tuple[Sample, ...] | None]
 """Tells what a role has counted; None: the role has ended."""
 
@@ -89,7 +90,7 @@ class Metrics(Collector):
         self._add(read)
         return producer
 
-    def watch_consumer(self, consumer: DelayedConsumer) -> DelayedConsumer:
+    def watch_consumer(self, consumer: Consumer) -> Consumer:
         """Tell of this consumer and of the relay in it from now on, and have it measure lateness; returns it."""
         found, lateness = weakref.ref(consumer), consumer.measure_lateness()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ DEFAULT_POLL_S = 0.05
 
 def eventually(
     fn: Callable[[], T | None],
-    timeout: float = DEFAULT_TIMEOUT_S,
+    timeout: float | dt.timedelta = DEFAULT_TIMEOUT_S,
     *,
     poll: float = DEFAULT_POLL_S,
     message: str = "",
@@ -30,14 +31,15 @@ def eventually(
 
     Args:
         fn: What to ask; called at least once, and once more after the time is up.
-        timeout: Seconds until it must be true.
+        timeout: Until then it must be true; a number is seconds.
         poll: Seconds between two calls.
         message: What was waited for; stands in the error.
 
     Raises:
         AssertionError: It did not become true; the last AssertionError of `fn` if it raised one.
     """
-    deadline = time.monotonic() + timeout
+    seconds = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
+    deadline = time.monotonic() + seconds
     while True:
         last_call = time.monotonic() >= deadline
         try:
@@ -49,5 +51,5 @@ def eventually(
             if value:
                 return value
             if last_call:
-                raise AssertionError(f"still {value!r} after {timeout} s" + (f": {message}" if message else ""))
+                raise AssertionError(f"still {value!r} after {seconds} s" + (f": {message}" if message else ""))
         time.sleep(poll)
