@@ -255,7 +255,12 @@ def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when
         stage.put(tier, Envelope("late comer", at_ms + 5_000, at_ms))
         stage.flush()
         drained: list[FormerTopic] = []
-        eventually(lambda: drained.extend(one for one in look() if one.drained_by) or drained, 20)
+
+        def is_drained() -> bool:
+            drained.extend(one for one in look() if one.drained_by)
+            return bool(drained)
+
+        eventually(is_drained, 20)
         assert (drained[0].name, drained[0].drained_by) == (tier, (relay.relay_id,))
         assert left_behind(replace(stage.plan, relay="embedded"), drained) == ()
         assert [message.properties()["tw-id"] for message in stage.await_due(1)] == ["late comer"]
