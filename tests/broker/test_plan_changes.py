@@ -323,7 +323,7 @@ def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(pulsar_broke
     ],
 )
 def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
-    pulsar_broker: Broker, place: Any, before: Scheme, changed: dict[str, Any], remedy: str
+    pulsar_broker: Broker, tmp_path: Path, place: Any, before: Scheme, changed: dict[str, Any], remedy: str
 ) -> None:
     with Stage(pulsar_broker, plan_of(before, relay=place)) as stage:
         filled(stage)
@@ -335,6 +335,18 @@ def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
         (left,) = refused.value.topics
         assert left.name.startswith(f"{stage.plan.due_topic}.tw.")
         assert 1 <= left.backlog <= 5, "five timers, in one entry or more"
+        empty = f"{plan.due_topic}.tw.tier-9d"
+        stage.admin.topics.create(empty, 1)
+        save_plan(plan, tmp_path / "plan.toml")
+        for options, said in (("--dry-run", "empty: would be removed"), ("--verbose", "removed")):
+            command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml"), options]
+            command += ["--admin-url", pulsar_broker.admin_url, "--remove-drained"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 1
+            assert re.search("would take|all as it should be", done.stdout)
+            assert f"{empty}: {said}\n" in done.stdout
+            assert re.search(rf"{re.escape(left.name)}: \d entr\w+ waits? there", done.stdout)
+            assert "--despite-former-topics" in done.stderr
         report = ensure(stage.admin, plan, now_ms=now_ms(), despite_former_topics=True)
         assert [finding.where for finding in report.findings if finding.level == "warning"] == [left.name]
 

@@ -187,10 +187,10 @@ def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
     eventually(lambda: delayed() == 20, 30, message="the broker has read all of them")
 
     first = timewheel("topics", "ensure", str(plan_file), *where)
-    said = f"warning: {topic}: 20 timers wait here under the broker's own delay: this plan moves none of them"
+    said = f"info: {topic}: 20 timers wait here under the broker's own delay: this plan moves none of them"
     assert first.returncode == 0
     assert said in first.stdout
-    assert f"first a shadow: timewheel shadow start {topic} -o shadow.toml --dry-run" in first.stdout
+    assert "first a shadow" not in first.stdout, "so few"
     assert "own delay" not in timewheel("topics", "ensure", str(plan_file), *where).stdout, "later on some always wait"
     consumer.close()
     producer.close()

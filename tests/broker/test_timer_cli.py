@@ -155,6 +155,8 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
         named = producer.send(b"x", deliver_after=timedelta(seconds=30), timer_id="order-7")
         generated = producer.send(b"x", deliver_after=timedelta(seconds=30))
         producer.cancel(named)
+        grouped = producer.send(b"x", deliver_after=timedelta(seconds=30), group="flight-9")
+        producer.cancel_group("flight-9")
         poison = producer.send(b"x", timer_id="poison")
 
     def handle(message: DelayedMessage) -> None:
@@ -168,6 +170,12 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     assert cancelled.returncode == 0, cancelled.stderr
     assert "order-7: cancelled: what was sent under this id before" in cancelled.stdout
     assert "say --due or --sent-at" in cancelled.stdout
+    by_group = run("show", grouped.id)
+    assert by_group.returncode == 0, by_group.stderr
+    assert f"{grouped.id}: cancelled: what was sent with the group flight-9 before" in by_group.stdout
+    assert "not cancelled" not in by_group.stdout
+    nowhere = run("show", "never-sent", "--sent-at", str(now_ms()), "--due", str(now_ms() + 20_000))
+    assert nowhere.returncode == 4, nowhere.stdout
     there = run("show", generated.id)
     assert f"{generated.id}: not cancelled" in there.stdout
     assert f"{generated.id}: held in" in there.stdout

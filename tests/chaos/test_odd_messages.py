@@ -325,8 +325,8 @@ def test_parts_of_a_message_alone_stop_the_shared_subscription_of_any_client(
 
 def is_full(admin: AdminClient, topic: str) -> bool:
     """Whether its consumer has room for nothing more."""
-    (consumer,) = admin.topics.stats(topic, clients=True).subscriptions["plain"].consumers or ()
-    return consumer.permits <= 0
+    consumers = admin.topics.stats(topic, clients=True).subscriptions["plain"].consumers or ()
+    return bool(consumers) and consumers[0].permits <= 0
 
 
 def comes(consumer: Any, payload: bytes, within_ms: int) -> bool:

@@ -87,7 +87,7 @@ BROKEN: list[tuple[Any, ...]] = [
     ({"former_intervals_ms": (0,)}, "former_intervals", "from 1s to 366d"),
     ({"former_intervals_ms": (1_000,) * 17}, "former_intervals", "from 0 to 16"),
     ({"former_namespaces": ("acme",)}, "former_namespaces", "tenant/namespace"),
-    ({"cancel": Cancel(), "readers": "any"}, "cancel", "of another kind"),
+    ({"cancel": Cancel(), "readers": "any"}, "readers", '"timewheel" in a plan with [cancel]'),
     ({"relay": "elsewhere"}, "relay", "embedded, service"),
     ({"readers": "all"}, "readers", "timewheel, any"),
     ({"scheme": None}, "scheme", "Native, Tiered, Calendar or Wheel"),

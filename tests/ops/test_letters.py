@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.consumers.test_forged import forged
 from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
+from timewheel.cli.letters import end
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import MAX_GENERATION, Envelope, Life
 from timewheel.core.names import Names
 from timewheel.core.routing import Router
 from timewheel.core.topology import topology
-from timewheel.ops.letters import Again, Letter, LetterPlace, Refused, Wish, again, handled_again, spread
+from timewheel.ops.letters import (
+    Again,
+    Dealt,
+    Letter,
+    LetterPlace,
+    Letters,
+    Refused,
+    Wish,
+    again,
+    handled_again,
+    spread,
+)
 from timewheel.ops.sample import envelope_in
 
 SOURCE = "persistent://public/default/t.tw.tier-1d-partition-2"
@@ -127,6 +141,31 @@ def test_a_wish_means_what_meets_all_of_it() -> None:
     assert not Wish(places=frozenset({LetterPlace(12, 7, 4)})).means(in_batch)
     assert Wish(reason="WHY", source="tier-1d", timer_ids=frozenset({"x"})).means(letter)
     assert not Wish(reason="WHY", timer_ids=frozenset({"y"})).means(letter)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_is_named_and_not_there_is_said(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    letter = replace(letter_of(Envelope("x", 1, 0)), place=LetterPlace(12, 7, 3))
+    found = Letters(topic=letter.topic, letters=(letter,), looked_at=1, entries=1, is_cut=False)
+    there = Wish(places=frozenset({LetterPlace(12, 7)}), timer_ids=frozenset({"x"}))
+    named = Wish(places=frozenset({LetterPlace(12, 7), LetterPlace(12, 7, 4)}), timer_ids=frozenset({"x", "nix"}))
+    for wish in (Wish(), Wish(reason="not to be found"), there):
+        end([Dealt(letter=letter)], found, wish, "dropped", as_json=as_json)
+    capsys.readouterr()
+
+    with pytest.raises(typer.Exit) as ended:
+        end([Dealt(letter=letter)], found, named, "dropped", as_json=as_json)
+
+    assert ended.value.exit_code == 4
+    said = capsys.readouterr().out
+    if as_json:
+        assert json.loads(said)["missing"] == ["12:7:4", "nix"]
+    else:
+        assert "12:7:4: not there" in said
+        assert "nix: not there" in said
+    with pytest.raises(typer.Exit) as left:
+        end([Dealt(letter=letter, refused="it is whole")], found, named, "dropped", as_json=as_json)
+    assert left.value.exit_code == 1, "what is left is the greater trouble"
 
 
 @pytest.mark.parametrize("place", [LetterPlace(1, 2), LetterPlace(1, 2, 0), LetterPlace(0, 0)])

@@ -22,12 +22,15 @@ from timewheel.admin.policies import (
     InactiveTopic,
     Policy,
 )
+from timewheel.admin.stats import read_topic_stats
 from timewheel.core.errors import TopologyError
 from timewheel.core.topology import TopicSpec
 from timewheel.ops.foreign_settings import (
+    Finding,
     delayed_delivery_findings,
     foreign_subscriptions,
     namespace_findings,
+    native_timer_findings,
     producer_name_findings,
     relay_count_findings,
     unacknowledged_findings,
@@ -358,6 +361,23 @@ def test_names_of_producers_that_are_about_to_be_forgotten(
     found = producer_name_findings(SPEC, names, broker)
     assert [finding.level for finding in found] == (["warning"] if told else [])
     assert told is None or told in found[0].problem
+
+
+@pytest.mark.parametrize("settings", [None, {}, {"managedLedgerMaxUnackedRangesToPersist": "20"}])
+def test_native_timers_whose_gaps_stay_far_from_the_limit_are_no_alarm(settings: dict[str, str] | None) -> None:
+    limit = 20 if settings else 10_000
+
+    def found(*delayed: int) -> tuple[Finding, ...]:
+        parts = [{"subscriptions": {"billing": {"msgDelayed": one, "msgBacklog": one}}} for one in delayed]
+        return native_timer_findings(SPEC, [read_topic_stats(part, clients=False) for part in parts], settings)
+
+    assert found(0, 0) == ()
+    (few,) = found(limit // 2, limit // 2)
+    assert (few.level, f"{limit:,} timers wait here" in few.problem) == ("info", True)
+    assert "shadow" not in few.remedy
+    (many,) = found(0, limit // 2 + 1)
+    assert many.level == "warning"
+    assert many.remedy.startswith("first a shadow: timewheel shadow start")
 
 
 @pytest.mark.parametrize(("relays", "told"), [(0, False), (49, False), (50, True)])

@@ -107,6 +107,18 @@ def test_a_row_that_does_not_fit_is_a_block_with_every_name() -> None:
     assert printed(narrow) == ["", "c", "a window over tiers", "    partitions 3", "    gaps 11,273"]
 
 
+def test_in_a_pipe_a_row_is_one_line_however_long_it_is() -> None:
+    row = ("12:7", "2026-11-26T00:45:58.676Z", "a reason of many words, " * 20 + "and its end")
+    table = Table(caption="c", header=("position", "due", "reason"), rows=[row, ("1:2", "-", "short")])
+    console = Console(file=io.StringIO(), width=30)
+    show_table(console, table)
+    lines = printed(console)
+    assert len(lines) == 5
+    assert [line.split()[0] for line in lines[3:]] == ["12:7", "1:2"]
+    assert lines[3].split("  ")[-2:] == [row[1], row[2]]
+    assert lines[3].endswith(row[2])
+
+
 FIGURE = st.text("0123456789,.% EUR", min_size=1, max_size=LONGEST_FIGURE).map(str.strip).filter(bool)
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=LONGEST_FIGURE), min_size=1, max_size=6).map(" ".join)
 

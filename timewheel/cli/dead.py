@@ -117,7 +117,7 @@ def replay(
     """Send dead letters again, under their ids, to where their producer would send them now; then take them out.
 
     Each is published and confirmed before it is taken out: a crash in between leaves a copy, never a loss. Exit status
-    1 if some could not be sent, and are left.
+    1 if some could not be sent, and are left; 4 if what is named by position or id is not there.
     """
     from timewheel.ops.letters import Refused, again
     from timewheel.ops.letters import replay as send_again
@@ -133,7 +133,7 @@ def replay(
         else:
             with access.client(operation_timeout_seconds=20) as client:
                 dealt = send_again(client, admin, plan, found.letters, due_now=due_now)
-    end(dealt, found, "would be sent again" if dry_run else "sent again", as_json=as_json)
+    end(dealt, found, wish, "would be sent again" if dry_run else "sent again", as_json=as_json)
 
 
 @dead.command()
@@ -155,7 +155,10 @@ def drop(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take dead letters out without sending them again: they are gone."""
+    """Take dead letters out without sending them again: they are gone.
+
+    Exit status 4 if what is named by position or id is not there.
+    """
     from timewheel.ops.letters import Dealt, dead_letter_box
     from timewheel.ops.letters import drop as take_out
 
@@ -170,7 +173,7 @@ def drop(
         else:
             with access.client(operation_timeout_seconds=20) as client:
                 dealt = take_out(client, dead_letter_box(_plan(plan_file)), found.letters, clock=admin.clock)
-    end(dealt, found, "would be dropped" if dry_run else "dropped", as_json=as_json)
+    end(dealt, found, wish, "would be dropped" if dry_run else "dropped", as_json=as_json)
 
 
 def _plan(plan_file: Path) -> Plan:

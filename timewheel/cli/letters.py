@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 EXIT_REFUSED = 1
+EXIT_NOT_FOUND = 4
 MOST_SHOWN_BYTES = 1_000
 """Of a payload."""
 DEFAULT_MOST = 1_000
@@ -130,20 +131,21 @@ def show_letters(kind: Kind, found: Letters, *, as_json: bool) -> None:
         say(console, _count(kind, found))
 
 
-def end(dealt: Sequence[Dealt], found: Letters, done: str, *, as_json: bool) -> None:
-    """Print what was done, or would be.
+def end(dealt: Sequence[Dealt], found: Letters, wish: Wish, done: str, *, as_json: bool) -> None:
+    """Print what was done, or would be, and what was named and is not there.
 
     Raises:
-        typer.Exit: With status 1, if some are left.
+        typer.Exit: With status 1, if some are left; 4, if what was named is not there.
     """
     import json
 
     from rich.console import Console
 
     refused = [one for one in dealt if one.refused is not None]
+    missing = wish.unmet(found.letters)
     if as_json:
         facts = [{**_facts(one.letter), "sent_to": one.sent_to, "refused": one.refused} for one in dealt]
-        print(json.dumps({**_count_facts(found), "letters": facts}))
+        print(json.dumps({**_count_facts(found), "letters": facts, "missing": list(missing)}))
     else:
         console = Console(highlight=False)
         for one in dealt:
@@ -154,8 +156,13 @@ def end(dealt: Sequence[Dealt], found: Letters, done: str, *, as_json: bool) -> 
             console,
             f"{len(dealt) - len(refused)} {done}, {len(refused)} left, of {len(found.letters)} that were meant.",
         )
+        unseen = "; not all entries were looked at, see --most" if found.is_cut else ""
+        for named in missing:
+            say(console, f"{named}: not there, or not as was said{unseen}")
     if refused:
         raise typer.Exit(EXIT_REFUSED)
+    if missing:
+        raise typer.Exit(EXIT_NOT_FOUND)
 
 
 def _show_table(console: Console, kind: Kind, found: Letters, now_ms: int) -> None:

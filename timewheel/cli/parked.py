@@ -132,7 +132,8 @@ def replay(
     """Have parked timers handled again, as first attempts, by their own subscription; then take them out.
 
     What was cancelled is handled all the same. Each is published and confirmed before it is taken out: a crash in
-    between leaves a copy, never a loss. Exit status 1 if some could not be sent, and are left.
+    between leaves a copy, never a loss. Exit status 1 if some could not be sent, and are left; 4
+    if what is named by position or id is not there.
     """
     from timewheel.core.chance import system_chance
     from timewheel.ops.letters import replay_parked
@@ -152,7 +153,7 @@ def replay(
         else:
             with access.client(operation_timeout_seconds=20) as client:
                 dealt = replay_parked(client, admin, plan, whose, found.letters, chance=system_chance(), per_s=rate)
-    end(dealt, found, "would be handled again" if dry_run else "sent to be handled again", as_json=as_json)
+    end(dealt, found, wish, "would be handled again" if dry_run else "sent to be handled again", as_json=as_json)
 
 
 @parked.command()
@@ -175,7 +176,10 @@ def discard(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take parked timers out without having them handled: they are gone."""
+    """Take parked timers out without having them handled: they are gone.
+
+    Exit status 4 if what is named by position or id is not there.
+    """
     from timewheel.ops.letters import Dealt, drop, parked_box
 
     wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
@@ -191,7 +195,7 @@ def discard(
         else:
             with access.client(operation_timeout_seconds=20) as client:
                 dealt = drop(client, parked_box(plan, whose), found.letters, clock=admin.clock)
-    end(dealt, found, "would be discarded" if dry_run else "discarded", as_json=as_json)
+    end(dealt, found, wish, "would be discarded" if dry_run else "discarded", as_json=as_json)
 
 
 def _plan(plan_file: Path) -> Plan:

@@ -1,7 +1,7 @@
 """All that commands write for people: sentences and tables on a terminal of any width, lines, errors.
 
-No figure is ever cut, and none is broken over two lines. Names, ids and reasons come from others, so each text passes
-`visible` here; JSON escapes them itself.
+No figure is ever cut, and none is broken over two lines; in a file or a pipe a row is one line. Names, ids and reasons
+come from others, so each text passes `visible` here; JSON escapes them itself.
 """
 
 from __future__ import annotations
@@ -55,10 +55,16 @@ def print_error(error: object) -> None:
 
 
 def show_table(console: Console, table: Table) -> None:
-    """Columns where they fit side by side; else a block for each row, with every figure behind its column's name."""
+    """Columns where they fit side by side; else a block for each row, with every figure behind its column's name.
+
+    In a file or a pipe each row is one line, however long.
+    """
     header, *rows = [tuple(map(visible, row)) for row in (table.header, *table.rows)]
     console.print()
     say(console, table.caption, style="bold")
+    if not console.is_terminal:
+        _show_lines(console, [header, *rows])
+        return
     widths = _widths(header, rows, console.width)
     if widths is not None:
         _show_columns(console, header, rows, widths)
@@ -67,6 +73,13 @@ def show_table(console: Console, table: Table) -> None:
         say(console, row[0])
         for line in _lines(header, row, console.width - INDENT):
             say(console, line, indent=INDENT)
+
+
+def _show_lines(console: Console, rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *figures in rows:
+        cells = [name.ljust(widths[0]), *(text.rjust(width) for text, width in zip(figures, widths[1:], strict=True))]
+        show_line(console, (" " * GAP).join(cells).rstrip())
 
 
 def _show_columns(

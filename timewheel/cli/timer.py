@@ -192,13 +192,14 @@ def show(
 ) -> None:
     """Tell all that can be known of a timer: whether its id is cancelled, whether it is parked, and where it is.
 
-    Where it is, as `timewheel whereis` tells it, needs to know when it was sent, or when it is due.
+    Where it is, as `timewheel whereis` tells it, needs to know when it was sent, or when it is due. Exit status as
+    that command's; 0 where it is not looked for.
     """
     import json
 
     from rich.console import Console
 
-    from timewheel.cli.whereis import show_whereabouts
+    from timewheel.cli.whereis import exit_status, show_whereabouts
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
     from timewheel.ops.errors import SendTimeUnknown
@@ -210,7 +211,6 @@ def show(
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
     table = _cut_offs(plan, given)
-    cut_off = None if table is None else table.of_timer(timer_id)
     with access_of(connection_of(**given)).admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
@@ -225,6 +225,10 @@ def show(
             there = None
         else:
             there = find(admin, plan, wanted, most_reads=most_reads, cut_offs=table)
+    by_id = None if table is None else table.of_timer(timer_id)
+    # By its group, too, which its envelope alone tells.
+    cut_off = by_id if there is None else there.cut_off
+    status = 0 if there is None or parked else exit_status(there)
     if as_json:
         facts = {
             "timer": timer_id,
@@ -233,21 +237,23 @@ def show(
             "whereis": None if there is None else whereabouts_facts(there),
         }
         print(json.dumps(facts))
-        return
-    console = Console(highlight=False)
-    if plan.cancel is not None:
-        say(console, f"{timer_id}: {_said_of(cut_off)}")
-    for name, letter in parked:
-        say(console, f"{timer_id}: parked by {name} since {at(letter.since_ms)}: {letter.reason}")
-    if there is None:
-        say(console, "Where it is: say --due or --sent-at, since this id does not tell when it was sent.")
     else:
-        show_whereabouts(console, there)
+        console = Console(highlight=False)
+        if plan.cancel is not None:
+            say(console, f"{timer_id}: {_said_of(cut_off, is_seen=there is not None and bool(there.sightings))}")
+        for name, letter in parked:
+            say(console, f"{timer_id}: parked by {name} since {at(letter.since_ms)}: {letter.reason}")
+        if there is None:
+            say(console, "Where it is: say --due or --sent-at, since this id does not tell when it was sent.")
+        else:
+            show_whereabouts(console, there)
+    if status:
+        raise typer.Exit(status)
 
 
-def _said_of(cut_off: CutOff | None) -> str:
+def _said_of(cut_off: CutOff | None, *, is_seen: bool) -> str:
     if cut_off is None:
-        return "not cancelled"
+        return "not cancelled" if is_seen else "not cancelled under this id; its group is not known"
     return f"cancelled: {cut_off_text(cut_off)}"
 
 

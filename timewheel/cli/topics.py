@@ -71,26 +71,31 @@ def ensure(
 ) -> None:
     """Make topics, subscriptions and topic policies of a plan; run again, it changes only what is not right yet.
 
-    Exit status 1 if it found something that it cannot repair and that can lose messages.
+    Exit status 1 if it found something that it cannot repair and that can lose messages. Where timers wait in topics of
+    an earlier plan that nobody would move on, nothing is made; empty ones are removed and all is shown all the same.
     """
     import json
+    from functools import partial
 
     from timewheel.core.clock import SystemClock
+    from timewheel.core.former_topics import TimersLeftBehind
     from timewheel.core.plan import Plan
     from timewheel.ops.former_removal import remove_drained as remove_topics
     from timewheel.ops.provision import ensure as ensure_topics
 
     plan = Plan.load(plan_file)
+    make = partial(
+        ensure_topics, plan=plan, now_ms=SystemClock().now_ms(), create_namespaces=create_namespaces, grow=grow
+    )
+    refused: TimersLeftBehind | None = None
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        report = ensure_topics(
-            admin,
-            plan,
-            now_ms=SystemClock().now_ms(),
-            dry_run=dry_run,
-            create_namespaces=create_namespaces,
-            grow=grow,
-            despite_former_topics=despite_former_topics,
-        )
+        try:
+            report = make(admin, dry_run=dry_run, despite_former_topics=despite_former_topics)
+        except TimersLeftBehind as error:
+            if not (dry_run or remove_drained):
+                raise
+            # Nothing is made, and all else that was asked for is done and shown.
+            refused, report = error, make(admin, dry_run=True, despite_former_topics=True)
         removals = remove_topics(admin, plan, dry_run=dry_run, waits_for=_tell_of_wait) if remove_drained else ()
     if as_json:
         print(json.dumps({**_report_json(report), "removals": [_removal_json(removal) for removal in removals]}))
@@ -98,6 +103,8 @@ def ensure(
         _print_report(report, verbose=verbose)
         for removal in removals:
             print_line(f"{removal.topic}: {removal}")
+    if refused is not None:
+        raise refused
     if report.errors:
         raise typer.Exit(1)
 

@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
     from timewheel.ops.whereis import Whereabouts
 
-__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "Due", "Key", "MostReads", "SentAt", "Within", "show_whereabouts", "whereis"]
+__all__ = [
+    "EXIT_DEAD",
+    "EXIT_NOT_FOUND",
+    "Due",
+    "Key",
+    "MostReads",
+    "SentAt",
+    "Within",
+    "exit_status",
+    "show_whereabouts",
+    "whereis",
+]
 
 SentAt = Annotated[
     str | None,
@@ -68,8 +79,8 @@ def whereis(
     hops. Nothing is consumed or changed.
 
     Its way is computed from the plan, and only the places on it are looked at. Where the plan has [cancel], the log of
-    cut-offs is read first, by the service URL. Exit status: 0 found, handled or cancelled; 3 it is in the dead-letter
-    topic; 4 not found; 1 not found, and not all could be looked at.
+    cut-offs is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is in the
+    dead-letter topic; 4 not found; 1 not found, and not all could be looked at.
     """
     import json
 
@@ -95,7 +106,7 @@ def whereis(
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         for one in wanted:
             found = find(admin, plan, one, most_reads=most_reads, cut_offs=cut_offs)
-            status = max(status, _status(found))
+            status = max(status, exit_status(found))
             if as_json:
                 print(json.dumps(whereabouts_facts(found)), flush=True)
             else:
@@ -104,7 +115,8 @@ def whereis(
         raise typer.Exit(status)
 
 
-def _status(found: Whereabouts) -> int:
+def exit_status(found: Whereabouts) -> int:
+    """Decide how a command that looked for a timer ends."""
     from timewheel.ops.whereis import State
 
     if found.state is State.DEAD:

@@ -134,9 +134,10 @@ class Plan:
         one_of("readers", self.readers, ("timewheel", "any"))
         if self.cancel is not None and self.readers != "timewheel":
             raise PlanError(
-                "cancel",
-                f"with readers = {self.readers}",
-                'readers = "timewheel": a reader of another kind does not ask whether a timer was cancelled',
+                "readers",
+                self.readers,
+                '"timewheel" in a plan with [cancel], since a reader of another kind does not ask whether a timer was '
+                "cancelled; leave one of the two out",
             )
         match self.scheme:
             case Native():

@@ -32,7 +32,11 @@ __all__ = [
 
 DEFAULT_PRODUCER_NAMES = 10_000
 """The broker's default of ``brokerDeduplicationMaxNumberOfProducers``."""
+DEFAULT_GAP_LIMIT = 10_000
+"""The broker's default of ``managedLedgerMaxUnackedRangesToPersist``."""
 FULL_SHARE = 0.8
+FEW_SHARE = 0.5
+"""Of the limit on gaps: so many timers, each with a gap of its own, leave room for as many gaps again."""
 MANY_RELAYS = 50
 """From so many on, relays within consumers cost more than relays of their own."""
 
@@ -42,13 +46,14 @@ class Finding:
     """Something that provisioning cannot repair.
 
     Args:
-        level: ``error``: messages can be lost or come early; ``warning``: worth knowing.
+        level: ``error``: messages can be lost or come early; ``warning``: worth knowing; ``info``: no
+            trouble.
         where: The topic or namespace.
         problem: What is wrong, and what it does.
         remedy: Who can do what about it; a command where there is one.
     """
 
-    level: Literal["warning", "error"]
+    level: Literal["info", "warning", "error"]
     where: str
     problem: str
     remedy: str
@@ -90,7 +95,9 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
     return tuple(findings)
 
 
-def native_timer_findings(spec: TopicSpec, parts: Iterable[TopicStats]) -> tuple[Finding, ...]:
+def native_timer_findings(
+    spec: TopicSpec, parts: Iterable[TopicStats], broker: Mapping[str, str] | None
+) -> tuple[Finding, ...]:
     """Timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
 
     Later on some always wait there, for the last stretch of their way.
@@ -98,10 +105,19 @@ def native_timer_findings(spec: TopicSpec, parts: Iterable[TopicStats]) -> tuple
     Args:
         spec: The due topic.
         parts: Stats of its parts.
+        broker: The broker's settings; None: they may not be read.
     """
-    delayed = sum(max((own.delayed - own.ghosts for own in part.subscriptions.values()), default=0) for part in parts)
+    each = [max((own.delayed - own.ghosts for own in part.subscriptions.values()), default=0) for part in parts]
+    delayed = sum(each)
     if not delayed:
         return ()
+    limit = int((broker or {}).get("managedLedgerMaxUnackedRangesToPersist") or DEFAULT_GAP_LIMIT)
+    if max(each) <= limit * FEW_SHARE:
+        problem = (
+            f"{counted(delayed, 'timer waits', 'timers wait')} here under the broker's own delay: this plan moves none "
+            f"of them, and so few make no trouble, since a partition may have {limit:,} gaps"
+        )
+        return (Finding(level="info", where=spec.name, problem=problem, remedy="nothing need be done"),)
     problem = (
         f"{counted(delayed, 'timer waits', 'timers wait')} here under the broker's own delay: this plan moves none of "
         "them, and until they are due the gaps between them stay"

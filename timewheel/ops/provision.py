@@ -354,7 +354,7 @@ def _findings(
         if spec.role == "due":
             due_seen = True  # a calendar's topics are all alike
             if is_new and state.partitions is not None:
-                findings += native_timer_findings(spec, loaded_parts(admin, spec).values())
+                findings += native_timer_findings(spec, loaded_parts(admin, spec).values(), broker)
             bound = admin.topic_policies.get(spec.name, MAX_UNACKED_PER_CONSUMER, applied=True)
             findings += unacknowledged_findings(spec, bound) if bound is not None else ()
         found = admin.topic_policies.get(spec.name, DELAYED_DELIVERY, applied=True)

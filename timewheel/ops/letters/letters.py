@@ -115,6 +115,13 @@ class Wish:
             and self.source in letter.source
         )
 
+    def unmet(self, letters: Iterable[Letter]) -> tuple[str, ...]:
+        """Of the positions and ids that are named those that none of these letters has."""
+        there = tuple(letters)
+        found = {place for one in there for place in (one.place, one.place._replace(number=-1))}
+        places = tuple(str(place) for place in sorted(self.places - found))
+        return places + tuple(sorted(self.timer_ids - {one.timer_id for one in there}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letters:

@@ -42,7 +42,7 @@ RELAY_ELSEWHERE = Kind(
 NO_RELAY_YET = Kind(
     slug="no-relay-yet",
     severity=Severity.INFO,
-    why="Nothing waits yet; the first timer that does needs a relay.",
+    why="Nothing waits in this plan's own topics yet; the first timer that does needs a relay.",
     do="Start a relay before timers become due.",
 )
 NO_STANDBY = Kind(
