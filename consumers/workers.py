@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from timewheel.core.clock import Clock, wait_until
-from timewheel.core.keys import partition_for_key
 
 __all__ = ["Workers"]
 
@@ -69,7 +68,7 @@ class Workers(Generic[T]):
             False if there was no room in time; the item was not taken.
         """
         with self._lock:
-            index = partition_for_key(key, len(self._threads)) if key else -1
+            index = hash(key) % len(self._threads) if key else -1
             queue, limit = (self._keyed[index], KEYED_PER_WORKER) if key else (self._keyless, self._keyless_limit)
             if not wait_until(self._clock, self._room, lambda: len(queue) < limit, timeout_ms):
                 return False

@@ -26,7 +26,7 @@ def afterwards(
         cause: The client's words for it.
         now_ms: UTC milliseconds.
         attempts: How many were made for this timer, this one included.
-        stored: Whether an earlier attempt was confirmed, in a slot that had been swept.
+        stored: Whether an earlier attempt was confirmed, in a slot that had been swept, or may have been.
 
     Returns:
         None: stored where it belongs. An Outgoing: send this as well, under the same timer id. An error: tell the
@@ -41,7 +41,7 @@ def afterwards(
         # sweeps by its own clock, which may be ahead of ours.
         return outgoing.sent_to(router.to_due(outgoing.due_ms, now_ms), now_ms, plan.revision)
     if attempts < MAX_ATTEMPTS:
-        if outcome is Outcome.REOPEN:
+        if outcome in (Outcome.REOPEN, Outcome.DROPPED):
             return outgoing
         if outcome is Outcome.ROUTE_AGAIN:
             # Never the same topic again: it is terminated, or would be created bare (broker-facts: removing-a-topic).
@@ -49,7 +49,7 @@ def afterwards(
             if route.topic != outgoing.topic:
                 return outgoing.sent_to(route, now_ms, plan.revision)
     topic = router.names.part(outgoing.topic, outgoing.partition)
-    if stored or outcome is Outcome.UNKNOWN:
+    if stored or outcome in (Outcome.UNKNOWN, Outcome.DROPPED):
         # A copy that is stored in a swept slot arrives, though late: it must not be called "not stored".
         return SendOutcomeUnknown(outgoing.timer_id, topic, cause)
     if outcome is Outcome.TOO_LARGE:

@@ -111,9 +111,9 @@ def after_cut(outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int
     """
     if outcome is Outcome.OK:
         return None
-    if outcome is Outcome.REOPEN and attempts < MAX_ATTEMPTS:
+    if outcome in (Outcome.REOPEN, Outcome.DROPPED) and attempts < MAX_ATTEMPTS:
         return outgoing
-    kind = CancelOutcomeUnknown if outcome is Outcome.UNKNOWN else CancelFailed
+    kind = CancelOutcomeUnknown if outcome in (Outcome.UNKNOWN, Outcome.DROPPED) else CancelFailed
     return kind(outgoing.timer_id, outgoing.topic, cause)
 
 

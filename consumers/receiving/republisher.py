@@ -32,10 +32,10 @@ from timewheel.wire.alarms import Alarms
 from timewheel.wire.dead_letters import without_notes
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import NO_SCHEMA, carry, keys_of, properties_size, schema_version_of, size_of
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_PART, PARKED_REASON
 from timewheel.wire.partitioned import partition_count, unpartitioned_problem
-from timewheel.wire.results import cause_of, is_of_message, is_ok, is_producer_closed
+from timewheel.wire.results import Outcome, cause_of, is_of_message, is_producer_closed, outcome_of_result
 from timewheel.wire.schema_versions import SCHEMA_REFUSALS, Schemas
 from timewheel.wire.set_aside import in_parts as send_in_parts
 from timewheel.wire.surface import ClientLike, ProducerLike
@@ -66,8 +66,10 @@ class _Answered(NamedTuple):
 
     timer: InHand
     where: _Where
+    producer: ProducerLike
     attempt: int
     result: Any
+    outcome: Outcome
 
 
 class Republisher:
@@ -137,12 +139,14 @@ class Republisher:
                 self._take(item)
 
     def _take(self, answered: _Answered) -> None:
-        timer, where, attempt, result = answered
-        if is_ok(result):
+        timer, where, producer, attempt, result, outcome = answered
+        if outcome is Outcome.OK:
             self._settle(timer, None)
         elif is_of_message(result.name):
             self._refused(timer, attempt, f"{where[0]}: {cause_of(result)}")
         else:
+            if outcome is Outcome.DROPPED and self._producers.get(where) is producer:
+                self._close_producer(where)  # whoever knows its name can have all dropped that it sends
             if is_producer_closed(result):
                 self._producers.pop(where, None)
             self._settle(timer, f"{where[0]}: {cause_of(result)}")
@@ -197,9 +201,9 @@ class Republisher:
                 break
         put = self._waiting.put
 
-        def answered(result: Any, _: Any) -> None:
+        def answered(result: Any, message_id: Any) -> None:
             # On the client's thread: nothing there can raise, and nothing may take long.
-            put(_Answered(timer, where, attempt, result))
+            put(_Answered(timer, where, producer, attempt, result, outcome_of_result(result, message_id)))
 
         if in_parts:
             send_in_parts(producer, message, had, properties, PARKED_PART, attempt - BRIEF, answered)
@@ -243,7 +247,7 @@ class Republisher:
         producer: ProducerLike = self._client.create_producer(
             part,
             **schemas.producer_options(version),
-            **OWN_NUMBERS,
+            **own_numbers(),
             **({"compression_type": pulsar.CompressionType.ZSTD} if large else {}),
             batching_enabled=False,
             block_if_queue_full=True,

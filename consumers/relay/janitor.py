@@ -17,7 +17,8 @@ from timewheel.core.names import CUTS_SUBSCRIPTION, partition_topic
 from timewheel.events import CutOffsNotPacked, CutOffsPacked
 from timewheel.wire.cut_log import PACK_PROPERTY, CutLog
 from timewheel.wire.hooks import Hooks
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
+from timewheel.wire.results import Outcome, cause_of, outcome_of_result
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["Janitor", "compact", "is_worth_it"]
@@ -130,7 +131,7 @@ def compact(client: ClientLike, log: CutLog) -> int | None:
         read_to = log.position
         live = list(log.table.live())
         _write(client, topic, live)
-        if read_to != pulsar.MessageId.earliest:
+        if read_to.ledger_id() >= 0:  # anything was read
             lease.acknowledge_cumulative(read_to)
         return len(live)
     finally:
@@ -145,13 +146,13 @@ def _write(client: ClientLike, topic: str, live: list[Any]) -> None:
         max_pending_messages=PENDING_PACKS,
         send_timeout_millis=SEND_TIMEOUT_MS,
         compression_type=pulsar.CompressionType.LZ4,
-        **OWN_NUMBERS,
+        **own_numbers(),
     )
     failures: list[Any] = []
 
-    def stored(result: Any, _: Any) -> None:
-        if result != pulsar.Result.Ok:
-            failures.append(result)
+    def stored(result: Any, message_id: Any) -> None:
+        if outcome_of_result(result, message_id) is not Outcome.OK:
+            failures.append(cause_of(result))
 
     try:
         messages = list(packs(live)) or [b""]

@@ -61,4 +61,4 @@ class Attempt:
 
     def outcome(self) -> Outcome:
         """Classify the result; call it once it is there."""
-        return outcome_of_result(self.result, handed_over=self.handed_over)
+        return outcome_of_result(self.result, self.message_id, handed_over=self.handed_over)

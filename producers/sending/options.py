@@ -8,16 +8,18 @@ from typing import Any
 import pulsar
 
 from timewheel.core.errors import ClientMisuse
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.producers.sending.outgoing import Place
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.schemas import PassThroughSchema
 
 __all__ = ["ProducerOptions"]
 
+BATCH = "batching_max_messages"
 PASSED_THROUGH = frozenset(
     {
         "batching_max_allowed_size_in_bytes",
-        "batching_max_messages",
+        BATCH,
         "batching_max_publish_delay_ms",
         "batching_type",
         "compression_type",
@@ -39,7 +41,7 @@ OWNED: Mapping[str, str] = {
     "max_pending_messages_across_partitions": "use max_pending, which bounds all topics together",
     "message_router": "the partition is computed from the key as the Java client does",
     "message_routing_mode": "the partition is computed from the key as the Java client does",
-    "producer_name": "a fixed name would let one producer of many live",
+    "producer_name": "a fixed name would let one producer of many live, and one that is known can be used up by others",
     "topic": "the plan names the topics",
 }
 """Options that timewheel sets itself, each with the reason that its refusal gives."""
@@ -53,7 +55,7 @@ class ProducerOptions:
         options: pulsar-client's own keyword arguments of ``create_producer``.
 
     Raises:
-        ClientMisuse: An option is ours to set.
+        ClientMisuse: An option is ours to set, or batches could be larger than a relay takes.
         TypeError: pulsar-client has no such option.
     """
 
@@ -65,12 +67,16 @@ class ProducerOptions:
                 raise ClientMisuse(f"producer option {name!r} is set by timewheel: {OWNED[name]}")
             if name not in PASSED_THROUGH:
                 raise TypeError(f"no producer option {name!r}; these pass through: {', '.join(sorted(PASSED_THROUGH))}")
+        if options.get(BATCH, 0) > LARGEST_BATCH:
+            raise ClientMisuse(
+                f"producer option {BATCH!r} is {options[BATCH]}: a relay sets aside as a whole what has more than "
+                f"{LARGEST_BATCH} messages; pass that or less"
+            )
         self._common: dict[str, Any] = {
             # The bound is ours, over all topics; a second one here would drop sends into callbacks
             # (broker-facts: full-send-queue).
             "max_pending_messages": 0,
             "schema": PassThroughSchema.like(schema),
-            **OWN_NUMBERS,
             **{name: value for name, value in options.items() if not name.startswith("batching_")},
         }
         # Small, and many at once where a service cancels in bulk; whoever waits for one waits a millisecond more.
@@ -94,8 +100,9 @@ class ProducerOptions:
         """
         match place:
             case "relay":
-                return {**self._common, **self._held}
+                options = {**self._common, **self._held}
             case "cuts":
-                return self._cuts
+                options = self._cuts
             case _:
-                return self._common
+                options = self._common
+        return {**options, **own_numbers()}

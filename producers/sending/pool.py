@@ -203,7 +203,7 @@ class ProducerPool:
         return pooled
 
     def discard(self, pooled: PooledProducer) -> None:
-        """Forget a producer that can send no more; the next send opens another. It is closed with the idle ones."""
+        """Forget a producer that must send no more; the next send opens another. It is closed with the idle ones."""
         with self._lock:
             if self._open.get(pooled.key) is pooled:
                 del self._open[pooled.key]
@@ -227,7 +227,9 @@ class ProducerPool:
             for pooled in idle:
                 del self._open[pooled.key]
             self._idle_turn = self._turn
-            discarded, self._discarded = self._discarded, []
+            # One that was given up for its name can have sends in flight, which a close would end as unknown.
+            discarded = [pooled for pooled in self._discarded if not pooled.in_flight]
+            self._discarded = [pooled for pooled in self._discarded if pooled.in_flight]
             self._changed.notify_all()
         for pooled in (*idle, *discarded):
             self._close(pooled)

@@ -42,7 +42,7 @@ from timewheel.producers.sending.tally import Tally
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.process import ProcessGuard
-from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
+from timewheel.wire.results import Outcome, cause_of, is_producer_closed, outcome_of_error
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["DEFAULT_MAX_PENDING", "Send", "TimerWriter", "idle_ms"]
@@ -78,7 +78,7 @@ class Send(Attempt):
         group: The gate's; None once the send has ended.
         raised: What the client's own code raised instead of taking it.
         attempts: How many have come to an end.
-        stored: Whether one of them was confirmed, in a slot that had been swept.
+        stored: Whether one of them was confirmed, in a slot that had been swept, or may have been.
         cut_off: What goes into the log, or is there; None: nothing does, or it is not known yet.
         older_due_ms: When the timer that is cut off is due; None: not known.
         confirmed_ms: When the cut-off was confirmed.
@@ -296,16 +296,15 @@ class TimerWriter:
         """
         if send.raised is not None:
             return self.refused(send, send.raised)
-        is_stored = is_ok(send.result)
-        if is_stored and not send.outgoing.release_at_ms and send.is_plain:
-            return None
         outcome = send.outcome()
-        if outcome is not Outcome.OK and is_producer_closed(send.result):
+        if outcome is Outcome.OK and not send.outgoing.release_at_ms and send.is_plain:
+            return None
+        if outcome is Outcome.DROPPED or is_producer_closed(send.result):
             self.pool.discard(send.pooled)
         send.attempts += 1
         step = self._next_step(send, outcome, cause_of(send.result))
         if isinstance(step, Outgoing):
-            send.stored = send.stored or is_stored
+            send.stored = send.stored or outcome in (Outcome.OK, Outcome.DROPPED)
             send.outgoing = step
         elif step is None and not send.is_plain:
             step = self._cut_next(send)

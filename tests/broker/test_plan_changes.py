@@ -26,13 +26,14 @@ from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.driver import former_keeper, hop_producers
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
-from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.former_topics import FormerTopic, TimersLeftBehind
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
 from timewheel.ops import FormerTopics, ensure, roll
 from timewheel.ops.doctor import look_at_plan, verdict_on
+from timewheel.ops.former_findings import left_behind
 from timewheel.ops.former_removal import RemovalStage, remove_drained
 from timewheel.ops.leaving import delete_once_left
 from timewheel.ops.provision import Report
@@ -253,6 +254,10 @@ def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when
         tier = Names(former).of_step(steps(former)[0])[0]
         stage.put(tier, Envelope("late comer", at_ms + 5_000, at_ms))
         stage.flush()
+        drained: list[FormerTopic] = []
+        eventually(lambda: drained.extend(one for one in look() if one.drained_by) or drained, 20)
+        assert (drained[0].name, drained[0].drained_by) == (tier, (relay.relay_id,))
+        assert left_behind(replace(stage.plan, relay="embedded"), drained) == ()
         assert [message.properties()["tw-id"] for message in stage.await_due(1)] == ["late comer"]
         assert len(relay.status().partitions) == 2
         stage.close_producers()

@@ -16,11 +16,13 @@ import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
-from tests.support.raw_producer import RawProducer, metadata_of
+from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.core.envelope import Envelope
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.plan import Tiered
 from timewheel.ops.status import status_of
 from timewheel.testing import Broker, eventually
+from timewheel.wire.positions import EntryPosition
 from timewheel.wire.schemas import PassThroughSchema
 
 GOOD = 8
@@ -198,6 +200,36 @@ def test_what_is_encrypted_is_a_dead_letter_that_says_how_to_decrypt_it(stage: S
     how = json.loads(letter.properties()["tw-dead-encryption"])
     assert list(how["keys"]) == ["key"]
     assert how["param"]
+
+
+def put_batch(stage: Stage, messages: int) -> EntryPosition:
+    """An entry of so many messages that say nothing, in the last tier."""
+    with RawProducer(stage.broker.service_url, stage.names.part(stage.tiers[-1], 0)) as producer:
+        return producer.send(metadata_of(batch_size=messages), batch_member() * messages, messages=messages)
+
+
+def test_a_batch_of_many_empty_messages_is_set_aside_once(stage: Stage) -> None:
+    """Its client needs more memory for it than for all else; what a broker holds is acknowledged by whole batches."""
+    relay = stage.relay()
+    many = 2_000
+    between_good_ones(stage, lambda _: put_batch(stage, many))
+    assert_neighbours(stage)
+    assert many <= relay.status().total("dead") <= many + 10, "the first is met again with a shorter queue"
+
+
+def test_a_batch_beyond_the_bound_is_one_letter(stage: Stage) -> None:
+    relay = stage.relay()
+    many = 20 * LARGEST_BATCH
+    entry = between_good_ones(stage, lambda _: put_batch(stage, many))
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b""
+    properties = letter.properties()
+    assert (properties["tw-dead-at"], properties["tw-dead-part"]) == (entry.text, "none")
+    assert f"a batch of {many} messages" in properties["tw-dead-reason"]
+    (event,) = stage.events.named("relay_dead_letter")
+    assert event.fields["position"] == entry.text
+    assert (relay.status().total("dead"), relay.status().total("failures")) == (1, 0)
 
 
 def test_what_a_later_version_wrote_is_a_dead_letter(stage: Stage) -> None:

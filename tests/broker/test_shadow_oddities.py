@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pulsar.schema import AvroSchema, Record, String
+from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
 from tests.broker.relay_stage import BUSINESS, now_ms
 from tests.broker.test_shadow_life import AHEAD_MS, DAYS, lifted, send, shadow_plan, staged
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
+from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.names import Names
 from timewheel.shadow.driver import lift_session
+from timewheel.shadow.driver.lift_versions import MAX_VERSIONS
 from timewheel.shadow.driver.recovery import strike_again
 from timewheel.shadow.machine.lifting import Fate
 from timewheel.shadow.machine.states import State, caught_up_in, wish_in
@@ -99,6 +101,24 @@ def test_what_nobody_may_register_stays_and_all_else_is_lifted(pulsar_broker: Br
         assert shadow.shadow_status().lifters[0].failures == 0
 
 
+def test_many_schema_versions_cost_a_few_sessions_and_those_beyond_the_bound_stay(pulsar_broker: Broker) -> None:
+    """Whoever may register schemas may register any number, and all others wait while they are fenced."""
+    beyond = 3
+    with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
+        due_ms = now_ms() + 3 * DAY_MS
+        for number in range(MAX_VERSIONS + beyond):
+            fields = {f"field{index}": String(required_default=True) for index in range(number + 1)}
+            record = type("Renewal", (Record,), fields)
+            on.plain_producer(schema=JsonSchema(record)).send(record(), deliver_at=due_ms)
+        send(on, range(20), due_ms=due_ms)
+        shadow = on.shadow()
+        eventually(lambda: lifted(shadow) == MAX_VERSIONS + 20, 40, message=str(shadow.shadow_status()))
+        assert shadow.shadow_status().lifters[0].fates[Fate.SCHEMA.value] == beyond
+        (told,) = on.events.named("shadow_stays_native")
+        assert f"of the {MAX_VERSIONS} versions that were met first" in str(told.fields["reason"])
+        assert len(on.events.named("shadow_lifts_again")) <= 3, "each reads the journal and fences what was met"
+
+
 @pytest.mark.parametrize("state", [State.PAUSED, State.DRAINING])
 def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Broker, state: State) -> None:
     plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)
@@ -115,6 +135,23 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
             return stats.subscriptions[BUSINESS].backlog
 
         eventually(lambda: pending() == back, 40, message="nobody is to be given the stir")
+
+
+def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
+        shadow = on.shadow()
+        with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
+            for publish_ms in (MAX_TIME_MS, now_ms()):
+                stir = metadata_of(
+                    properties={"tw-stir": "1"}, deliver_at_ms=now_ms() + 3 * DAY_MS, publish_ms=publish_ms
+                )
+                raw.send(stir)
+        eventually(lambda: shadow.shadow_status().lifters[0].fates[Fate.STIR.value] == 2, 20)
+
+        def pending() -> int:
+            return on.admin.topics.stats(on.parts()[0], precise_backlog=True).subscriptions[BUSINESS].backlog
+
+        eventually(lambda: pending() == 0, 20)
 
 
 def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:

@@ -8,16 +8,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pulsar
 import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import KILLING, ODD, Odd, Texts, put, put_good
+from tests.support.odd_messages import KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
@@ -51,6 +53,7 @@ class Place(NamedTuple):
     topic: Callable[[ShadowStage, int], str]
     asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
     is_plain: bool = False
+    odd: Sequence[Odd] = SHARED
 
 
 def encoded(properties: dict[str, str]) -> Texts:
@@ -93,14 +96,18 @@ def shadowed() -> Plan:
 
 
 PLACES = {
-    "tier": Place(lambda: plan_of(TIERS), held_in, timer),
+    "tier": Place(lambda: plan_of(TIERS), held_in, timer, odd=ODD),
     "tier that the broker holds": Place(
-        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer
+        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")),
+        held_in,
+        timer,
+        odd=WHOLE,
     ),
     "slot": Place(
         lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
         held_in,
         timer,
+        odd=ODD,
     ),
     "due topic": Place(lambda: plan_of(TIERS), lambda stage, _: stage.plan.due_topic, due_timer),
     "day of a calendar": Place(
@@ -109,7 +116,7 @@ PLACES = {
         due_timer,
     ),
     "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
-    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake),
+    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake, odd=ODD),
     "topic with a shadow": Place(
         shadowed,
         lambda stage, _: stage.plan.due_topic,
@@ -229,7 +236,7 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
         assert max(seen.times.values()) == 1, [one for one, times in seen.times.items() if times > 1]
         assert min(seen.late_ms.values()) >= (-TICK_MS if place.is_plain else 0)
         evidence(
-            f"odd messages in a {name}",
+            f"odd messages: {name}",
             {
                 "kinds": len(odd),
                 "refused by the broker": len(refused),
@@ -274,6 +281,62 @@ def test_some_odd_messages_end_the_process_of_any_client(pulsar_broker: Broker, 
         "messages that end a plain client",
         {"pulsar-client": version("pulsar-client"), "kinds": len(KILLING), "ended by a signal": "; ".join(by_signal)},
     )
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_parts_of_a_message_alone_stop_the_shared_subscription_of_any_client(
+    pulsar_broker: Broker, pulsar_client: Any, evidence: Evidence
+) -> None:
+    """Why these are not put where a Shared subscription reads; a broker that is mended makes this red."""
+    named = {one.name: one for one in ODD}
+    first, batch = named["the first of three parts, alone"], named["a batch of three"]
+    shared, by_key = pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared
+    stopping = [(one, shared, False) for one in STALLING]
+    stopping += [(one, shared, True) for one in (first, named["a part of a message of 64 MB"])]
+    controls = [(batch, shared, False), (batch, shared, True), (first, shared, False)]
+    stopped = []
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        for number, (one, consumer_type, anew) in enumerate([*stopping, *controls, (STALLING[0], by_key, False)]):
+            topic = f"persistent://public/default/stops-{now_ms()}-{number}"
+            subscribe = partial(pulsar_client.subscribe, topic, "plain", consumer_type=consumer_type)
+            consumer = subscribe(receiver_queue_size=1 if anew else 1_000)
+            with RawProducer(pulsar_broker.service_url, topic) as producer:
+                put(producer, one, (), 0)
+                if anew:  # Two of them, so that its queue is full when it closes.
+                    for _ in range(2):
+                        put_good(producer, (), 0, b"first")
+                    consumer.receive(20_000)
+                    eventually(partial(is_full, admin, topic), 20)
+                    consumer.close()
+                    consumer = subscribe(receiver_queue_size=1)
+                put_good(producer, (), 0, b"last")
+            if not comes(consumer, b"last", 5_000):
+                stopped.append((one, consumer_type, anew))
+                admin.subscriptions.skip(topic, "plain", 1)
+                assert comes(consumer, b"last", 60_000), "what the page about security says that helps"
+            consumer.close()
+    assert stopped == stopping
+    evidence(
+        "parts of a message that stop a plain Shared subscription",
+        {"cases": len(stopping), "stopped": len(stopped), "gone on once skipped": len(stopped)},
+    )
+
+
+def is_full(admin: AdminClient, topic: str) -> bool:
+    """Whether its consumer has room for nothing more."""
+    (consumer,) = admin.topics.stats(topic, clients=True).subscriptions["plain"].consumers or ()
+    return consumer.permits <= 0
+
+
+def comes(consumer: Any, payload: bytes, within_ms: int) -> bool:
+    """Whether a message with this payload comes to a plain consumer, which acknowledges all."""
+    try:
+        while (message := consumer.receive(within_ms)).data() != payload:
+            consumer.acknowledge(message)
+    except pulsar.Timeout:
+        return False
+    return True
 
 
 def test_kinds_have_one_name_each() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from timewheel.core.clock import SystemClock
 from timewheel.core.cut_offs import CutOff
+from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Native, Plan
@@ -32,6 +33,9 @@ class Stuck:
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         return [f"{topic}-partition-0"]
+
+    def create_producer(self, *_: Any, **__: Any) -> Any:
+        raise pulsar.AuthorizationError("produces nothing")
 
     def create_reader(self, *_: Any, **__: Any) -> Any:
         self.opened += 1
@@ -104,9 +108,12 @@ class Full:
         """Nothing is open."""
 
 
-@pytest.mark.parametrize(("lines", "told", "ready"), [(8, 0, True), (9, 1, True), (10, 1, True), (11, 1, False)])
-def test_of_too_many_none_is_forgotten_and_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, lines: int, told: int, ready: bool
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [(8, []), (9, ["cut_offs_many"]), (10, ["cut_offs_many"]), (11, ["cut_offs_refused", "cut_offs_many"])],
+)
+def test_beyond_what_a_process_is_made_for_new_names_are_refused_and_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, lines: int, said: list[str]
 ) -> None:
     monkeypatch.setattr(cut_log, "MOST_LIVE", 10)
     events: list[Event] = []
@@ -114,11 +121,54 @@ def test_of_too_many_none_is_forgotten_and_it_is_said(
     log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
     log.start()
     assert log.await_answer(log.ask(), 10_000)
-    eventually(lambda: len(events) == told)
-    assert (len(log.table), log.ready) == (lines, ready)
-    assert all(log.table.is_dead(Envelope(f"t{number}", NOW_MS, NOW_MS)) for number in range(lines))
+    eventually(lambda: len(events) == len(said))
+    assert (len(log.table), log.ready) == (min(lines, 10), True)
+    # `Full` gives its last line first.
+    assert all(log.table.is_dead(Envelope(f"t{number}", NOW_MS, NOW_MS)) for number in range(max(0, lines - 10), lines))
     log.stop()
-    assert {event.name for event in events} <= {"cut_offs_many"}
+    assert [event.name for event in events] == said
+
+
+def test_what_is_over_stands_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_log, "MOST_LIVE", 10)
+    events: list[Event] = []
+    client: Any = Full(10)
+    client.left += [CutOff("timer", f"over{number}", 1, NOW_MS - DAY_MS).line().encode() for number in range(50)]
+    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log.start()
+    assert log.await_answer(log.ask(), 10_000)
+    log.stop()
+    assert {one.name for one in log.table.live()} == {f"t{number}" for number in range(10)}
+    assert {event.name for event in events} == {"cut_offs_many"}
+
+
+class Unreadable(Full):
+    """A log of which the client cannot give what five messages say, and none is given twice."""
+
+    def properties(self) -> dict[str, str]:
+        if len(self.left) >= 3:
+            b"\xff".decode()
+        return {}
+
+    def data(self) -> bytes:
+        return self.taken
+
+    def read_next(self, timeout_millis: int) -> Any:
+        del timeout_millis
+        self.taken = self.left.pop()
+        return self
+
+
+def test_what_the_client_cannot_read_is_one_message_and_no_more() -> None:
+    events: list[Any] = []
+    client: Any = Unreadable(8)
+    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log.start()
+    assert log.await_answer(log.ask(), 10_000)
+    log.stop()
+    assert {one.name for one in log.table.live()} == {"t0", "t1", "t2"}
+    assert {event.name for event in events} == {"cut_off_unknown"}
+    assert sum(event.count for event in events) == 5
 
 
 def test_a_log_full_of_what_is_none_of_ours_is_one_alarm_with_a_count() -> None:

@@ -152,7 +152,7 @@ class ClientContract:
 
         result, _ = outcomes.next()
         assert result.name == "AlreadyClosed"
-        assert outcome_of_result(result, handed_over=False) is Outcome.REOPEN
+        assert outcome_of_result(result, None, handed_over=False) is Outcome.REOPEN
 
     def test_a_terminated_topic_refuses_sends_and_says_so(self, client: ClientLike, topics: Topics) -> None:
         topic = topics.make()
@@ -162,7 +162,7 @@ class ClientContract:
         producer.send_async(b"x", outcomes)
 
         result, _ = outcomes.next()
-        assert outcome_of_result(result) is Outcome.ROUTE_AGAIN, result.name
+        assert outcome_of_result(result, None) is Outcome.ROUTE_AGAIN, result.name
 
     def test_a_repeated_sequence_id_is_dropped_with_ok_and_no_position(
         self, client: ClientLike, topics: Topics

@@ -13,6 +13,7 @@ from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import TopologyError
 from timewheel.core.former_topics import FormerTopic, TimersLeftBehind, former_topics
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
@@ -32,9 +33,18 @@ def listed(plan: Plan, now_ms: int = NOW_MS) -> list[str]:
 
 
 def ends(topics: Iterable[FormerTopic]) -> list[str]:
-    """The names' ends: of what a relay drains, and in brackets of what consumers read."""
+    """The names' ends: of what a relay drains, and in brackets of what consumers read; in square ones who parked."""
     short = [(topic, topic.name.removeprefix(f"{DUE_TOPIC}.tw.")) for topic in topics]
-    return [name if topic.holding else f"({name})" if topic.is_due else f"?{name}" for topic, name in short]
+    return [
+        name
+        if topic.holding
+        else f"({name})"
+        if topic.is_due
+        else f"[{topic.parked_by}]"
+        if topic.parked_by is not None
+        else f"?{name}"
+        for topic, name in short
+    ]
 
 
 DAYS = ["(1d-20260101)", "(1d-20260102)", "(1d-20260103)", "(1d-20260104)"]
@@ -58,6 +68,9 @@ def test_no_topic_of_a_plan_is_a_former_one_of_it(plan: Plan, now_ms: int) -> No
         (plan(), plan(Calendar()), [f"({DUE_TOPIC})", "tier-12h", "tier-1d"]),
         (plan(Calendar()), plan(Calendar()), []),
         (plan(Calendar()), plan(Native()), DAYS),
+        (plan(retry=True), plan(), ["[billing]", "?retry.billing"]),
+        (plan(cancel=Cancel()), plan(Native()), ["[billing]", "?retry.billing", "tier-12h", "tier-1d"]),
+        (plan(retry=True), plan(cancel=Cancel()), []),
         (
             plan(Calendar()),
             plan(Calendar(interval_ms=12 * HOUR_MS)),
@@ -68,6 +81,13 @@ def test_no_topic_of_a_plan_is_a_former_one_of_it(plan: Plan, now_ms: int) -> No
 def test_what_a_change_of_the_plan_leaves_behind(before: Plan, after: Plan, former: list[str]) -> None:
     assert ends(former_topics(after, listed(before))) == former
     assert former_topics(after, [*listed(before), *listed(after)], beside=[before]) == (), "its relay runs beside"
+
+
+def test_what_a_subscription_has_parked_that_the_plan_no_longer_names_is_found_under_its_whole_name() -> None:
+    before = replace(plan(retry=True), subscriptions=("billing", "a b/c%20-partition-1"))
+    (parked, retry) = former_topics(plan(retry=True), listed(before))
+    assert (parked.parked_by, parked.holding, parked.is_due) == ("a b/c%20-partition-1", None, False)
+    assert retry.parked_by is None
 
 
 def test_a_holding_namespace_that_came_or_went_hides_nothing() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.keys import java_string_hash, partition_for_key
+from timewheel.core.keys import _cached_hash, java_string_hash, partition_for_key
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,10 @@ def test_every_key_has_one_partition(key: str, partitions: int) -> None:
     partition = partition_for_key(key, partitions)
     assert 0 <= partition < partitions
     assert partition == java_string_hash(key) % partitions == partition_for_key(key, partitions)
+
+
+def test_long_keys_are_not_kept() -> None:
+    before = _cached_hash.cache_info().currsize
+    for number in range(20):
+        partition_for_key(f"{number}" + "k" * 256, 4)
+    assert _cached_hash.cache_info().currsize == before

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from timewheel.admin.stats import read_topic_stats
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.former_topics import FormerTopic, holding_topic
+from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
+from timewheel.ops.parts import relays_of
 
 DUE_TOPIC = "persistent://acme/crm/reminders"
 TIER_9D = f"{DUE_TOPIC}.tw.tier-9d"
@@ -88,3 +91,44 @@ def test_what_an_earlier_plan_held_is_moved_on_by_the_shadow_of_a_plan_with_an_i
     (told,) = findings_of(shadowed, [tier], "my plan.toml")
     assert told.remedy.startswith("timewheel shadow run 'my plan.toml' drains it")
     assert "relay run" not in remedy_for(shadowed, [tier])
+
+
+@pytest.mark.parametrize("relay", ["embedded", "service"])
+def test_what_is_parked_is_named_and_waits_for_an_operator_whoever_relays(relay: Any) -> None:
+    after = plan(relay=relay)
+    parked = FormerTopic(name=f"{DUE_TOPIC}.tw.parked.a%20b", backlog=2, parked_by="a b")
+    assert left_behind(after, [parked]) == (), "no relay and no consumer is to move it on"
+    (told,) = findings_of(after, [parked], "my plan.toml")
+    assert "2 entries wait here" in told.problem
+    assert "a b has parked" in told.problem
+    assert "timewheel parked list 'my plan.toml' --subscription 'a b'" in told.remedy
+    assert "--remove-drained" in told.remedy
+    assert findings_of(after, [replace(parked, backlog=0)]) == ()
+
+
+def test_what_a_connected_relay_drains_as_an_earlier_plans_is_not_left_behind() -> None:
+    """A service that was handed `former_topics`: its relay, inside a consumer, says so on the topic itself."""
+    after = plan()
+    drained = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(after, TIER_9D), relays=("new", "old"))
+    assert left_behind(after, [drained]) == (drained,), "a relay of the plan that named it goes with its service"
+    drained = replace(drained, drained_by=("new",))
+    for whose in (after, plan(relay="service"), replace(after, scheme=Native())):
+        assert left_behind(whose, [drained]) == ()
+        (told,) = findings_of(whose, [drained])
+        assert "relay new drains it" in told.problem
+        assert "do not find it" not in told.problem
+        assert told.remedy.startswith("keep relay new running until it is empty; afterwards: timewheel topics ensure")
+
+
+def test_only_a_relay_whose_plan_no_longer_names_the_topic_says_that_it_drains_it() -> None:
+    def consumer(name: str, **properties: str) -> dict[str, Any]:
+        return {"consumerName": name, "metadata": properties}
+
+    consumers = [
+        consumer("0123abcd-old"),
+        consumer("4567abcd-new", **{DRAINS_PROPERTY: "true"}),
+        consumer("stranger", **{DRAINS_PROPERTY: "true"}),
+    ]
+    stats = read_topic_stats({"subscriptions": {RELAY_SUBSCRIPTION: {"consumers": consumers}}}, clients=True)
+    assert relays_of(stats) == {"old", "new"}
+    assert relays_of(stats, drains=True) == {"new"}

@@ -42,7 +42,7 @@ def test_what_a_shadow_has_lifted_is_not_called_delayed() -> None:
 def test_the_cure_of_delays_beside_a_shadow_names_no_file_that_nobody_has(shadow: str | None) -> None:
     gaps = by_subscription([standing(12, delayed=6, ghosts=70, backlog=6)])[0]
     found = Explained(
-        at_ms=0, whole="persistent://a/b/t", shadow=shadow, gaps=gaps, holes=3, looked_at=3,
+        at_ms=0, whole="persistent://a/b/t", shadow=shadow, gaps=gaps, holes=3, looked_at=3, unreadable=0,
         shares=(Share(cause=Cause.DELAYS, share=1.0, error=0.0),), hottest_key="", hottest_share=0.0, oldest_ms=None,
         delayed=3, first_due_ms=9_000, holders=(), figures=None,
     )  # fmt: skip

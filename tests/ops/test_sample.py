@@ -20,7 +20,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import Envelope
-from timewheel.core.errors import AdminDenied
+from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.core.extras import ExtraMissing
 from timewheel.ops.sample import (
     IN_FLIGHT,
@@ -234,6 +234,39 @@ def test_a_topic_that_vanishes_under_the_sample_is_no_sample() -> None:
         sample(admin, TOPIC, now_ms=0)
 
     assert len(broker.looked_at) < 200  # a tenth, and what was under way; not all of them
+
+
+def out_of_time(_number: int) -> httpx.Response:
+    """As brokers answer for a message of the year 292,278,994."""
+    return httpx.Response(200, headers={"X-Pulsar-Message-ID": "3:1", "X-Pulsar-publish-time": "+292278994-08-17"})
+
+
+def silence(_number: int) -> httpx.Response:
+    raise httpx.ReadTimeout("nothing came")
+
+
+@pytest.mark.parametrize("odd", [out_of_time, silence])
+def test_entries_that_cannot_be_read_for_their_own_sake_are_counted_apart(odd: Any) -> None:
+    """Anybody who may produce can store some."""
+    with OneLedger(160, lambda number: odd(number) if number % 8 == 0 else stored(number)).admin() as admin:
+        taken = sample(admin, TOPIC, now_ms=0)
+    assert (len(taken.entries), taken.unread, taken.unreadable) == (140, 20, 20)
+
+
+def test_what_is_gone_is_not_among_what_cannot_be_read() -> None:
+    def answer(number: int) -> httpx.Response:
+        return gone(number) if number < 3 else out_of_time(number) if number < 8 else stored(number)
+
+    with OneLedger(100, answer).admin() as admin:
+        taken = sample(admin, TOPIC, now_ms=0)
+    assert (taken.unread, taken.unreadable) == (8, 5)
+
+
+def test_a_broker_that_answers_nothing_at_all_ends_it() -> None:
+    broker = OneLedger(1_000, silence)
+    with broker.admin() as admin, pytest.raises(AdminUnreachable):
+        sample(admin, TOPIC, now_ms=0)
+    assert len(broker.looked_at) < 100
 
 
 def test_a_role_that_may_not_peek_is_told_so_at_once() -> None:

@@ -172,3 +172,27 @@ def test_a_cancelled_timer_that_was_not_looked_for_everywhere_may_be_there() -> 
     found = whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), most_reads=5, cut_offs=table)
 
     assert (found.state, found.cut_off is not None, len(found.unseen)) == (State.NOT_FOUND, True, 1)
+
+
+@pytest.mark.parametrize("knows_due", [True, False])
+@pytest.mark.parametrize("sent_s", [0, -200])
+def test_a_timer_that_may_wait_in_a_topic_of_an_earlier_plan_is_not_said_to_be_nowhere(
+    sent_s: int, knows_due: bool
+) -> None:
+    before = replace(PLAN, scheme=Tiered(window_ms=5 * SECOND_MS, tiers_ms=(5 * SECOND_MS, 90 * SECOND_MS)))
+    former = partition_topic(Names(before).of_step(steps(before)[0])[0], 0)
+    assert former != TIER
+    sent_ms, until_s = T0_MS + sent_s * SECOND_MS, 500
+    old = OWN._replace(entered_ms=sent_ms)
+    admin = stored((former, old, sent_s, until_s), (DUE, OWN._replace(timer_id="other"), 20, 21))
+    wanted = Wanted.of("own", sent_ms=sent_ms, due_ms=old.due_ms if knows_due else None)
+
+    found = whereis(admin, PLAN, wanted)
+
+    assert found.state is State.NOT_FOUND
+    (unseen,) = found.unseen
+    assert unseen.what == "topics of earlier plans"
+    assert "1 entry waits there" in unseen.reason
+    assert "give the file of that plan" in unseen.reason
+    assert whereis(stored(), PLAN, wanted).unseen == ()
+    assert whereis(admin, before, wanted).state in (State.HELD, State.NOT_FOUND)

@@ -98,6 +98,13 @@ def test_a_closed_producer_is_replaced_a_bounded_number_of_times() -> None:
     assert isinstance(after(TIERED, outgoing, Outcome.REOPEN, attempts=MAX_ATTEMPTS), SendFailed)
 
 
+def test_what_the_broker_dropped_is_sent_again_a_bounded_number_of_times_and_never_called_not_stored() -> None:
+    outgoing = sent(TIERED, NOON_MS + 5 * DAY_MS)
+    for attempts in range(1, MAX_ATTEMPTS):
+        assert after(TIERED, outgoing, Outcome.DROPPED, attempts=attempts) is outgoing
+    assert isinstance(after(TIERED, outgoing, Outcome.DROPPED, attempts=MAX_ATTEMPTS), SendOutcomeUnknown)
+
+
 @pytest.mark.parametrize(
     ("outcome", "kind"),
     [

@@ -5,6 +5,7 @@ import pulsar.schema
 import pytest
 
 from timewheel.core.errors import ClientMisuse
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.producers.sending.options import OWNED, ProducerOptions
 
 BYTES = pulsar.schema.BytesSchema()
@@ -20,6 +21,12 @@ def test_options_that_timewheel_sets_are_refused_by_name_and_reason(name: str) -
 def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(TypeError, match="send_timeout_millis"):
         ProducerOptions(BYTES, {"send_timeout_ms": 1})
+
+
+def test_batches_are_no_larger_than_a_relay_takes() -> None:
+    ProducerOptions(BYTES, {"batching_max_messages": LARGEST_BATCH})
+    with pytest.raises(ClientMisuse, match=f"{LARGEST_BATCH} messages"):
+        ProducerOptions(BYTES, {"batching_max_messages": LARGEST_BATCH + 1})
 
 
 def test_batched_and_compressed_only_where_a_relay_holds() -> None:

@@ -4,15 +4,27 @@ import pulsar
 import pytest
 from pulsar import exceptions
 
-from timewheel.wire.results import Outcome, is_ok, is_producer_closed, outcome_of_error, outcome_of_result
+from timewheel.wire.results import (
+    SEEN_BEFORE,
+    Outcome,
+    cause_of,
+    is_producer_closed,
+    outcome_of_error,
+    outcome_of_result,
+)
 
 R = pulsar.Result
 
 
-def test_ok_is_ok() -> None:
-    assert is_ok(R.Ok)
-    assert outcome_of_result(R.Ok) is Outcome.OK
-    assert not is_ok(R.Timeout)
+PLACE = pulsar.MessageId(-1, 7, 0, -1)
+NOWHERE = pulsar.MessageId(-1, -1, -1, -1)
+
+
+def test_ok_is_stored_only_where_it_has_a_place() -> None:
+    assert outcome_of_result(R.Ok, PLACE) is Outcome.OK
+    assert outcome_of_result(R.Ok, NOWHERE) is Outcome.DROPPED
+    assert cause_of(R.Ok) == SEEN_BEFORE
+    assert outcome_of_result(R.Timeout, NOWHERE) is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -34,12 +46,12 @@ def test_ok_is_ok() -> None:
     ],
 )
 def test_results_of_what_was_handed_over(result: pulsar.Result, outcome: Outcome) -> None:
-    assert outcome_of_result(result) is outcome
+    assert outcome_of_result(result, PLACE) is outcome
 
 
 def test_a_refusal_on_the_spot_is_definite() -> None:
-    assert outcome_of_result(R.AlreadyClosed, handed_over=False) is Outcome.REOPEN
-    assert outcome_of_result(R.Timeout, handed_over=False) is Outcome.REFUSED
+    assert outcome_of_result(R.AlreadyClosed, PLACE, handed_over=False) is Outcome.REOPEN
+    assert outcome_of_result(R.Timeout, PLACE, handed_over=False) is Outcome.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -62,10 +74,10 @@ def test_no_result_of_the_client_is_left_unread() -> None:
     every = [result for result in vars(R).values() if isinstance(result, R)]
     assert len(every) > 40
     for result in every:
-        assert isinstance(outcome_of_result(result), Outcome)
+        assert isinstance(outcome_of_result(result, PLACE), Outcome)
         # Whatever is not known for certain not to be stored is never called refused.
-        if outcome_of_result(result) is Outcome.UNKNOWN:
-            assert outcome_of_result(result, handed_over=False) in {Outcome.REFUSED, Outcome.REOPEN}
+        if outcome_of_result(result, PLACE) is Outcome.UNKNOWN:
+            assert outcome_of_result(result, PLACE, handed_over=False) in {Outcome.REFUSED, Outcome.REOPEN}
 
 
 def test_producers_that_will_never_send_again() -> None:

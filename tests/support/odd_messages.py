@@ -19,7 +19,7 @@ from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.binary_protocol.fields import data_field, number_field
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["KILLERS", "KILLING", "ODD", "Odd", "Texts", "put", "put_good"]
+__all__ = ["KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]
 
 Texts = tuple[tuple[bytes, bytes], ...]
 
@@ -196,14 +196,14 @@ def _payloads() -> Iterator[Odd]:
         fields=data_field(13, data_field(1, b"key") + data_field(2, b"\x01" * 32)) + data_field(15, b"\x02" * 12),
     )
     yield Odd("encrypted, with no key said", fields=data_field(14, b"AES") + data_field(15, b"\x02" * 12))
-    parts = data_field(26, b"raw-0") + number_field(28, 30)
-    yield Odd("the first of three parts, alone", fields=parts + number_field(27, 3) + number_field(29, 0))
-    yield Odd("the last of three parts, alone", fields=parts + number_field(27, 3) + number_field(29, 2))
-    yield Odd("a part beyond the last", fields=parts + number_field(27, 3) + number_field(29, 7))
-    yield Odd(
-        "a part of a message of 64 MB",
-        fields=data_field(26, b"raw-1") + number_field(28, 64 << 20) + number_field(27, 400) + number_field(29, 0),
-    )
+    for name, uuid, parts, place, size_bytes in (
+        ("the first of three parts, alone", b"raw-0", 3, 0, 30),
+        ("the last of three parts, alone", b"raw-1", 3, 2, 30),
+        ("a part beyond the last", b"raw-2", 3, 7, 30),
+        ("a part of a message of 64 MB", b"raw-3", 400, 0, 64 << 20),
+    ):
+        numbers = number_field(27, parts) + number_field(28, size_bytes) + number_field(29, place)
+        yield Odd(name, fields=data_field(26, uuid) + numbers)
     for name, version in {
         "99": struct.pack(">q", 99),
         "of one byte": b"\x01",
@@ -236,7 +236,20 @@ KILLERS = (
 )
 """Names of those by which pulsar-client itself reads or writes beyond its memory, so that a process of its consumers
 may end: no SDK on it can help that."""
+STALLERS = (
+    "the last of three parts, alone",
+    "a part beyond the last",
+)
+"""Names of those that a broker hands out to no consumer of a Shared subscription, and before which it reads nothing
+else: nobody behind the broker can help that (broker-facts: parts-alone-stall)."""
 _ALL = (*_texts(), *_envelopes(), *_payloads())
 KILLING: Sequence[Odd] = tuple(one for one in _ALL if one.name in KILLERS)
 ODD: Sequence[Odd] = tuple(one for one in _ALL if one.name not in KILLERS)
-"""All others, each name once, between good ones, in every place: the good ones come, once and not early."""
+"""All others; each name once."""
+STALLING: Sequence[Odd] = tuple(one for one in ODD if one.name in STALLERS)
+SHARED: Sequence[Odd] = tuple(one for one in ODD if one.name not in STALLERS)
+"""What may stand where a Shared subscription reads."""
+WHOLE: Sequence[Odd] = tuple(one for one in ODD if " part" not in one.name)
+"""What may stand where a Shared subscription is opened anew with a queue of one entry, as a relay does once it has met
+messages of 64 MB: a plain consumer that does so gets nothing more behind a first part either (broker-facts:
+parts-alone-stall)."""

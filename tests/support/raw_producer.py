@@ -103,23 +103,27 @@ class RawProducer:
     Args:
         service_url: ``pulsar://host:port`` of a broker without authentication.
         topic: Full name.
+        name: Of the producer; empty: the broker gives one.
+        numbered_from: What the command, not the metadata, numbers the first entry with.
     """
 
-    def __init__(self, service_url: str, topic: str) -> None:
+    def __init__(self, service_url: str, topic: str, *, name: str = "", numbered_from: int = 0) -> None:
         self._service_url = service_url
         self._topic = topic
+        self._named = data_field(4, name) + number_field(9, 1) if name else b""
+        self._numbered_from = numbered_from
         self._held = b""
         self._open()
 
     def _open(self) -> None:
         Dialer(self._service_url).reach(self._topic).close()  # so that the broker has it loaded
         where = urlsplit(self._service_url)
-        self._held, self._sent = b"", 0
+        self._held, self._sent = b"", self._numbered_from
         self._socket = socket.create_connection((where.hostname, where.port), _TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._command(_CONNECT, data_field(1, "raw") + number_field(4, _PROTOCOL_VERSION))
         self._answer()
-        self._command(_PRODUCER, data_field(1, self._topic) + number_field(2, 1) + number_field(3, 1))
+        self._command(_PRODUCER, data_field(1, self._topic) + number_field(2, 1) + number_field(3, 1) + self._named)
         kind, body = self._answer()
         if kind == _ERROR:
             raise ConnectionRefusedError(_text_in(body, 3))

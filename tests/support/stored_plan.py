@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from tests.support.manual_clock import ManualClock
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import CursorStats, EntryPosition, InternalStats, Ledger
+from timewheel.admin.stats import TopicStats, read_topic_stats
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing
 from timewheel.core.ids import TimerIds
-from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.ops.whereis import Ways
 
@@ -180,6 +181,17 @@ class StoredPlan:
             null_payload=False,
             encrypted=False,
         )
+
+    def list(self, namespace: str) -> list[str]:
+        return [name for name in self._stored if namespace_of(name) == namespace]
+
+    def properties(self, _topic: str) -> dict[str, str]:
+        return {}
+
+    def stats(self, topic: str, **_asked: bool) -> TopicStats:
+        waiting = sum(entry.leaves_ms > self._now_ms for entry in self._stored[topic])
+        names = (*self.plan.subscriptions, RELAY_SUBSCRIPTION, PARKED_SUBSCRIPTION)
+        return read_topic_stats({"subscriptions": {name: {"msgBacklog": waiting} for name in names}}, clients=True)
 
     def _at(self, number: int) -> EntryPosition:
         return EntryPosition(100 + number // LEDGER_ENTRIES, number % LEDGER_ENTRIES)

@@ -9,6 +9,7 @@ import httpx
 
 from timewheel.admin.brokers import Brokers
 from timewheel.admin.connections import Tls
+from timewheel.admin.entries import EntrySource
 from timewheel.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Token
 from timewheel.admin.namespaces import Namespaces, Tenants
 from timewheel.admin.topic_policies import TopicPolicies
@@ -42,6 +43,7 @@ class AdminClient:
         retry_for_s: Seconds since a call's begin within which it may be repeated (only where that is safe); 0: never.
         hooks: Called with warnings; None: they are logged.
         transport: Of httpx, for tests.
+        entries: Where single entries are read first; None: the admin API shows them, which has the broker open them.
         clock: How to wait: between two attempts, and for what the broker does a moment later; None: the machine's.
     """
 
@@ -55,6 +57,7 @@ class AdminClient:
         retry_for_s: float = DEFAULT_RETRY_FOR_S,
         hooks: tuple[Hook, ...] | None = None,
         transport: httpx.BaseTransport | None = None,
+        entries: EntrySource | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -71,7 +74,8 @@ class AdminClient:
         self.brokers = Brokers(self._http, Hooks(hooks), self.clock)
         self.tenants = Tenants(self._http)
         self.namespaces = Namespaces(self._http)
-        self.topics = Topics(self._http)
+        self._entries = entries
+        self.topics = Topics(self._http, entries)
         self.topic_policies = TopicPolicies(self._http, self.clock)
         self.subscriptions = Subscriptions(self._http)
 
@@ -86,6 +90,8 @@ class AdminClient:
     def close(self) -> None:
         """Close all connections; the client cannot be used after that."""
         self._http.close()
+        if self._entries is not None:
+            self._entries.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,16 +7,17 @@ import datetime as dt
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import httpx
 
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.errors import AdminError
 
-__all__ = ["StoredEntry"]
+__all__ = ["EntrySource", "StoredEntry"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_LEAST_BYTES = 4
+LEAST_BYTES = 4
 """Of a message in a batch: it stands behind its size."""
 _PROPERTIES = "X-Pulsar-PROPERTY"
 _ONE_PROPERTY = b"x-pulsar-property-"
@@ -63,6 +64,16 @@ class StoredEntry:
     is_replicated: bool = False
 
 
+class EntrySource(Protocol):
+    """Another way to single entries than the admin API's, on which the broker opens nothing."""
+
+    def entry(self, topic: str, position: EntryPosition) -> StoredEntry | None:
+        """One entry of a partition; None: this way leads nowhere. Raises AdminError, as `Topics.entry`."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
 def read_entry(response: httpx.Response) -> StoredEntry:
     """The entry from the broker's answer.
 
@@ -80,7 +91,7 @@ def _read_entry(response: httpx.Response) -> StoredEntry:
     headers = httpx.Headers(response.headers.raw, encoding="iso-8859-1")  # httpx would guess UTF-8 first
     ordering_key = headers.get("X-Pulsar-Base64-ordering-key")
     batch_messages, size = headers.get("X-Pulsar-num-batch-message"), len(response.content)
-    if batch_messages is not None and not 0 < int(batch_messages) * _LEAST_BYTES <= size:
+    if batch_messages is not None and not 0 < int(batch_messages) * LEAST_BYTES <= size:
         raise ValueError(f"a batch of {batch_messages} messages in {size} bytes")
     return StoredEntry(
         position=EntryPosition.parse(headers["X-Pulsar-Message-ID"]),

@@ -104,6 +104,8 @@ class AdminHttp:
         if base.userinfo or base.query or base.fragment:
             raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
         self._base = str(base).rstrip("/")
+        self.is_secure = base.scheme == "https"
+        """Whether the URL asks for TLS."""
         self._token = token
         self._retry_for_ms = int(retry_for_s * 1000)
         self._clock: Clock = clock or SystemClock()
@@ -121,15 +123,17 @@ class AdminHttp:
         query: Mapping[str, str] | None = None,
         body: Any = None,
         repeat: Repeat | None = None,
+        base: str = API,
     ) -> httpx.Response:
         """Make one call, at the broker that owns what it is about, and repeat it where that is safe.
 
         Args:
             method: HTTP method.
-            path: After ``/admin/v2``, quoted.
+            path: After the base, quoted.
             query: Query parameters.
             body: Sent as JSON; None: no body is sent.
             repeat: What a second call does; None: READ for GET, WRITE for the others.
+            base: Of the path.
 
         Returns:
             A successful answer (status 2xx).
@@ -148,15 +152,15 @@ class AdminHttp:
             within_ms=self._retry_for_ms,
             pauses=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
         )
-        return repeated(self._attempt, method, API + path, dict(query or {}), content)
+        return repeated(self._attempt, method, base + path, dict(query or {}), content)
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, base: str = API) -> Any:
         """The JSON that a GET returns; None for an empty answer (a policy that is not set).
 
         Raises:
             AdminError: As `call`, and if the answer is no JSON, as from a proxy's login page.
         """
-        return read_json(self.call("GET", path, query=query))
+        return read_json(self.call("GET", path, query=query, base=base))
 
     def make(self, path: str, *, body: Any = None) -> bool:
         """PUT something new; False if it is there already, be it from an attempt of ours whose answer was lost."""

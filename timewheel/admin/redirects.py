@@ -10,9 +10,10 @@ import httpx
 
 from timewheel.core.errors import AdminError
 
-__all__ = ["API", "REDIRECTS", "origin_of", "owner_url"]
+__all__ = ["API", "LOOKUP", "REDIRECTS", "origin_of", "owner_url"]
 
 API: Final = "/admin/v2"
+LOOKUP: Final = "/lookup/v2/topic"
 _KEEPS_METHOD: Final = frozenset({307, 308})
 REDIRECTS: Final = _KEEPS_METHOD | {301, 302, 303}
 

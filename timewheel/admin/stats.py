@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
@@ -59,6 +59,7 @@ class ConsumerStats:
         connected_since: As the broker writes it.
         key_ranges: Hashes of keys that are its own (Key_Shared), as the broker writes them.
         client: What it says of itself, such as ``Pulsar-Java-v4.0.7``; empty: nothing, or in sums over partitions.
+        properties: That it was given when it subscribed; none in sums over partitions.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ConsumerStats:
     connected_since: str = ""
     key_ranges: tuple[str, ...] = ()
     client: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,4 +266,5 @@ def _consumer(stored: Mapping[str, Any]) -> ConsumerStats:
         connected_since=stored.get("connectedSince") or "",
         key_ranges=tuple(map(str, stored.get("keyHashRanges") or ())),
         client=stored.get("clientVersion") or "",
+        properties=stored.get("metadata") or {},
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from timewheel.admin.entries import StoredEntry, read_entry
+from timewheel.admin.entries import EntrySource, StoredEntry, read_entry
 from timewheel.admin.http import AdminHttp, read_json
 from timewheel.admin.internals import EntryPosition, InternalStats, read_internal_stats
 from timewheel.admin.names import namespace_path, subscription_path, topic_path
+from timewheel.admin.redirects import LOOKUP
 from timewheel.admin.retrying import Repeat
 from timewheel.admin.stats import (
     PartitionedStats,
@@ -17,7 +18,7 @@ from timewheel.admin.stats import (
     read_topic_stats,
     stats_query,
 )
-from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 
 __all__ = ["Subscriptions", "Topics"]
 
@@ -25,6 +26,8 @@ _START = {
     "earliest": {"ledgerId": -1, "entryId": -1, "partitionIndex": -1},
     "latest": {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1},
 }
+MAX_UNANSWERED = 16
+"""Looks at entries in a row that had no answer: before, it is the entry that the broker has no answer for."""
 _NOT_WRITTEN_YET = "LastConfirmedEntry is"
 
 
@@ -35,8 +38,10 @@ class Topics:
     their names are for due topics that are not, and for topics that others made.
     """
 
-    def __init__(self, http: AdminHttp) -> None:
+    def __init__(self, http: AdminHttp, entries: EntrySource | None = None) -> None:
         self._http = http
+        self._entries = entries
+        self._unanswered = 0
 
     def create(self, topic: str, partitions: int) -> bool:
         """Create a partitioned topic with all its partitions.
@@ -157,6 +162,15 @@ class Topics:
         query["perPartition"] = "true" if per_partition else "false"
         return read_partitioned_stats(self._http.get(f"{topic_path(topic)}/partitioned-stats", query), clients=clients)
 
+    def service_url(self, topic: str) -> str | None:
+        """Where the broker that serves a partition speaks its own protocol: with TLS if this client's URL is of HTTPS,
+        else without if it can; None: it tells of no such place.
+        """
+        found = self._http.get(topic_path(topic), base=LOOKUP)
+        secure = found.get("brokerUrlTls")
+        url: str | None = secure if self._http.is_secure else found.get("brokerUrl") or secure
+        return url
+
     def internal_stats(self, topic: str) -> InternalStats:
         """How one partition, or a topic without partitions, lies on disk. Its answer grows with the gaps."""
         return read_internal_stats(self._http.get(f"{topic_path(topic)}/internalStats"))
@@ -194,8 +208,21 @@ class Topics:
 
         Raises:
             AdminMissing: No such entry, or not yet.
-            AdminError: The broker cannot open it, or its metadata cannot be read.
+            AdminError: It cannot be opened, its metadata cannot be read, or no answer came that it could be read from.
         """
+        try:
+            found = None if self._entries is None else self._entries.entry(topic, position)
+            if found is None:
+                found = self._peeked(topic, position)
+        except AdminUnreachable as error:
+            self._unanswered += 1
+            if not error.sent or self._unanswered >= MAX_UNANSWERED:
+                raise
+            raise AdminError(None, error.endpoint, f"the entry cannot be read: {error.reason}") from error
+        self._unanswered = 0
+        return found
+
+    def _peeked(self, topic: str, position: EntryPosition) -> StoredEntry:
         path = f"{topic_path(topic)}/ledger/{position.ledger}/entry/{position.entry}"
         try:
             # WRITE, though it reads: here a 500 says that the entry is not there, and asking again says it again.

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from timewheel.admin.client import AdminClient
+    from timewheel.admin.entries import EntrySource
     from timewheel.binary_protocol.dialing import Dialer
     from timewheel.core.connection import Connection
     from timewheel.hooks import Hook
@@ -21,6 +22,8 @@ __all__ = ["Access"]
 
 RETRY_FOR_S = 5.0
 """Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
+LOOK_CONNECT_MS = 3_000
+"""Where brokers cannot be reached but by the admin API, as through a tunnel, it is waited for once."""
 
 
 class Access:
@@ -50,13 +53,39 @@ class Access:
         from timewheel.admin.client import AdminClient
 
         assert self.connection.admin_url is not None, "one of the defaults"
-        return AdminClient(
+        admin = AdminClient(
             self.connection.admin_url,
             token=self._token,
             tls=self._tls,
             retry_for_s=RETRY_FOR_S,
             hooks=self._hooks if hooks is None else hooks,
+            entries=self._entries(lambda: admin),
         )
+        return admin
+
+    def _entries(self, admin: Callable[[], AdminClient]) -> EntrySource | None:
+        """What reads single entries by the brokers' own protocol; None: the extra is not installed.
+
+        Args:
+            admin: Says where a topic's broker is, if no service URL was given.
+        """
+        from timewheel.core.connection import DEFAULTS
+        from timewheel.core.extras import ExtraMissing
+
+        try:
+            from timewheel.binary_protocol.errors import LookupFailed
+            from timewheel.shadow.stored_entries import StoredEntries
+        except ExtraMissing:
+            return None
+
+        def dial(topic: str) -> Dialer:
+            url = self.connection.service_url
+            found = admin().topics.service_url(topic) if url == DEFAULTS.service_url else url
+            if found is None:
+                raise LookupFailed(topic, "its broker tells no address of its own protocol")
+            return self.dialer(found, connect_ms=LOOK_CONNECT_MS)
+
+        return StoredEntries(dial)
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[Any]:
@@ -83,8 +112,12 @@ class Access:
             finally:
                 client.close()
 
-    def dialer(self) -> Dialer:
+    def dialer(self, service_url: str | None = None, **options: Any) -> Dialer:
         """What connects by the brokers' own protocol.
+
+        Args:
+            service_url: None: the connection's.
+            options: Further arguments of it.
 
         Raises:
             BadConnection: The service URL is none.
@@ -93,13 +126,14 @@ class Access:
         from timewheel.binary_protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.binary_protocol.dialing import Dialer
 
-        assert self.connection.service_url is not None, "one of the defaults"
+        service_url = service_url or self.connection.service_url
+        assert service_url is not None, "one of the defaults"
         authentication: Authentication = Anonymous()
         if self._token is not None:
             authentication = ByToken(self._token)
         elif self.connection.tls_certificate_file_path is not None:
             authentication = ByCertificate()
-        return Dialer(self.connection.service_url, authentication=authentication, tls=self._tls)
+        return Dialer(service_url, authentication=authentication, tls=self._tls, **options)
 
     def client_options(self) -> dict[str, Any]:
         """The arguments of a `pulsar.Client` beside its URL and its log."""

@@ -86,6 +86,11 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
         return
     if found.looked_at < found.holes:
         say(console, f"Of {found.holes:,} stretches of open entries {found.looked_at:,} were looked into.")
+    if found.unreadable:
+        say(
+            console,
+            f"In {found.unreadable:,} of them the entry that was drawn could not be read: nothing is said of it.",
+        )
     for one in advice:
         error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""
         say(console, "")
@@ -110,6 +115,7 @@ def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
         "gap_limit": gaps.worst.gap_limit,
         "holes": found.holes,
         "looked_into": found.looked_at,
+        "unreadable": found.unreadable,
         "delayed": gaps.delayed,
         "ghosts_at_least": gaps.ghosts,
         "unknown": gaps.unknown,

@@ -126,9 +126,11 @@ def _lines(
         moved = counted(figures.moved_entries, "entry was", "entries were")
         said = "what they waited before is not in them (timewheel plan check has the plan's holding topics too)"
         yield "note", f"{moved} moved on by timewheel: {said}"
-    if figures.unread:
-        unread = counted(figures.unread, "chosen entry was", "chosen entries were")
-        yield "note", f"{unread} gone, or could not be read, when they were looked at"
+    if gone := figures.unread - figures.unreadable:
+        yield "note", f"{counted(gone, 'chosen entry was', 'chosen entries were')} gone when they were looked at"
+    if figures.unreadable:
+        unreadable = counted(figures.unreadable, "chosen entry", "chosen entries")
+        yield "note", f"{unreadable} could not be read, and the sample says nothing of them"
 
 
 def _moment(at_ms: int) -> str:

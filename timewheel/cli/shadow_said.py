@@ -35,7 +35,7 @@ FATES = {
     "unreadable_metadata": "with metadata that cannot be read: stays",
     "no_text": "with a key or property that is no text: stays",
     "transaction": "of a transaction: stays",
-    "schema_refused": "of a schema that does not exist, or that the journal's registry refuses: stays",
+    "schema_refused": "of a schema that is not there, that the journal's registry refuses, or one too many: stays",
     "unknown_compression": "compressed in an unknown way: stays",
     "large": "too large for a copy: stays",
     "damaged": "its payload does not open: stays",

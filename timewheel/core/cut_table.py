@@ -12,8 +12,8 @@ from timewheel.core.envelope import Envelope
 __all__ = ["MOST_LIVE", "CutTable"]
 
 MOST_LIVE = 1_000_000
-"""Cut-offs that one process is made for: some 250 MB. Beyond that it still remembers each, says so, and is not ready;
-a group takes one, however many timers it has."""
+"""Cut-offs that one process is made for: some 250 MB. Beyond that it refuses new names, and says so; a group takes one,
+however many timers it has."""
 
 BUCKET_MS = 10 * MINUTE_MS
 """So exactly are cut-offs forgotten, and never too early."""
@@ -24,11 +24,15 @@ class CutTable:
 
     Any thread may ask (`is_dead`); one at a time may change it. An answer meanwhile is that from before or that from
     after, each true at some moment since the question.
+
+    Args:
+        most: Cut-offs that it remembers.
     """
 
-    __slots__ = ("_buckets", "_groups", "_timers")
+    __slots__ = ("_buckets", "_groups", "_most", "_timers")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_LIVE) -> None:
+        self._most = most
         self._timers: dict[str, tuple[int, int]] = {}
         self._groups: dict[str, tuple[int, int]] = {}
         # By when they are forgotten. A name whose time was put off stands in an earlier bucket too, at most once each.
@@ -66,17 +70,23 @@ class CutTable:
             return by_id
         return CutOff("group", envelope.life.group, *self._groups[envelope.life.group])
 
-    def merge(self, cut_off: CutOff) -> None:
-        """Take a cut-off in: the higher cut counts, and the later time to forget it."""
+    def merge(self, cut_off: CutOff) -> bool:
+        """Take a cut-off in: the higher cut counts, and the later time to forget it.
+
+        Returns:
+            False: it is full, and of this name nothing is in it; the cut-off is not remembered.
+        """
         kind, name, cut, forget_ms = cut_off
         table = self._timers if kind == "timer" else self._groups
         known = table.get(name)
         if known is not None:
             if cut <= known[0] and forget_ms <= known[1]:
-                return
+                return True
             cut, later_ms = max(cut, known[0]), max(forget_ms, known[1])
             put_off = later_ms // BUCKET_MS != known[1] // BUCKET_MS
             forget_ms = later_ms
+        elif len(self) >= self._most:
+            return False
         else:
             put_off = True
         table[name] = (cut, forget_ms)
@@ -86,6 +96,7 @@ class CutTable:
             if bucket is None:
                 bucket = self._buckets[number] = ([], [])
             bucket[kind == "group"].append(name)
+        return True
 
     def forget(self, now_ms: int) -> int:
         """Forget what nothing can come for any more; how many.

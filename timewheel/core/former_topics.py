@@ -33,20 +33,25 @@ class FormerTopic:
         is_followed: It is a due topic, and consumers of this plan read it. The due topic from before a calendar is not,
             where it is not partitioned: a consumer could not tell it from one that is missing
             (broker-facts: unpartitioned-topics).
+        parked_by: The subscription whose parked timers lie there until an operator deals with them; None: it is for
+            none.
         is_partitioned: It has partitions, as all have that timewheel made of its own.
         backlog: Entries that are not acknowledged, on the subscription that has most; a batch of timers is one entry.
         producers: That are connected: who works by the earlier plan may still send there.
         relays: Ids of the relays that are connected.
+        drained_by: Of those the ones whose own plan no longer names it, wherever something waits: they drain it.
     """
 
     name: str
     holding: HoldingTopic | None = None
     is_due: bool = False
     is_followed: bool = False
+    parked_by: str | None = None
     is_partitioned: bool = True
     backlog: int = 0
     producers: int = 0
     relays: tuple[str, ...] = ()
+    drained_by: tuple[str, ...] = ()
 
     @property
     def drained(self) -> bool:
@@ -92,13 +97,14 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
     ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
     own_prefixes = Names(plan).own_prefixes
-    # A dead letter and a parked timer wait for an operator, not for a relay; cut-offs outlive the plan that took them.
+    # A dead letter waits for an operator, whatever the plan; cut-offs outlive the plan that took them.
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
     ours.add(Names(plan).cuts)
     if plan.intake:
         ours |= {Names(plan).intake, Names(plan).journal}
-    if plan.keeps_back:
-        ours |= {Names(plan).retry(subscription) for subscription in plan.subscriptions}
+    for each in plans:
+        if each.keeps_back:
+            ours |= {name(one) for one in each.subscriptions for name in (Names(each).retry, Names(each).parked)}
     lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}
     if len(lengths_ms) < len(plans):
         ours.add(plan.due_topic)  # of one that is no calendar
@@ -106,10 +112,9 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     found = {
         topic for name in names if (topic := partition_of(name)[0]).startswith(prefixes) or topic == plan.due_topic
     }
-    parked = {name for name in found if name.startswith(Names(plan).parked(""))}
     former = []
     unpartitioned = {plan.due_topic} & {*names}
-    for name in sorted(found - ours - parked):
+    for name in sorted(found - ours):
         interval = CalendarTopic.parse(plan.due_topic, name)
         if interval is not None and interval.interval_ms in lengths_ms:
             continue
@@ -121,6 +126,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
                 is_due=is_the_due_topic or interval is not None,
                 is_followed=(is_the_due_topic and name not in unpartitioned)
                 or (interval is not None and interval.interval_ms in plan.former_intervals_ms),
+                parked_by=Names(plan).parked_by(name),
                 is_partitioned=name not in unpartitioned,
             )
         )

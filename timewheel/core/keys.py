@@ -14,6 +14,8 @@ from functools import lru_cache
 __all__ = ["java_string_hash", "partition_for_key"]
 
 _CACHED_KEYS = 16_384
+_CACHED_CHARS = 256
+"""Longer keys are not kept: a broker takes 5 MB of key."""
 
 
 def java_string_hash(text: str) -> int:
@@ -28,7 +30,9 @@ def java_string_hash(text: str) -> int:
     return value & 0x7FFFFFFF
 
 
-@lru_cache(maxsize=_CACHED_KEYS)
 def partition_for_key(key: str, partitions: int) -> int:
     """The partition of a key, 0 to ``partitions - 1``, as `JavaStringHash` routing gives it."""
-    return java_string_hash(key) % partitions
+    return (_cached_hash if len(key) <= _CACHED_CHARS else java_string_hash)(key) % partitions
+
+
+_cached_hash = lru_cache(maxsize=_CACHED_KEYS)(java_string_hash)

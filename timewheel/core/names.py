@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, parse_duration
 from timewheel.core.errors import DurationError
@@ -21,6 +22,7 @@ from timewheel.core.steps import Step
 __all__ = [
     "CUTS_SUBSCRIPTION",
     "DEAD_LETTER_SUBSCRIPTION",
+    "DRAINS_PROPERTY",
     "JOURNAL_SUBSCRIPTION",
     "LIFTER_PREFIX",
     "PARKED_SUBSCRIPTION",
@@ -45,6 +47,8 @@ RELAY_SUBSCRIPTION = "timewheel-relay"
 """The one subscription of every holding topic."""
 RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
 """How a relay names its consumers: what sorts them stands before its id."""
+DRAINS_PROPERTY = "timewheel-drains"
+"""Of a relay's consumer: it reads the topic as one of an earlier plan, and finds it again when it begins anew."""
 DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 """Exists from the start, so that no dead letter is lost for want of a reader."""
 CUTS_SUBSCRIPTION = "timewheel-cuts"
@@ -181,6 +185,11 @@ class Names:
     def parked(self, subscription: str) -> str:
         """Where timers of one subscription lie that nobody handles without being told to."""
         return f"{self._plan.due_topic}.tw.parked.{_in_topic(subscription)}"
+
+    def parked_by(self, topic: str) -> str | None:
+        """The subscription whose parked timers lie in a topic; None: it is for none."""
+        beginning = self.parked("")
+        return unquote(topic.removeprefix(beginning)) if topic.startswith(beginning) else None
 
     def retry(self, subscription: str) -> str:
         """Where timers of one subscription wait at the end of their way when they are tried again; it reads that too,

@@ -29,6 +29,7 @@ from timewheel.events.cut_offs import (
     CutOffsNotRead,
     CutOffsPacked,
     CutOffsReadAgain,
+    CutOffsRefused,
     CutOffUnknown,
     TimersWaitForCutOffs,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "CutOffsNotRead",
     "CutOffsPacked",
     "CutOffsReadAgain",
+    "CutOffsRefused",
     "EnvelopeUnreadable",
     "HandlerFailed",
     "HandlersLeftBehind",

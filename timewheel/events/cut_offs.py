@@ -12,6 +12,7 @@ __all__ = [
     "CutOffsNotRead",
     "CutOffsPacked",
     "CutOffsReadAgain",
+    "CutOffsRefused",
     "TimersWaitForCutOffs",
 ]
 
@@ -61,6 +62,18 @@ class CutOffsMany(Event):
 
 
 @event(
+    "cut_offs_refused",
+    "error",
+    means="A process remembers as many cut-offs as it can, and passes new ones over: their timers are handed out.",
+    do="Find out who writes so many; cancel groups by one cut-off, or hand the timer to `cancel` and not its id alone.",
+)
+class CutOffsRefused(Alarm):
+    topic: str
+    refused: int
+    limit: int
+
+
+@event(
     "cut_offs_packed",
     "info",
     means="The log of cut-offs was written anew, in packs: whoever starts now reads less.",
@@ -85,7 +98,7 @@ class CutOffsNotPacked(Event):
 @event(
     "cut_off_unknown",
     "warning",
-    means="A line in the log of cut-offs is none of timewheel's, or of a later version; it is passed over.",
+    means="Something in the log of cut-offs is none of timewheel's, or of a later version; it is passed over.",
     do="Find out who wrote it; bring this process to that version.",
 )
 class CutOffUnknown(Alarm):

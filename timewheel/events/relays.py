@@ -111,8 +111,8 @@ class RelayDeadLetter(Alarm):
     "relay_hops_beyond_plan",
     "warning",
     means="A timer has made more hops than any that this plan sends. It goes on; told once per partition.",
-    do="Nothing after a change of the plan: raise `revision` with each, and older timers are told apart. Else look "
-    "for a clock that is far off.",
+    do="Nothing after a change of the plan: raise `revision` with each, and older timers are told apart. Nothing "
+    "after an outage in a plan with rings. Else look for a clock that is far off, or for who writes to its topics.",
 )
 class RelayHopsBeyondPlan(Event):
     topic: str

@@ -28,16 +28,18 @@ def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic,
     """Those in which timers wait that nobody who works by the plan would move on.
 
     A relay of its own can list topics and drains what an earlier plan held; one inside a consumer cannot list them,
-    unless the service hands it the means. Neither looks into a namespace that the plan does not name. Consumers read
-    the intervals that the plan names.
+    unless the service hands it the means: then it is seen to drain them. Neither looks into a namespace that the plan
+    does not name. Consumers read the intervals that the plan names. What is parked waits for an operator.
     """
-    return tuple(topic for topic in topics if topic.backlog and not _is_moved_on(plan, topic))
+    return tuple(
+        topic for topic in topics if topic.backlog and topic.parked_by is None and not _is_moved_on(plan, topic)
+    )
 
 
 def _is_moved_on(plan: Plan, topic: FormerTopic) -> bool:
     if topic.holding is None:
         return topic.is_followed
-    return plan.relay == "service" and not _unnamed(plan, [topic])
+    return bool(topic.drained_by) or (plan.relay == "service" and not _unnamed(plan, [topic]))
 
 
 def _unnamed(plan: Plan, topics: Sequence[FormerTopic]) -> set[str]:
@@ -96,17 +98,27 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET)
 def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
     afterwards = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
-    if not _is_moved_on(plan, topic):
+    if topic.parked_by is not None:
+        whose = ("--subscription", topic.parked_by)
+        problem = f"{entries}: {topic.parked_by} has parked this, and nobody handles it without being told to"
+        remedy = (
+            f"{timewheel_command('parked', 'list', target, *whose)} shows what it is, "
+            f"{timewheel_command('parked', 'replay', target, *whose, '--all')} has it handled where the plan says "
+            f"retry = true, {timewheel_command('parked', 'discard', target, *whose, '--all')} drops it; {afterwards}"
+        )
+    elif not _is_moved_on(plan, topic):
         problem, remedy = f"{entries}: {_why_it_stays(plan, topic)}", remedy_for(plan, [topic], target)
     elif topic.holding is None:
         problem, remedy = f"{entries}: this plan's consumers read it", afterwards
-    elif isinstance(plan.scheme, Native):
-        problem = f"{entries}: each goes to the due topic at once"
-        remedy = f"{timewheel_command('relay', 'abort', target)} drains it; {afterwards}"
     else:
         stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
-        problem = f"{entries}: each leaves after {stay}, and goes on by this plan"
-        remedy = f"{run_command(plan, target)} drains it; {afterwards}"
+        is_native = isinstance(plan.scheme, Native)
+        goes = "goes to the due topic at once" if is_native else f"leaves after {stay}, and goes on by this plan"
+        drains = timewheel_command("relay", "abort", target) if is_native else run_command(plan, target)
+        problem, remedy = f"{entries}: each {goes}", f"{drains} drains it; {afterwards}"
+        if topic.drained_by:
+            relay = f"relay {', '.join(topic.drained_by)}"
+            problem, remedy = f"{problem}; {relay} drains it", f"keep {relay} running until it is empty; {afterwards}"
     return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy)
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.errors import AdminMissing
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.former_topics import FormerTopic, former_topics
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_of
+from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.ops.parts import relays_of
+from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 
-__all__ = ["FormerTopics", "former_names", "held_backlog", "look_into"]
+__all__ = ["FormerTopics", "former_names", "held_backlog", "look_into", "waiting_in_former"]
 
 
 class FormerTopics:
@@ -73,17 +74,60 @@ def look_into(
         partitions[partition_of(name)[0]].append(name)
     found: list[FormerTopic] = []
     for topic in former_topics(plan, names, beside=beside):
-        wanted = {RELAY_SUBSCRIPTION} if topic.holding is not None else {*plan.subscriptions} if topic.is_due else set()
-        seen = [_waiting(admin, name, wanted) for name in partitions[topic.name]]
+        seen = [_waiting(admin, name, _readers_of(plan, topic)) for name in partitions[topic.name]]
+        waits = [part.drained_by for part in seen if part.backlog]
         found.append(
             replace(
                 topic,
-                backlog=sum(one[0] for one in seen),
-                producers=sum(one[1] for one in seen),
-                relays=tuple(sorted({relay for one in seen for relay in one[2]})),
+                backlog=sum(part.backlog for part in seen),
+                producers=sum(part.producers for part in seen),
+                relays=_sorted(part.relays for part in seen),
+                drained_by=_sorted(waits) if all(waits) else (),
             )
         )
     return tuple(found)
+
+
+def waiting_in_former(
+    admin: AdminClient, plan: Plan, cannot: Callable[[str, AdminError], None]
+) -> tuple[FormerTopic, ...]:
+    """Topics of earlier plans in which something waits, also in namespaces that the plan does not name.
+
+    Args:
+        admin: Client of the cluster.
+        plan: The plan.
+        cannot: Told what could not be looked at, and why.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    found: list[FormerTopic] = []
+    whole = plan
+    try:
+        whole = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        cannot(f"what is noted beside {plan.due_topic}", error)
+    for namespace in Names(whole).namespaces:
+        try:
+            found += [topic for topic in look_into(admin, whole, admin.topics.list(namespace)) if topic.backlog]
+        except AdminMissing:
+            continue  # nothing can wait in a namespace that is not there
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            cannot(f"topics of earlier plans in {namespace}", error)
+    return tuple(found)
+
+
+def _readers_of(plan: Plan, topic: FormerTopic) -> set[str]:
+    """Subscriptions that must be there; without them nobody has acknowledged anything."""
+    if topic.holding is not None:
+        return {RELAY_SUBSCRIPTION}
+    if topic.parked_by is not None:
+        return {PARKED_SUBSCRIPTION}
+    return {*plan.subscriptions} if topic.is_due else set()
 
 
 def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -> int:
@@ -102,20 +146,34 @@ def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -
     if with_former:
         holding |= {topic.name for topic in former_topics(plan, names) if topic.holding is not None}
     partitions = [name for name in names if partition_of(name)[0] in holding]
-    return sum(_waiting(admin, name, {RELAY_SUBSCRIPTION})[0] for name in partitions)
+    return sum(_waiting(admin, name, {RELAY_SUBSCRIPTION}).backlog for name in partitions)
 
 
-def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> tuple[int, int, frozenset[str]]:
-    """Backlog, producers and relays of one partition, which this loads: in a sum over partitions one that nobody has
-    loaded counts 0.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    backlog: int = 0
+    producers: int = 0
+    relays: frozenset[str] = frozenset()
+    drained_by: frozenset[str] = frozenset()
+
+
+def _sorted(relays: Iterable[frozenset[str]]) -> tuple[str, ...]:
+    return tuple(sorted(frozenset[str]().union(*relays)))
+
+
+def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> _Part:
+    """What is in one partition, which this loads: in a sum over partitions one that nobody has loaded counts 0."""
     try:
         stats = admin.topics.stats(topic, precise_backlog=True, clients=True)
         subscriptions, producers = stats.subscriptions, stats.publishers or 0
         if not subscriptions or not wanted <= subscriptions.keys():
             # Nobody acknowledged anything for a subscription that is not there.
-            return admin.topics.internal_stats(topic).entries, producers, frozenset()
+            return _Part(backlog=admin.topics.internal_stats(topic).entries, producers=producers)
     except AdminMissing:
-        return 0, 0, frozenset()  # removed since it was listed
-    backlog = max(subscription.backlog for subscription in subscriptions.values())
-    return backlog, producers, relays_of(stats)
+        return _Part()  # removed since it was listed
+    return _Part(
+        backlog=max(subscription.backlog for subscription in subscriptions.values()),
+        producers=producers,
+        relays=relays_of(stats),
+        drained_by=relays_of(stats, drains=True),
+    )

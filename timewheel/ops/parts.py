@@ -8,7 +8,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import DEDUPLICATION, InternalStats
 from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
-from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
+from timewheel.core.names import DRAINS_PROPERTY, RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
 
 __all__ = ["begins_anew", "loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
@@ -48,11 +48,19 @@ def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats
     return {spec.name: admin.topics.stats(spec.name)}
 
 
-def relays_of(stats: TopicStats) -> frozenset[str]:
-    """Ids of the relays that are connected to one part of a holding topic; its stats are those with clients."""
+def relays_of(stats: TopicStats, *, drains: bool = False) -> frozenset[str]:
+    """Ids of the relays that are connected to one part of a holding topic; its stats are those with clients.
+
+    Args:
+        stats: Of that part.
+        drains: Only those whose own plan no longer names the topic.
+    """
     relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
-    names = () if relays is None else (RELAY_CONSUMER.fullmatch(one.name) for one in relays.consumers or ())
-    return frozenset(name[1] for name in names if name)
+    consumers = () if relays is None else relays.consumers or ()
+    wanted = (
+        RELAY_CONSUMER.fullmatch(one.name) for one in consumers if not drains or DRAINS_PROPERTY in one.properties
+    )
+    return frozenset(name[1] for name in wanted if name)
 
 
 def begins_anew(relays: SubscriptionStats, now_ms: int) -> bool:

@@ -224,4 +224,4 @@ def _drawn(
     places = list(places_of(choose(population, samples, seed), stretches))
     found, unread = look(admin, plan.due_topic, places, len(places), timers_of, tell)
     timers = tuple(timer for entry in found for timer in entry)
-    return Drawn(population=population, looked_at=len(found), unread=unread, timers=timers)
+    return Drawn(population=population, looked_at=len(found), unread=unread.all, timers=timers)

@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from timewheel.admin.batches import MOST_MESSAGES, BatchedMessage, BatchGarbled, messages_of_batch
+from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import DUE_PROPERTY, PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope, read_due
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.plan import Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
@@ -185,7 +186,7 @@ def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> t
     )
     if entry.batch_messages is not None:
         try:
-            messages = tuple(islice(messages_of_batch(entry.payload, entry.batch_messages), MOST_MESSAGES))
+            messages = tuple(islice(messages_of_batch(entry.payload, entry.batch_messages), LARGEST_BATCH))
         except BatchGarbled:
             # Encrypted: its entry is all that is seen.
             messages = (BatchedMessage(properties={}, partition_key=None, payload_bytes=len(entry.payload)),)

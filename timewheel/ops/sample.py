@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
@@ -39,6 +40,7 @@ __all__ = [
     "Sample",
     "SampledEntry",
     "Stretch",
+    "Unread",
     "draw",
     "envelope_in",
     "look",
@@ -55,8 +57,8 @@ IN_FLIGHT = 8
 """Calls at once: each makes a bookie read somewhere on its disk, beside the work that it is there for."""
 WAITING = 2 * IN_FLIGHT
 """Calls that are handed to the threads; what is beyond them is not yet drawn up."""
-MAX_UNREAD_SHARE = 0.1
-"""Of the chosen entries that cannot be read; from there on the rest is no fair sample of the topic."""
+MAX_GONE_SHARE = 0.1
+"""Of the chosen entries that were removed meanwhile; from there on the rest is no fair sample of the topic."""
 
 T = TypeVar("T")
 Tell = Callable[[int, int], None]
@@ -111,6 +113,13 @@ class SampledEntry:
         return self.hops is not None
 
 
+class Unread(NamedTuple):
+    """How many entries were not read, and how many of these were there and could not be."""
+
+    all: int
+    unreadable: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """A sample without replacement: every entry had the same chance.
@@ -123,6 +132,7 @@ class Sample:
         sampled_at_ms: When they were counted, UTC milliseconds.
         entries: In the order in which they were sent.
         unread: Chosen ones that were gone, or could not be read, when they were looked at.
+        unreadable: Those of them that were there, and could not be read.
     """
 
     topic: str
@@ -132,6 +142,7 @@ class Sample:
     sampled_at_ms: int
     entries: tuple[SampledEntry, ...]
     unread: int
+    unreadable: int = 0
 
     @property
     def scale(self) -> float:
@@ -181,7 +192,8 @@ def sample(
         seed=seed,
         sampled_at_ms=now_ms,
         entries=tuple(sorted(found, key=lambda entry: entry.publish_ms)),
-        unread=unread,
+        unread=unread.all,
+        unreadable=unread.unreadable,
     )
 
 
@@ -230,7 +242,7 @@ def look(
     chosen: int,
     read: Callable[[Place, StoredEntry], T],
     tell: Tell,
-) -> tuple[list[T], int]:
+) -> tuple[list[T], Unread]:
     """Look at entries, at some of them at once.
 
     Args:
@@ -245,18 +257,26 @@ def look(
         What was made of those that could be read, and how many could not.
 
     Raises:
-        NothingToSample: More than a tenth were gone too soon, or all of them.
+        NothingToSample: More than a tenth were gone too soon, or none could be read.
         AdminError: A call failed for another reason than the entry.
     """
     tell(0, chosen)
-    found, unread, reason = _look(admin, topic, places, chosen, read, tell)
-    if unread:
+    found, errors = _look(admin, topic, places, chosen, read, tell)
+    refused = {place: error for place, error in errors.items() if (error.status or 0) >= HTTPStatus.BAD_REQUEST}
+    if refused:
         # Once more at the end: while a topic moves to another broker, reads of it fail for seconds.
-        again, unread, reason = _look(admin, topic, unread, chosen, read, lambda _done, _total: None)
+        again, left = _look(admin, topic, refused, chosen, read, lambda _done, _total: None)
         found += again
+        errors = {place: error for place, error in errors.items() if place not in refused} | left
     if not found:
+        reason = next(iter(errors.values())).reason if errors else ""
         raise NothingToSample(topic, f"none of {chosen:,} entries could be read: {reason}")
-    return found, len(unread)
+    return found, Unread(len(errors), sum(not _is_gone(error) for error in errors.values()))
+
+
+def _is_gone(error: AdminError) -> bool:
+    """Whether an entry went meanwhile; else it is there and cannot be read, which says nothing of others."""
+    return error.status == HTTPStatus.NOT_FOUND
 
 
 def _look(
@@ -266,22 +286,22 @@ def _look(
     chosen: int,
     read: Callable[[Place, StoredEntry], T],
     tell: Tell,
-) -> tuple[list[T], list[Place], str]:
-    """What was made of those that were read, places of those that were not, and the broker's first words on these."""
+) -> tuple[list[T], dict[Place, AdminError]]:
+    """What was made of those that were read, and why others were not."""
     found: list[T] = []
-    unread: list[Place] = []
-    reason = ""
+    errors: dict[Place, AdminError] = {}
+    gone = 0
     for done, (place, outcome) in enumerate(_outcomes(admin, places), start=1):
         if isinstance(outcome, AdminError):
-            unread.append(place)
-            reason = reason or outcome.reason
-            if len(unread) > MAX_UNREAD_SHARE * chosen + 1:
-                problem = f"{len(unread):,} of the first {done:,} entries were gone or could not be read ({reason})"
+            errors[place] = outcome
+            gone += _is_gone(outcome)
+            if gone > MAX_GONE_SHARE * chosen + 1:
+                problem = f"{gone:,} of the first {done:,} entries were gone ({outcome.reason})"
                 raise NothingToSample(topic, f"{problem}; if it drains as fast as that, take fewer samples")
         else:
             found.append(read(place, outcome))
         tell(done, chosen)
-    return found, unread, reason
+    return found, errors
 
 
 def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Place, StoredEntry | AdminError]]:
@@ -307,7 +327,7 @@ def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
     except (AdminDenied, AdminUnreachable):
         raise
     except AdminError as error:
-        return error  # missing: trimmed meanwhile; anything else: the broker could not read this one entry
+        return error
 
 
 def sampled(entry: StoredEntry) -> SampledEntry:

@@ -25,7 +25,8 @@ class SampleFigures:
         population: Entries in the topic.
         scale: Entries of the topic behind one of the sample. A history of the sample has the topic's rate divided by
             this.
-        unread: Chosen entries that could not be read.
+        unread: Chosen entries that were gone, or could not be read.
+        unreadable: Those of them that were there.
         delayed: Entries with a due time.
         undelayed: Those without: they are in the sample, due when they were sent.
         overdue: Delayed ones that were due before they were sent: taken as due when they were sent.
@@ -57,6 +58,7 @@ class SampleFigures:
     population: int
     scale: float
     unread: int
+    unreadable: int
     delayed: int
     undelayed: int
     overdue: int
@@ -102,6 +104,7 @@ def figures_of(sample: Sample) -> SampleFigures:
         population=sample.population,
         scale=sample.scale,
         unread=sample.unread,
+        unreadable=sample.unreadable,
         delayed=delayed,
         undelayed=rows - delayed,
         overdue=sum(entry.is_overdue for entry in entries),

@@ -12,16 +12,19 @@ from typing import Any
 import pulsar
 
 from timewheel.core.clock import Clock
-from timewheel.core.cut_offs import latest_forget_ms, read_cut_offs
+from timewheel.core.cut_offs import CutOff, latest_forget_ms, read_cut_offs
 from timewheel.core.cut_table import MOST_LIVE, CutTable
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import CutOffUnreadable, TopologyError
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
-from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffUnknown
+from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffsRefused, CutOffUnknown
 from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.partitioned import partition_count
+from timewheel.wire.positions import Position
 from timewheel.wire.process import end_at_exit
 from timewheel.wire.surface import ClientLike
 
@@ -35,6 +38,12 @@ READ_TIMEOUT_MS = 1_000
 """For a message that the broker says there is."""
 MOST_SILENT = 3
 """Such waits in vain for one message; then reading has failed."""
+PROBE_SILENT = 2
+"""Such waits after which an empty message is written: once that comes, all has come that stands before it and that a
+client hands out (broker-facts: cut-off-log)."""
+PROBE_TIMEOUT_MS = 5_000
+LAST_INDEX = (1 << 31) - 1
+"""Behind all messages of a batch."""
 RETRY_MS = 200
 REOPEN_AFTER = 5
 """Failures in a row after which the reader is opened anew; the client's own mostly comes back by itself."""
@@ -61,7 +70,7 @@ class CutLog:
     def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
         assert plan.cancel is not None, "a log is of a plan with [cancel]"
         self._latest_ms = partial(latest_forget_ms, plan.max_delay_ms, plan.cancel.keep_ms)
-        self.table = CutTable()
+        self.table = CutTable(MOST_LIVE)
         self.topic = Names(plan).cuts
         self._client = client
         self._clock = clock
@@ -84,8 +93,8 @@ class CutLog:
 
     @property
     def ready(self) -> bool:
-        """Whether it was read to its end at least once, can be read now, and is not more than a process is made for."""
-        return self._answered > 0 and not self._failures and len(self.table) <= MOST_LIVE
+        """Whether it was read to its end at least once, and can be read now."""
+        return self._answered > 0 and not self._failures
 
     @property
     def position(self) -> Any:
@@ -175,10 +184,9 @@ class CutLog:
             return None if self._stopping else self._asked
 
     def _read_to_the_end(self) -> None:
-        reader = self._reader or self._open()
         silent = 0
         # False comes from the broker, asked after the question was.
-        while reader.has_message_available():
+        while (reader := self._reader or self._open()).has_message_available():
             try:
                 message = reader.read_next(timeout_millis=READ_TIMEOUT_MS)
             except pulsar.Timeout:
@@ -187,24 +195,60 @@ class CutLog:
                 silent += 1
                 if silent == MOST_SILENT:
                     raise  # what is said to be there does not come
+                if silent == PROBE_SILENT:
+                    self._probe()
                 continue
+            if silent >= PROBE_SILENT:
+                self._unknown(f"the client hides what stands behind {Position.of(self._position).text}")
             silent = 0
             self._take(message)
 
-    def _take(self, message: Any) -> None:
+    def _probe(self) -> None:
+        """Let something stand behind what may be hidden by the client: a chunk, a payload that does not open."""
+        producer = self._client.create_producer(
+            partition_topic(self.topic, 0), send_timeout_millis=PROBE_TIMEOUT_MS, **own_numbers()
+        )
         try:
+            producer.send_async(b"", lambda *_: None)
+            producer.flush()
+        finally:
+            producer.close()
+
+    def _take(self, message: Any) -> None:
+        # First of all: whatever is wrong with it, it is not read again.
+        self._position = message.message_id()
+        place = Position.of(self._position)
+        if place.batch_index >= LARGEST_BATCH:
+            self._unknown(f"a batch at {place.text} has more than {LARGEST_BATCH:,} messages; the rest is passed over")
+            self._position = pulsar.MessageId(-1, place.ledger, place.entry, LAST_INDEX)
+            self._close()
+            return
+        is_pack = False
+        try:
+            is_pack = PACK_PROPERTY in message.properties()
             # By the time of writing, where that has passed: read again, it is not remembered for longer.
             written_ms = min(message.publish_timestamp(), self._clock.now_ms())
             cut_offs = read_cut_offs(message.data(), self._latest_ms(written_ms))
         except CutOffUnreadable as error:
-            self._alarms.raised(CutOffUnknown(topic=self.topic, error=str(error)))
+            self._unknown(str(error))
             cut_offs = list(error.readable)
-        merge = self.table.merge
-        for cut_off in cut_offs:
-            merge(cut_off)
+        except Exception as error:  # noqa: BLE001 - one message, of whoever may write here, must not end the reading
+            self._unknown(f"a message at {place.text} cannot be read: {error!r}")
+            return
+        self._merge(cut_offs)
         # Whatever came before the last pack stands in a pack, or in the few lines that came meanwhile.
-        self._loose = 0 if PACK_PROPERTY in message.properties() else self._loose + len(cut_offs)
-        self._position = message.message_id()
+        self._loose = 0 if is_pack else self._loose + len(cut_offs)
+
+    def _merge(self, cut_offs: list[CutOff]) -> None:
+        table = self.table
+        refused = [cut_off for cut_off in cut_offs if not table.merge(cut_off)]
+        if refused and table.forget(self._clock.now_ms()):  # a log that is read from its start has what is over
+            refused = [cut_off for cut_off in refused if not table.merge(cut_off)]
+        if refused:
+            self._alarms.raised(CutOffsRefused(topic=self.topic, refused=len(refused), limit=MOST_LIVE))
+
+    def _unknown(self, error: str) -> None:
+        self._alarms.raised(CutOffUnknown(topic=self.topic, error=error))
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -249,6 +293,7 @@ class CutLog:
             partition_topic(self.topic, 0),
             self._position,
             receiver_queue_size=QUEUED,
+            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # FAIL would hide it
             subscription_role_prefix=CUTS_SUBSCRIPTION,
         )
         return self._reader

@@ -11,10 +11,10 @@ from enum import Enum, unique
 from typing import Any
 
 __all__ = [
+    "SEEN_BEFORE",
     "Outcome",
     "cause_of",
     "is_of_message",
-    "is_ok",
     "is_producer_closed",
     "outcome_of_error",
     "outcome_of_result",
@@ -37,9 +37,16 @@ class Outcome(Enum):
     """The topic is terminated or gone: never retried, routed again (broker-facts: removing-a-topic)."""
     REOPEN = "reopen"
     """Not stored: this producer was closed before, by its broker or its client; another one may take it."""
+    DROPPED = "dropped"
+    """Ok, and no place: the broker dropped it as seen before. It was, if the client sent it twice; it was not, if
+    somebody else used the producer's name (broker-facts: numbers-of-others). So nobody knows, and it is sent again,
+    under the same timer id and by another producer."""
     BUSY = "busy"
     """Somebody else holds the producer's name: back off (broker-facts: named-producers)."""
 
+
+SEEN_BEFORE = "the broker dropped it, as seen before of this producer"
+"""What an answer Ok without a place says."""
 
 _OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much per message
 
@@ -61,26 +68,22 @@ _REFUSED_BY_CLIENT = frozenset(
 )
 
 
-def is_ok(result: Any) -> bool:
-    """Whether a `pulsar.Result` is Ok."""
-    return bool(result.value == _OK)
-
-
 def is_of_message(name: str) -> bool:
     """Whether a result, by its name, refuses this very message, and would for ever: others may go on."""
     return name in _OF_MESSAGE
 
 
-def outcome_of_result(result: Any, *, handed_over: bool = True) -> Outcome:
-    """Classify the result that a send callback was given.
+def outcome_of_result(result: Any, message_id: Any, *, handed_over: bool = True) -> Outcome:
+    """Classify what a send callback was given.
 
     Args:
         result: A `pulsar.Result`.
+        message_id: A `pulsar.MessageId`; says something only if the result is Ok.
         handed_over: False if the callback ran inside the call that should have handed the message over: the client
             refused it on the spot, so nothing was written.
     """
     if result.value == _OK:
-        return Outcome.OK
+        return Outcome.DROPPED if message_id.ledger_id() < 0 else Outcome.OK
     return _outcome_of_name(result.name, maybe_stored=handed_over)
 
 
@@ -98,10 +101,10 @@ def is_producer_closed(result: Any) -> bool:
 
 
 def cause_of(result: Any) -> str:
-    """A result or an exception of the client as words for an error message."""
+    """A result or an exception of the client as words for an error message; Ok is one only where nothing was stored."""
     if isinstance(result, BaseException):
         return str(result) or type(result).__name__
-    return str(result.name)
+    return SEEN_BEFORE if result.value == _OK else str(result.name)
 
 
 def _outcome_of_name(name: str, *, maybe_stored: bool) -> Outcome:

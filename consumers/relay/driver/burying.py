@@ -187,6 +187,17 @@ class Burying:
         producer = self._hops.to_dead_letters(topic, large=True)
         in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
 
+    def put_entry(self, ordinal: int, reason: str, position: Position) -> None:
+        """Publish a dead letter that names the entry of a message, and stands for all that is in it."""
+        entry = position._replace(batch_index=-1)
+        self._under_way[ordinal] = _Letter(entry, None, Verdict(reason))
+        self._hops.to_dead_letters(self._tools.names.dead_letter).send_async(
+            b"",
+            partial(self._confirmations.on_batched, ordinal),
+            properties=self._place(reason, entry.text),
+            disable_replication=True,
+        )
+
     def look(self, after: Spot, before: Position) -> Position:
         """Look between two messages: a dead letter names what the subscription is never given, and is stored before
         anything goes on.
@@ -221,12 +232,14 @@ class Burying:
 
     def _name(self, after: Position, before: Position, reason: str) -> None:
         source, between = self._source.name, f"{after.text}..{before.text}"
-        own = {DEAD_REASON: reason, DEAD_FROM: source, DEAD_AT: between, DEAD_PART: _NONE}
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
-        producer.send(b"", properties=own, disable_replication=True)
+        producer.send(b"", properties=self._place(reason, between), disable_replication=True)
         self._verdicts.named(after, before)
         self._handle.counts.dead += 1
         self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
+
+    def _place(self, reason: str, at: str) -> dict[str, str]:
+        return {DEAD_REASON: reason, DEAD_FROM: self._source.name, DEAD_AT: at, DEAD_PART: _NONE}
 
     def stored(self, ordinals: list[int]) -> None:
         """These commands are confirmed, letters and others."""

@@ -9,7 +9,7 @@ from timewheel.consumers.relay.driver.groups import Group
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.machine.commands import NEVER
 from timewheel.core.clock import Clock
-from timewheel.wire.results import is_of_message
+from timewheel.wire.results import SEEN_BEFORE, is_of_message
 
 __all__ = ["HEARTBEAT_MS", "Confirmations"]
 
@@ -41,21 +41,33 @@ class Confirmations:
         self._wake_at = NEVER
 
     def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:
-        """As `on_sent`, of what the client may have put into a batch: the first message of it counts as the entry."""
+        """As `on_sent`, of an unnamed producer, which may have put it into a batch: the first message of that counts as
+        the entry.
+        """
         if result.value or message_id.batch_index() <= 0 or message_id.ledger_id() < 0:
-            self.on_sent(ordinal, result, message_id)
+            self.on_sent(ordinal, True, result, message_id)
             return
         self.outcomes.append((ordinal, None))
         if len(self.outcomes) >= self._wake_at:
             self._wake()
 
-    def on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
-        """Runs on the client's thread: never raises, and does next to nothing."""
+    def on_sent(self, ordinal: int, is_new: bool, result: Any, message_id: Any) -> None:
+        """Runs on the client's thread: never raises, and does next to nothing.
+
+        Args:
+            ordinal: Of the message.
+            is_new: Whether the broker can have had it from no earlier session.
+            result: The client's.
+            message_id: The client's.
+        """
         failure = None
         if result.value:
             failure = result.name
         elif message_id.ledger_id() < 0:
-            self._handle.counts.deduplicated += 1
+            if is_new:
+                failure = SEEN_BEFORE
+            else:
+                self._handle.counts.deduplicated += 1
         else:
             self._handle.counts.entries += 1
         self.outcomes.append((ordinal, failure))

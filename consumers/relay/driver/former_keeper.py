@@ -110,7 +110,7 @@ class FormerKeeper:
         topics: list[FormerTopic] = []
         for topic in new:
             if topic.holding is None:
-                if topic.backlog and not topic.is_due:
+                if topic.backlog and not topic.is_due and topic.parked_by is None:
                     self._tell_unreadable(topic, "its name is none that this version of timewheel gives")
                 continue
             try:

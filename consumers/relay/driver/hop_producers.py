@@ -14,7 +14,7 @@ import pulsar
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.core.names import Names, partition_topic
 from timewheel.wire.native import NO_SCHEMA
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.schema_versions import Schemas
 
@@ -228,7 +228,7 @@ class HopProducers:
             routing = self._fingerprint + ("-drain" if lane == "way out" else "") + ("-large" if large else "")
             options["producer_name"] = producer_name(self._source, destination, version, routing, self._label)
         else:
-            options |= OWN_NUMBERS
+            options |= own_numbers()
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)
         except pulsar.PulsarException as error:

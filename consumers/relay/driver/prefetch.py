@@ -12,7 +12,7 @@ RELAY_HELD_ENTRIES = 16
 come from hops an entry is one message, and each refill of half the queue waits for the broker: 16 forward a third more
 than 8."""
 BROKER_HELD_ENTRIES = 200
-"""Delayed messages are never batched: an entry is a message. What waits here unacknowledged is a gap at most."""
+"""Clients batch no delayed messages: an entry is a message. What waits here unacknowledged is a gap at most."""
 MESSAGE_BYTES = 1_200
 """Of the client's memory for a message besides its payload (broker-facts: windows-in-bytes)."""
 GROUP_ENTRY_BYTES = GROUP_BYTES + GROUP_MESSAGES * MESSAGE_BYTES
@@ -43,19 +43,21 @@ class Prefetch:
         self._entry_bytes = 0
         self.entries = self._memory.queue_entries(self._largest_bytes, self._most)
 
-    def met(self, batch_index: int, size: int) -> bool:
+    def met(self, batch_index: int, batch_size: int, size: int) -> bool:
         """One more message was received.
 
         Args:
             batch_index: Its place in its entry; at most 0: it is the first.
+            batch_size: How many messages its entry holds; 0: it is unbatched, or the client does not say.
             size: Its bytes: payload and properties.
 
         Returns:
             Whether the queue is too long for such entries, so that another session should begin with a shorter one.
         """
-        size += MESSAGE_BYTES
-        self._entry_bytes = entry_bytes = size if batch_index <= 0 else self._entry_bytes + size
+        self._entry_bytes = size if batch_index <= 0 else self._entry_bytes + size
+        entry_bytes = self._entry_bytes + MESSAGE_BYTES * max(batch_size, batch_index + 1, 1)
         if entry_bytes <= self._largest_bytes:
             return False
-        self._largest_bytes = entry_bytes
-        return self._memory.queue_entries(entry_bytes, self._most) < self.entries
+        # The rest of a batch is not known yet. Sessions that end in its middle must be few: each gets all of it again.
+        self._largest_bytes = max(entry_bytes, 2 * self._largest_bytes) if batch_index >= 0 else entry_bytes
+        return self._memory.queue_entries(self._largest_bytes, self._most) < self.entries

@@ -6,7 +6,7 @@ from typing import Any
 
 from timewheel.consumers.relay.driver.burying import Verdicts
 from timewheel.consumers.relay.driver.source import Source
-from timewheel.consumers.relay.machine.commands import Reading, Unreadable, judged
+from timewheel.consumers.relay.machine.commands import Reading, Unreadable, judged, of_large_batch
 from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.ids import place_id
@@ -47,6 +47,9 @@ class Reader:
         verdict = self._verdicts.get(position) if self._verdicts else None
         try:
             self.entry.see(position, message, message_id)
+            whole = of_large_batch(position.batch_index, self.entry.batch_size)
+            if whole is not None:
+                return whole
             self.properties = properties = message.properties()
             if verdict is None:
                 return _ENCRYPTED if self.entry.is_encrypted else self._judged(message, position, properties)

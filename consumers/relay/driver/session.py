@@ -45,8 +45,8 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.grouping import LARGE_BYTES
-from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
+from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
@@ -159,6 +159,7 @@ class Session:
             receiver_queue_size=self._prefetch.entries,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
             consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
+            properties={DRAINS_PROPERTY: "true"} if self._source.is_former else None,
         )
         gate = self._tools.gate
         return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_journal else consumer
@@ -233,9 +234,11 @@ class Session:
                 self._put_probe()
             case DeadLetter(ordinal=ordinal, reason=reason):
                 assert self.position is not None, "a dead letter of no message"
-                self._burying.put(
-                    ordinal, self._message, self._properties, reason, self.position, large=self._size >= LARGE_BYTES
-                )
+                if self._entry.batch_size > LARGEST_BATCH:
+                    self._burying.put_entry(ordinal, reason, self.position)
+                else:
+                    large = self._size >= LARGE_BYTES
+                    self._burying.put(ordinal, self._message, self._properties, reason, self.position, large=large)
             case _:
                 raise AssertionError(command)
 
@@ -270,7 +273,7 @@ class Session:
         reading = reader.read(position, message, message_id)
         self._properties = properties = reader.properties
         self._size = size = size_of(message) + properties_size(properties)
-        if self._prefetch.met(position.batch_index, size):
+        if self._prefetch.met(position.batch_index, self._entry.batch_size, size):
             self.begins_anew = True
         return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
 
@@ -311,15 +314,11 @@ class Session:
         self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
 
     def _send(self, producer: Any, command: Forward) -> None:
-        confirmations = self._confirmations
-        carry(
-            producer,
-            self._message,
-            partial(confirmations.on_batched if command.batches else confirmations.on_sent, command.ordinal),
-            self._properties,
-            deliver_at_ms=command.deliver_at_ms,
-            sequence_id=command.sequence_id,
-        )
+        told, at_ms, number = self._confirmations, command.deliver_at_ms, command.sequence_id
+        on_sent = partial(told.on_sent, command.ordinal, not command.named)
+        if command.batches:
+            on_sent = partial(told.on_batched, command.ordinal)
+        carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
 
     def _send_singly(self, group: Group, *, refused: bool) -> None:
         """What the client refused as one entry, or cut in two: which part is stored is not known then. All of it goes
@@ -347,6 +346,7 @@ class Session:
         message = self._message
         large = self._size >= LARGE_BYTES
         producer = self._hops.to(self._source.topic, self._entry.schema_version, named=False, large=large)
+        self._properties[TIMER_PROPERTY] = command.envelope.line()
         carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), self._properties)
 
     def _put_probe(self) -> None:

@@ -21,6 +21,7 @@ from timewheel.consumers.relay.machine.commands import (
     Command,
     DeadLetter,
     Forward,
+    PassedOver,
     Reading,
     Refile,
     Unreadable,
@@ -175,6 +176,9 @@ class BrokerHeld(Machine):
             return Wait(AWAIT_MS, 1)
         self.state = State.RECEIVING
         reading, message = self._head
+        if isinstance(reading, PassedOver):
+            self._head = None
+            return Acknowledge((message.receipt,))
         if not isinstance(reading, Envelope):
             return self._dead_letter(message, why_dead(reading))
         decision = self._next_hop.delivered(reading, now_ms)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import PROBE_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.wire.positions import Position
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LEAVE",
     "LINGER_MS",
     "NEVER",
+    "PASSED_OVER",
     "PROBE",
     "PROBED",
     "RECEIVE",
@@ -39,6 +41,7 @@ __all__ = [
     "HoldUntil",
     "Leave",
     "Look",
+    "PassedOver",
     "Probe",
     "PutProbe",
     "Reading",
@@ -49,6 +52,7 @@ __all__ = [
     "Unreadable",
     "Wait",
     "judged",
+    "of_large_batch",
     "why_dead",
 ]
 
@@ -68,7 +72,15 @@ class Probe:
 
 PROBE = Probe()
 
-Reading = Envelope | EnvelopeError | Unreadable | Probe | None
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A message of an entry that is set aside as a whole, but for its last, which stands for them all."""
+
+
+PASSED_OVER = PassedOver()
+
+Reading = Envelope | EnvelopeError | Unreadable | Probe | PassedOver | None
 """What a message's properties say; None: nothing of ours."""
 
 
@@ -158,9 +170,13 @@ class DeadLetter(NamedTuple):
 
 
 class Refile(NamedTuple):
-    """Publish the head again to the tail of its own topic partition, as it is (broker-facts: slot-sweep)."""
+    """Publish the head again to the tail of its own topic partition (broker-facts: slot-sweep).
+
+    It counts as a hop, so that one whose due time never comes ends as a dead letter.
+    """
 
     ordinal: int
+    envelope: Envelope
 
 
 class Look(NamedTuple):
@@ -264,6 +280,18 @@ def why_dead(reading: Reading) -> str:
     if isinstance(reading, Unreadable):
         return reading.reason
     return str(reading) if isinstance(reading, EnvelopeError) else FOREIGN
+
+
+def of_large_batch(batch_index: int, batch_size: int) -> Unreadable | PassedOver | None:
+    """What becomes of a message by the size of its batch, whatever it says; None: that is up to what it says."""
+    if batch_size <= LARGEST_BATCH:
+        return None
+    if batch_index < batch_size - 1:
+        return PASSED_OVER
+    return Unreadable(
+        f"a batch of {batch_size} messages, set aside as a whole: a relay takes {LARGEST_BATCH} in one entry at most; "
+        "let its producer put fewer into a batch (batchingMaxMessages), and send anew what were timers"
+    )
 
 
 def judged(properties: dict[str, str]) -> Reading:

@@ -21,6 +21,7 @@ from timewheel.consumers.relay.machine.commands import (
     Forward,
     HoldUntil,
     Look,
+    PassedOver,
     Probe,
     Reading,
     Refile,
@@ -217,7 +218,7 @@ class Forwarding:
         if isinstance(decision, Hop):
             return self._forward(head, decision, now_ms)
         if isinstance(decision, NotYet):
-            return self._hold(head, decision)
+            return self._hold(head, reading, decision)
         return self._drop(head, "dropped") if isinstance(decision, Drop) else self._dead_letter(head, decision.reason)
 
     def confirmed(self, ordinal: int) -> None:
@@ -322,13 +323,16 @@ class Forwarding:
         asks = gathering.is_due(now_ms)
         return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, asks, batches, hop.leaves_plan)
 
-    def _hold(self, head: Item, decision: NotYet) -> Decision:
+    def _hold(self, head: Item, envelope: Envelope, decision: NotYet) -> Decision:
         self.head_release_ms = decision.until_ms
         if self._sweep_to is not None and head.spot.position <= self._sweep_to:
-            return self._refile(head)
+            return self._refile(head, envelope)
         return HoldUntil(decision.until_ms, self.gathering.slack_ms(decision.room_ms))
 
     def _without_envelope(self, head: Item) -> Decision:
+        if isinstance(head.reading, PassedOver):
+            self._head = None
+            return RECEIVE
         if isinstance(head.reading, Probe):
             return self._drop(head, "probe")
         return self._dead_letter(head, why_dead(head.reading))
@@ -343,10 +347,10 @@ class Forwarding:
             return _AWAIT_ALL
         return DeadLetter(self._push(head, "dead"), reason)
 
-    def _refile(self, head: Item) -> Decision:
+    def _refile(self, head: Item, envelope: Envelope) -> Decision:
         if self._must_drain(unnamed=True):
             return _AWAIT_ALL
-        return Refile(self._push(head, "refiled"))
+        return Refile(self._push(head, "refiled"), envelope.hopped(envelope.entered_ms))
 
     def _must_drain(self, *, unnamed: bool) -> bool:
         # A later message of the named lane must not raise its destination's mark above one that is still on its way by

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -117,6 +118,12 @@ def test_what_cannot_be_read_is_told_once_for_as_long_as_something_waits_there(w
     assert world.told == ["relay_former_topic_unreadable"], "and a due topic is the consumers' business"
     world.look(topic("later-1h", producers=1))
     assert world.unreadable() == []
+
+
+def test_what_is_parked_is_an_operators_and_leaves_the_relay_ready(world: World) -> None:
+    parked = replace(topic("parked.billing", backlog=3), parked_by="billing")
+    assert world.look(parked) == []
+    assert world.unreadable() == world.told == []
 
 
 def test_what_the_plans_topics_cannot_take_is_told_and_tried_again(world: World) -> None:

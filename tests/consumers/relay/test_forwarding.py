@@ -35,7 +35,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
-from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import MAX_HOPS, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps
 from timewheel.wire.positions import Position
@@ -406,6 +406,18 @@ def test_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
     assert receive(it, 1, slot_timer(0), release_ms) == AwaitAll(), "re-filing is no hop of the named lane"
     it.confirmed(refile.ordinal)
     assert isinstance(it.tick(release_ms), Forward)
+
+
+def test_one_whose_turn_never_comes_is_refiled_as_often_as_hops_go_and_then_buried() -> None:
+    it = of(WHEEL)
+    release_ms = SLOT_START_MS - 2_000
+    last = slot_timer(1_000)._replace(hops=MAX_HOPS - 1)
+    it.sweep(at(9))
+    refile = receive(it, 0, last, release_ms)
+    assert isinstance(refile, Refile)
+    assert refile.envelope == last._replace(hops=MAX_HOPS)
+    it.confirmed(refile.ordinal)
+    assert isinstance(receive(it, 1, refile.envelope, release_ms), DeadLetter)
 
 
 def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:

@@ -14,6 +14,7 @@ from timewheel.consumers.relay.driver.groups import Group, Member
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, default_linger_ms
+from timewheel.wire.results import SEEN_BEFORE
 
 TOPIC = "persistent://acme/crm/held"
 
@@ -147,6 +148,13 @@ def test_of_a_batch_that_the_client_made_one_entry_is_counted_and_every_message_
         confirmations.on_batched(ordinal, pulsar.Result.Ok, message_id(index))
     confirmations.on_batched(6, pulsar.Result.Ok, message_id(1, ledger=-1))
     assert confirmations._handle.counts.entries == 3
-    assert confirmations._handle.counts.deduplicated == 1
     confirmations.on_batched(7, pulsar.Result.Timeout, message_id(1))
-    assert confirmations.take() == (list(range(7)), [(7, "Timeout")])
+    assert confirmations.take() == (list(range(6)), [(6, SEEN_BEFORE), (7, "Timeout")])
+
+
+def test_what_the_broker_drops_is_stored_only_if_an_earlier_session_can_have_sent_it() -> None:
+    confirmations = Confirmations(Handle(ManualClock()), ManualClock())
+    for ordinal, is_new in enumerate((False, True)):
+        confirmations.on_sent(ordinal, is_new, pulsar.Result.Ok, message_id(-1, ledger=-1))
+    assert confirmations._handle.counts.deduplicated == 1
+    assert confirmations.take() == ([0], [(1, SEEN_BEFORE)])

@@ -40,8 +40,9 @@ class Client:
         self.opened: list[Opened] = []
 
     def create_producer(self, topic: str, *, producer_name: str | None = None, **options: Any) -> Opened:
-        assert ("initial_sequence_id" in options) == (producer_name is None), (
-            "without a name it needs a first number, with one it is asked for the broker's last"
+        fixed = producer_name is not None and producer_name.startswith("tw|")
+        assert ("initial_sequence_id" in options) != fixed, (
+            "with a random name it needs a first number, with a fixed one the broker is asked for the last"
         )
         assert producer_name is None or all(one.name != producer_name or "close" in one.done for one in self.opened), (
             "a name that is held"
@@ -87,10 +88,12 @@ def test_all_names_are_given_back(client: Client, full: HopProducers) -> None:
     assert all(one.done == ["close"] for one in client.opened)
 
 
-def test_producers_without_a_name_have_a_first_number_of_their_own(client: Client) -> None:
+def test_unnamed_producers_have_random_names_and_a_first_number_of_their_own(client: Client) -> None:
     """broker-facts: numbers-used-twice"""
     producers = HopProducers(client, SOURCE, 3, names=NAMES, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
     for delayed in (True, False):
         producers.to("persistent://acme/crm/t", NO_SCHEMA, named=False, delayed=delayed)
     producers.to_dead_letters("persistent://acme/crm/dead")
-    assert [one.name for one in client.opened] == [None] * 3
+    names = [one.name for one in client.opened]
+    assert len(set(names)) == 3
+    assert all(name is not None and name.startswith("tw-") for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timewheel.consumers.relay.driver.memory import LEAST_WINDOW_BYTES, Memory
@@ -81,30 +81,31 @@ def test_an_entry_that_is_larger_than_thought_asks_for_a_shorter_queue() -> None
     it = Prefetch(memory(64, 2), by_broker=False)
     it.begin()
     assert it.entries == 7, "16 MB, and a group may take 2.2"
-    assert not it.met(-1, GROUP_BYTES)
-    # 30 messages of 100 kB in one entry, each by itself small: that of 24 makes it 2.4 MB, and 7 of those too many.
-    assert [it.met(index, 100_000 - MESSAGE_BYTES) for index in range(30)] == [False] * 23 + [True] * 7
+    assert not it.met(-1, 0, GROUP_BYTES)
+    # 30 messages of 100 kB in one entry, each by itself small: 22 of them make it 2.2 MB, and 7 of those too many.
+    assert [it.met(index, 30, 100_000 - MESSAGE_BYTES) for index in range(22)] == [False] * 21 + [True]
     it.begin()
-    assert it.entries == 5
-    assert not it.met(-1, 2_500_000), "larger ones are known by now"
-    assert it.met(-1, 5 * MB)
+    assert it.entries == 3, "of twice the size: it is not known how many MB follow"
+    assert not any(it.met(index, 30, 100_000 - MESSAGE_BYTES) for index in range(30)), "now it is read to its end"
+    assert not it.met(-1, 0, 2_500_000), "larger ones are known by now"
+    assert it.met(-1, 0, 6 * MB)
     it.begin()
-    assert it.entries == 3
+    assert it.entries == 2
 
 
 def test_where_there_is_room_for_large_entries_they_change_nothing() -> None:
     it = Prefetch(memory(512, 1), by_broker=False)
     it.begin()
     assert it.entries == RELAY_HELD_ENTRIES
-    assert not it.met(-1, 5 * MB)
+    assert not it.met(-1, 0, 5 * MB)
 
 
 def test_the_first_of_an_entry_begins_a_new_sum() -> None:
     it = Prefetch(memory(1, 1), by_broker=False)
     it.begin()
     for _ in range(100):
-        assert not it.met(0, 100_000)
-        assert not it.met(1, 100_000)
+        assert not it.met(0, 2, 100_000)
+        assert not it.met(1, 2, 100_000)
 
 
 def test_messages_that_a_broker_holds_are_many_and_small() -> None:
@@ -116,8 +117,23 @@ def test_messages_that_a_broker_holds_are_many_and_small() -> None:
     assert crowded.entries == 512 * MB // 600 // BROKER_HELD_BYTES
     lengths = []
     for size in (MB, 2 * MB, 5 * MB):
-        it.met(-1, size - MESSAGE_BYTES)
+        it.met(-1, 0, size - MESSAGE_BYTES)
         it.begin()
         lengths.append(it.entries)
     assert all(shorter <= longer for longer, shorter in pairwise(lengths))
     assert lengths[-1] == 256 // 5
+
+
+@given(sizes=st.lists(st.integers(0, 40_000), min_size=1, max_size=10_000), by_broker=st.booleans())
+@example(sizes=[0] * 10_000, by_broker=True)
+@example(sizes=list(range(3_000)), by_broker=True)
+def test_an_entry_is_read_to_its_end_after_few_sessions(sizes: list[int], by_broker: bool) -> None:
+    """Each session begins with its first message: a Shared subscription acknowledges an entry when all of it is."""
+    it = Prefetch(memory(512, 2), by_broker=by_broker)
+    sessions = 1
+    it.begin()
+    while any(it.met(index, len(sizes), size) for index, size in enumerate(sizes)):
+        it.begin()
+        sessions += 1
+    assert sessions <= 9, "each halves a queue of 200"
+    assert it.entries * (sum(sizes) + MESSAGE_BYTES * len(sizes)) <= 128 * MB or it.entries == 1

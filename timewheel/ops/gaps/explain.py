@@ -55,6 +55,7 @@ class Explained:
         gaps: The subscription.
         holes: Stretches of open entries that gaps stand behind.
         looked_at: Of these so many were looked into.
+        unreadable: Of others the entry that was drawn is there, and could not be read.
         shares: The causes, the greatest first; empty: there are no gaps.
         hottest_key: The most frequent key in holes that are not waiting for a due time; empty: none stands out.
         hottest_share: Its share of those entries.
@@ -71,6 +72,7 @@ class Explained:
     gaps: SubscriptionGaps
     holes: int
     looked_at: int
+    unreadable: int
     shares: tuple[Share, ...]
     hottest_key: str
     hottest_share: float
@@ -137,7 +139,7 @@ def explain(
     if not standings:
         raise NoSuchTarget(f"{topic}, subscription {name}", "there is no such subscription")
     gaps = SubscriptionGaps(topic=topic, subscription=name, parts=tuple(standings))
-    looked_at = _looked_into(admin, topic, found, holes, seed, tell)
+    looked_at, unreadable = _looked_into(admin, topic, found, holes, seed, tell)
     ready = [entry for entry in looked_at if not entry.is_delayed(now_ms)]
     dues = [entry.deliver_at_ms for entry in looked_at if entry.deliver_at_ms is not None and entry.is_delayed(now_ms)]
     key, share = hottest_of(entry.key for entry in ready)
@@ -149,6 +151,7 @@ def explain(
         gaps=gaps,
         holes=len(found),
         looked_at=len(looked_at),
+        unreadable=unreadable,
         shares=shares_of(looked_at, len(found), _type(gaps), gaps.unacked, now_ms),
         hottest_key=key,
         hottest_share=share,
@@ -193,10 +196,10 @@ def _type(gaps: SubscriptionGaps) -> str:
 
 def _looked_into(
     admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, tell: Tell
-) -> list[OpenEntry]:
-    """One random entry of each hole that is drawn."""
+) -> tuple[list[OpenEntry], int]:
+    """One random entry of each hole that is drawn, and how many of these could not be read."""
     if not holes:
-        return []
+        return [], 0
     chance = random.Random(seed)  # noqa: S311 - a fair draw, not a secret
     drawn = list(holes) if len(holes) <= most else chance.sample(list(holes), most)
     sizes: dict[Place, int] = {}
@@ -212,8 +215,8 @@ def _looked_into(
             key=entry.partition_key,
         )
 
-    found, _ = look(admin, topic, list(sizes), len(sizes), read, tell)
-    return found
+    found, unread = look(admin, topic, list(sizes), len(sizes), read, tell)
+    return found, unread.unreadable
 
 
 def _figures(admin: AdminClient, topic: str, entries: int, seed: int, now_ms: int) -> SampleFigures | None:

@@ -32,8 +32,8 @@ from timewheel.ops.letters.letters import Letter, LetterPlace
 from timewheel.ops.letters.replay import Again, Refused, again, handled_again
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_SCHEMA
 from timewheel.wire.native import carry, keys_of, schema_version_of
-from timewheel.wire.own_numbers import OWN_NUMBERS
-from timewheel.wire.results import is_of_message
+from timewheel.wire.own_numbers import own_numbers
+from timewheel.wire.results import Outcome, cause_of, is_of_message, outcome_of_result
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike
 
@@ -328,7 +328,7 @@ class _Desk:
                 block_if_queue_full=True,
                 send_timeout_millis=SEND_TIMEOUT_MS,
                 **self._schemas(source).producer_options(version),
-                **OWN_NUMBERS,
+                **own_numbers(),
             )
         return self._producers[key]
 
@@ -374,13 +374,15 @@ class _Desk:
     def _await_confirmed(self, outcomes: _Outcomes) -> None:
         for _ in range(outcomes.expected):
             try:
-                result = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
+                result, message_id = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
             except Empty:
                 raise DealingFailed(self._topic, "no answer to a publish: it is left as it was") from None
             if _is_of_letter(result.name):
                 raise _NotStored(result.name)
-            if result != pulsar.Result.Ok:
-                raise DealingFailed(self._topic, f"a publish was not confirmed ({result}): it is left as it was")
+            if outcome_of_result(result, message_id) is not Outcome.OK:
+                raise DealingFailed(
+                    self._topic, f"a publish was not confirmed ({cause_of(result)}): it is left as it was"
+                )
 
 
 class _Outcomes:
@@ -390,6 +392,6 @@ class _Outcomes:
         self.expected = 0
         self.queue: SimpleQueue[Any] = SimpleQueue()
 
-    def heard(self, result: Any, _: Any) -> None:
+    def heard(self, result: Any, message_id: Any) -> None:
         """On the client's thread: nothing here can raise."""
-        self.queue.put(result)
+        self.queue.put((result, message_id))

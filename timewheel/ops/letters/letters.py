@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from timewheel.admin.batches import MOST_MESSAGES, BatchedMessage, BatchGarbled, messages_of_batch
+from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.digits import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import partition_topic
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.letters.box import Box
@@ -211,7 +212,7 @@ def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterable[Letter]:
         )
         return (_letter(topic, box, entry, LetterPlace(*position), message),)
     since_ms = entry.publish_at_ms
-    if entry.batch_messages > MOST_MESSAGES:
+    if entry.batch_messages > LARGEST_BATCH:
         return (_whole(topic, position, since_ms, f"a batch of {entry.batch_messages:,} messages"),)
     try:
         return [

@@ -10,7 +10,6 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     PARKED_SUBSCRIPTION,
@@ -23,11 +22,10 @@ from timewheel.core.names import (
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step
 from timewheel.core.topology import calendar_intervals, entrances_of, topology
-from timewheel.ops.former_topics import look_into
+from timewheel.ops.former_topics import waiting_in_former
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.parts import begins_anew
 from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 from timewheel.ops.sample import Place, draw
 from timewheel.ops.status.estimate import by_stretch, total
 from timewheel.ops.status.horizon import Amount, Horizon
@@ -159,7 +157,7 @@ class _Look:
             ),
             dead_letters=self._dead_letters(),
             parked=self._parked(),
-            former=self._former(),
+            former=waiting_in_former(self._admin, self._plan, self._cannot),
             read=self._read,
             knows_cancelled=self._is_dead is not None,
             unseen=tuple(self._unseen.values()),
@@ -218,7 +216,9 @@ class _Look:
             raise
         except AdminError as error:
             # Of others: acknowledged and removed meanwhile.
-            if isinstance(error, AdminDenied) or (error.status or FIRST_REFUSAL) < FIRST_REFUSAL:
+            if isinstance(error, AdminDenied) or (
+                not isinstance(error, AdminMissing) and (error.status is None or error.status < FIRST_REFUSAL)
+            ):
                 self._cannot(place.topic, error)
         return None
 
@@ -287,27 +287,6 @@ class _Look:
         found = [self._backlog(name, PARKED_SUBSCRIPTION) for name in names]
         known = [backlog for backlog in found if backlog is not None]
         return sum(known) if known else None
-
-    def _former(self) -> tuple[FormerTopic, ...]:
-        found: list[FormerTopic] = []
-        whole = self._plan
-        try:
-            whole = with_noted_namespaces(whole, provisioned(self._admin, whole.due_topic))
-        except AdminUnreachable:
-            raise
-        except AdminError as error:
-            self._cannot(f"what is noted beside {whole.due_topic}", error)
-        for namespace in Names(whole).namespaces:
-            try:
-                listed = self._admin.topics.list(namespace)
-                found += [topic for topic in look_into(self._admin, whole, listed) if topic.backlog]
-            except AdminMissing:
-                continue  # nothing can wait in a namespace that is not there
-            except AdminUnreachable:
-                raise
-            except AdminError as error:
-                self._cannot(f"topics of earlier plans in {namespace}", error)
-        return tuple(found)
 
     def _backlog(self, name: str, subscription: str) -> int | None:
         try:

@@ -135,7 +135,7 @@ class Reading:
             except AdminUnreachable:
                 raise
             except AdminError as error:
-                self._cannot(name, error)
+                self.cannot(name, error)
                 self._partitions[name] = None
         return self._partitions[name]
 
@@ -150,7 +150,7 @@ class Reading:
             except AdminUnreachable:
                 raise
             except AdminError as error:
-                self._cannot(partition.name, error)
+                self.cannot(partition.name, error)
                 self._starts[key] = partition.entries // 2
         return self._starts[key]
 
@@ -166,11 +166,12 @@ class Reading:
             except AdminUnreachable:
                 raise
             except AdminError as error:
-                self._cannot(partition.name, error)
+                self.cannot(partition.name, error)
                 self._entries[key] = None
         return self._entries[key]
 
-    def _cannot(self, topic: str, error: AdminError) -> None:
+    def cannot(self, topic: str, error: AdminError) -> None:
+        """Note what could not be looked at."""
         self.unseen[topic] = Unseen(what=topic, reason=error.reason)
 
 

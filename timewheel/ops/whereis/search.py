@@ -17,6 +17,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Wheel
 from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
+from timewheel.ops.former_topics import waiting_in_former
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.whereis.hunt import Hunt, Mark
 from timewheel.ops.whereis.itinerary import Stop, Ways
@@ -39,6 +40,8 @@ NEAR = 3
 SLACK = 24
 """Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
 
+FORMER = "topics of earlier plans"
+SENT_BY_FORMER = ": if it was sent by one of those, give the file of that plan"
 PUT_OFF = "none has parked it; if a handler has put it off for long, that attempt is held, and is not looked for"
 THERE = frozenset({State.HELD, State.DUE, State.HANDLED, State.RETRYING, State.PARKED, State.DEAD})
 CUT_SHORT = frozenset({State.HELD, State.DUE, State.RETRYING, State.REMOVED, State.NOT_FOUND})
@@ -81,6 +84,7 @@ class _Search:
     def __init__(
         self, admin: AdminClient, plan: Plan, wanted: Wanted, most_reads: int, cut_offs: CutTable | None
     ) -> None:
+        self._admin = admin
         self._plan = plan
         self._wanted = wanted
         self._ways = Ways(plan)
@@ -104,6 +108,8 @@ class _Search:
                 f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
             )
             self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
+        if state in (State.NOT_FOUND, State.REMOVED) and self._may_be_in_former():
+            state = State.NOT_FOUND
         cut_off = self._cut_off(seen[-1] if seen else None)
         if cut_off is not None and state in CUT_SHORT and (seen or not self._reading.unseen):
             state = State.CANCELLED
@@ -120,6 +126,14 @@ class _Search:
             unseen=tuple(self._reading.unseen.values()),
             cost=self._reading.cost,
         )
+
+    def _may_be_in_former(self) -> bool:
+        """Whether something waits in topics of earlier plans: this plan does not tell the way of what is there."""
+        former = waiting_in_former(self._admin, self._plan, self._reading.cannot)
+        if former:
+            there = counted(sum(topic.backlog for topic in former), "entry waits there", "entries wait there")
+            self._reading.unseen[FORMER] = Unseen(what=FORMER, reason=there + SENT_BY_FORMER)
+        return bool(former)
 
     def _cut_off(self, seen: Sighting | None) -> CutOff | None:
         if self._cut_offs is None:
@@ -206,8 +220,7 @@ class _Search:
 
     def _is_empty_of(self, stop: Stop, number: int) -> bool:
         """All that entered a holding topic with it has left: cursors tell it, without a look at any entry."""
-        partition = self._reading.partition(self._names.part(stop.topic, number))
-        if partition is None:
+        if (partition := self._reading.partition(self._names.part(stop.topic, number))) is None:
             return False
         cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
         if cursor is None:
@@ -252,8 +265,8 @@ class _Search:
             self._note_removed(nominal, outcome)
         # By the late lane, after an outage of the relay: it entered its due topic when the relay was back.
         late = self._due_stop(nominal, earlier)
-        outcome = self._look(late, partition, SLACK, earlier)
-        return None if outcome.sighting is None else (outcome.sighting, late)
+        found = self._look(late, partition, SLACK, earlier).sighting
+        return None if found is None else (found, late)
 
     def _due_stop(self, nominal: Stop, envelope: Envelope) -> Stop:
         due = Span(envelope.due_ms, envelope.due_ms)
@@ -356,8 +369,7 @@ class _Search:
 
     def _dead(self) -> State | None:
         """Dead letters are few, and in the order of their deaths, of which nobody knows the time: all are looked at."""
-        partition = self._reading.partition(partition_topic(self._names.dead_letter, 0))
-        if partition is None:
+        if (partition := self._reading.partition(partition_topic(self._names.dead_letter, 0))) is None:
             return None
         before = self._reading.cost.reads
         for number in reversed(range(partition.entries)):

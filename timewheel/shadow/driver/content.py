@@ -17,22 +17,23 @@ class DamagedPayload(Exception):
     """A payload that does not open as its metadata say."""
 
 
-def opened(entry: Entry) -> bytes:
+def opened(entry: Entry, *, most_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """The payload of an entry, decompressed: into as many bytes as its metadata declare, whatever it would grow to.
 
     Args:
         entry: Read with its payload, neither encrypted nor a batch.
+        most_bytes: It may declare.
 
     Raises:
         DamagedPayload: It does not open, is not as long as its metadata declare, or would be longer than
-            `MAX_FRAME_BYTES`.
+            that.
     """
     payload, size = entry.payload, entry.uncompressed_bytes
     assert payload is not None, "the reader was asked for payloads"
     if entry.compression == Compression.NONE:
         return payload
-    if size > MAX_FRAME_BYTES:
-        raise DamagedPayload(f"{size} bytes are declared, the limit is {MAX_FRAME_BYTES}")
+    if size > most_bytes:
+        raise DamagedPayload(f"{size} bytes are declared, the limit is {most_bytes}")
     try:
         if entry.compression == Compression.ZLIB:
             content = zlib.decompressobj().decompress(payload, size + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import pulsar
@@ -24,6 +25,7 @@ from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.copies import OF_SESSION, Copies, Stays
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.driver.lift_tools import LiftTools
+from timewheel.shadow.driver.lift_versions import AHEAD_MS, meet_versions, refusal_of, version_of
 from timewheel.shadow.driver.recovery import strike_again
 from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.acked import Acked, AckedByAny
@@ -33,7 +35,7 @@ from timewheel.shadow.machine.stirring import Stirring
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.shadow.wishing import note_caught_up
 from timewheel.wire.native import NO_SCHEMA
-from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["LiftSession"]
@@ -87,7 +89,6 @@ class LiftSession:
         self._counts = counts
         self._stays = stays
         self._versions = versions
-        self._met_version = False
         self._led = led
         names = Names(tools.plan)
         self._journal_part = partition_topic(names.journal, partition)
@@ -244,12 +245,12 @@ class LiftSession:
             if self.met_others or looker.view.lifts != lifts or self._is_over():
                 return  # another session looks anew at what was left, these among it, and strikes what was not struck
             now_ms = self._clock.now_ms()
-            if lifts:
-                self._lift(entries, acked, now_ms)
+            if not lifts:
+                self._meet_stirs(entries, acked, now_ms)
+            elif self._meets_versions(reader, entries, acked):
+                return  # another session begins with a fence for each
             else:
-                self._meet_stirs(entries, acked)
-            if self._met_version:
-                return  # another session begins with a fence for it
+                self._lift(entries, acked, now_ms)
             copies.settle()
             if not entries or copies.patience_ms == 0:
                 copies.send()
@@ -271,10 +272,8 @@ class LiftSession:
                 fate = self._lifting.fate(entry, then_ms)
                 if fate is Fate.LIFT:
                     fate = self._take(entry, now_ms)
-                    if self._met_version:
-                        return
                 elif fate is Fate.STIR:
-                    self._stirring.met(entry.position, entry.publish_ms)
+                    self._stirring.met(entry.position, now_ms)
                 elif fate not in _USUAL:
                     self._tell(entry, fate)
             except OF_SESSION:
@@ -283,11 +282,21 @@ class LiftSession:
                 fate = self._tell(entry, Fate.DAMAGED, repr(error))
             counts.fates[fate] += 1
 
-    def _meet_stirs(self, entries: list[Entry], acked: AckedByAny) -> None:
+    def _meets_versions(self, reader: EntryReader, entries: list[Entry], acked: AckedByAny) -> bool:
+        """Look for new schema versions; if there are any, in what comes next too: each session reads the journal."""
+        until_ms, met = self._clock.monotonic_ms() + AHEAD_MS, False
+        fate = partial(self._lifting.fate, now_ms=self._clock.now_ms())
+        while entries and self._clock.monotonic_ms() < until_ms:
+            left = (one for one in entries if one.position not in acked and one.position not in self._stays)
+            met |= meet_versions(self._versions, left, fate, self._copies.can_have)
+            entries = reader.read(READ_MS) if met else []
+        return met
+
+    def _meet_stirs(self, entries: list[Entry], acked: AckedByAny, now_ms: int) -> None:
         """What another session has sent is taken out, also if nothing more is to be lifted."""
         for entry in entries:
             if STIR_PROPERTY in entry.properties and entry.position not in acked:
-                self._stirring.met(entry.position, entry.publish_ms)
+                self._stirring.met(entry.position, now_ms)
 
     def _lag_ms(self) -> int:
         """By how much acknowledging originals lags behind lifting."""
@@ -298,15 +307,11 @@ class LiftSession:
 
     def _take(self, entry: Entry, now_ms: int) -> Fate:
         """Lift an entry, if nothing is against it that its metadata do not say."""
-        version = NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
+        version = version_of(entry)
         if (known := self._stays.get(entry.position)) is not None:
             return self._tell(entry, *known)
         if not self._copies.is_fenced(version):
-            if not self._copies.can_have(version):
-                return self._tell(entry, Fate.SCHEMA, f"version {version}")
-            self._versions.add(version)
-            self._met_version = True
-            return Fate.LIFT
+            return self._tell(entry, Fate.SCHEMA, refusal_of(version, self._versions))
         original = Original(entry)
         self._copies.add(original, version, self._lifting.copy(entry, self._part, now_ms))
         if entry.publish_ms >= self._began_ms:
@@ -317,8 +322,7 @@ class LiftSession:
     def _tell(self, entry: Entry, fate: Fate, reason: str = "") -> Fate:
         if fate not in self._told:
             self._told.add(fate)
-            position = entry.position.text
-            told = ShadowStaysNative(topic=self._part, why=fate.value, position=position, reason=reason)
+            told = ShadowStaysNative(topic=self._part, why=fate.value, position=entry.position.text, reason=reason)
             self._tools.hooks.emit(told)
         return fate
 
@@ -357,7 +361,7 @@ class LiftSession:
 
     def _stir(self, at_ms: int) -> None:
         if self._stirrer is None:
-            self._stirrer = self._tools.client.create_producer(self._part, batching_enabled=False, **OWN_NUMBERS)
+            self._stirrer = self._tools.client.create_producer(self._part, batching_enabled=False, **own_numbers())
         self._counts.stirs += 1
         self._stirrer.send(b"", properties={STIR_PROPERTY: str(at_ms)}, deliver_at=at_ms, disable_replication=True)
 

@@ -51,7 +51,7 @@ class Fate(Enum):
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
     SCHEMA = "schema_refused"
-    """Its schema version does not exist, or the journal's registry does not take its schema."""
+    """Its schema version does not exist, or the journal's registry does not take its schema, or it is one too many."""
     MARKER = "marker"
     """The broker's own."""
     LARGE = "large"

@@ -60,9 +60,11 @@ class Stirring:
         self._lifted, self._enough = 0, STIR_EVERY
         return max(self._earliest_ms - self._ahead_ms, now_ms + LEAST_AHEAD_MS)
 
-    def met(self, position: EntryPosition, publish_ms: int) -> None:
-        """One stands in the topic: ours, or one that a shadow left behind which is no more."""
-        self._waiting.append((publish_ms + READ_WITHIN_MS, position))
+    def met(self, position: EntryPosition, now_ms: int) -> None:
+        """One was read in the topic: ours, one that an earlier shadow left behind, or a stranger's, who may say that it
+        was published at any time.
+        """
+        self._waiting.append((now_ms + READ_WITHIN_MS, position))
 
     def over(self, now_ms: int) -> list[EntryPosition]:
         """Those that have done their work, and are to be acknowledged; each is told once."""

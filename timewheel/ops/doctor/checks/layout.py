@@ -85,8 +85,9 @@ FOREIGN_SUBSCRIPTION = Kind(
 FORMER_TOPIC = Kind(
     slug="former-topic",
     severity=Severity.WARNING,
-    why="Timers of an earlier plan wait here, and this plan's relays or consumers move them on while they run.",
-    do="Wait until it is empty, then remove it.",
+    why="Timers of an earlier plan wait here: relays or consumers of this one move them on while they run, and parked "
+    "ones wait for you.",
+    do="Deal with what is parked. Wait until it is empty, then remove it.",
 )
 LEFT_BEHIND = Kind(
     slug="left-behind",

@@ -1,0 +1,102 @@
+"""Odd entries in the log of cut-offs: whoever may write there stops no reader of it."""
+
+from __future__ import annotations
+
+import cramjam
+import pytest
+
+from tests.broker.due_topic import Events, backlog
+from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.raw_producer import RawProducer, batch_member, metadata_of
+from timewheel.binary_protocol.fields import data_field, number_field
+from timewheel.consumers.relay.janitor import compact
+from timewheel.core.clock import SystemClock
+from timewheel.core.cut_offs import CutOff
+from timewheel.core.durations import DAY_MS
+from timewheel.core.grouping import LARGEST_BATCH
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.names import CUTS_SUBSCRIPTION, partition_topic
+from timewheel.events import CutOffUnknown
+from timewheel.testing import Broker, eventually
+from timewheel.wire.cut_log import CutLog
+from timewheel.wire.hooks import Hooks
+
+WAIT_MS = 30_000
+
+NO_TEXT = metadata_of(properties={"p": "\udcff"})
+ENCRYPTED = metadata_of(
+    more=data_field(13, data_field(1, b"key") + data_field(2, b"\x01" * 32)) + data_field(15, bytes(12))
+)
+ZIPPED = metadata_of(compression=2, uncompressed_bytes=100)
+CHUNK = metadata_of(more=data_field(26, b"raw-0") + number_field(28, 30) + number_field(27, 3) + number_field(29, 0))
+MARKER = metadata_of(more=number_field(20, 10))
+
+
+def good(name: str) -> CutOff:
+    return CutOff("timer", name, 1, now_ms() + DAY_MS)
+
+
+def log_of(stage: Stage, events: Events) -> CutLog:
+    return CutLog(stage.client, stage.plan, SystemClock(), Hooks((events,)))
+
+
+def unknown(events: Events) -> int:
+    return sum(event.count for event in events.events if isinstance(event, CutOffUnknown))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param([NO_TEXT] * 6, id="properties that are no UTF-8"),
+        pytest.param([ENCRYPTED], id="encrypted"),
+        pytest.param([ZIPPED], id="a payload that does not open"),
+        pytest.param([CHUNK], id="a chunk alone"),
+        pytest.param([MARKER], id="a marker"),
+        pytest.param([NO_TEXT, ENCRYPTED, ZIPPED, CHUNK, MARKER] * 2, id="all of them"),
+    ],
+)
+def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Broker, odd: list[bytes]) -> None:
+    events = Events()
+    with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
+        log = log_of(stage, events)
+        with RawProducer(pulsar_broker.service_url, partition_topic(stage.names.cuts, 0)) as raw:
+            raw.send(metadata_of(), good("before").line().encode())
+            for metadata in odd:
+                raw.send(metadata, b"x")
+            log.start()
+            try:
+                assert log.await_answer(log.ask(), WAIT_MS), f"no answer; {events.events}"
+                raw.send(metadata_of(), good("behind").line().encode())
+                assert log.await_answer(log.ask(), WAIT_MS)
+                assert log.ready
+                assert {one.name for one in log.table.live()} == {"before", "behind"}
+                assert compact(stage.client, log) == 2
+            finally:
+                log.stop()
+    assert unknown(events) >= (0 if odd == [MARKER] else 1), "a broker may keep its markers to itself, and say so"
+    assert not events.named("cut_offs_not_read")
+
+
+def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
+    pulsar_broker: Broker,
+) -> None:
+    events = Events()
+    body = batch_member(b"x") * 200_000
+    packed = bytes(cramjam.zstd.compress(body))
+    assert len(packed) < 10_000
+    with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
+        log = log_of(stage, events)
+        with RawProducer(pulsar_broker.service_url, partition_topic(stage.names.cuts, 0)) as raw:
+            large = metadata_of(compression=3, uncompressed_bytes=len(body), batch_size=200_000)
+            raw.send(large, packed, messages=200_000)
+            log.start()
+            try:
+                assert log.await_answer(log.ask(), WAIT_MS), "at the end of the log"
+                assert compact(stage.client, log) == 0, "it is acknowledged whole"
+                raw.send(metadata_of(), good("behind").line().encode())
+                assert log.await_answer(log.ask(), WAIT_MS)
+                assert {one.name for one in log.table.live()} == {"behind"}
+            finally:
+                log.stop()
+        eventually(lambda: backlog(pulsar_broker, stage.names.cuts, CUTS_SUBSCRIPTION) <= 2, 60)
+    assert unknown(events) == LARGEST_BATCH + 1

@@ -1,0 +1,107 @@
+"""Commands look at single entries without having the broker open them: what an entry says of itself costs nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cramjam
+import pulsar
+import pytest
+
+from tests.broker.relay_stage import now_ms
+from tests.support.raw_producer import RawProducer, metadata_of
+from timewheel.admin.client import AdminClient
+from timewheel.admin.entries import StoredEntry
+from timewheel.cli.access import Access
+from timewheel.core.connection import DEFAULTS, Connection
+from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.ops.sample import sample
+from timewheel.shadow.stored_entries import MAX_OPENED_BYTES, StoredEntries
+from timewheel.testing import Broker
+from timewheel.wire.positions import EntryPosition
+
+DECLARED = 64 << 20
+BOMB = bytes(cramjam.zstd.compress(bytes(DECLARED)))
+
+
+@pytest.fixture
+def topic(pulsar_broker: Broker) -> Iterator[str]:
+    name = f"persistent://public/default/looked-at-{now_ms()}"
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.topics.create_unpartitioned(name)
+        admin.subscriptions.create(name, "billing")
+        yield name
+
+
+def looking(broker: Broker, **given: Any) -> Any:
+    """As commands make it."""
+    return Access(Connection(admin_url=broker.admin_url, **given).over(DEFAULTS), ()).admin()
+
+
+def without_headers(entry: StoredEntry) -> tuple[Any, ...]:
+    return tuple(getattr(entry, name) for name in StoredEntry.__dataclass_fields__ if name != "producer")
+
+
+@pytest.mark.parametrize("with_service_url", [False, True])
+def test_an_entry_that_says_it_is_huge_is_opened_by_nobody(
+    pulsar_broker: Broker, topic: str, with_service_url: bool
+) -> None:
+    given = {"service_url": pulsar_broker.service_url.replace("localhost", "127.0.0.1")} if with_service_url else {}
+    with RawProducer(pulsar_broker.service_url, topic) as raw, looking(pulsar_broker, **given) as admin:
+        bomb = raw.send(metadata_of(deliver_at_ms=now_ms() + 10**6, compression=3, uncompressed_bytes=DECLARED), BOMB)
+        for _ in range(3):
+            raw.send(metadata_of(), b"good")
+        with pytest.raises(AdminError, match=f"{DECLARED} bytes are declared, the limit is {MAX_OPENED_BYTES}"):
+            admin.topics.entry(topic, bomb)
+        taken = sample(admin, topic, now_ms=now_ms())
+        assert (len(taken.entries), taken.unread, taken.unreadable) == (3, 1, 1)
+
+
+def test_it_reads_what_the_admin_api_shows(pulsar_broker: Broker, topic: str) -> None:
+    client = pulsar.Client(pulsar_broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    positions = []
+    for kind in (pulsar.CompressionType.NONE, pulsar.CompressionType.LZ4, pulsar.CompressionType.ZSTD):
+        producer = client.create_producer(topic, compression_type=kind, batching_enabled=False)
+        facts = {"properties": {"colour": "red"}, "partition_key": "k", "event_timestamp": 5}
+        for more in ({}, {"deliver_at": now_ms() + 10**6}, {"ordering_key": "o"}):
+            found = producer.send(b"renew" * 100, **(facts | more))
+            positions.append(EntryPosition(found.ledger_id(), found.entry_id()))
+        producer.close()
+    batches = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=10_000)
+    for number in range(5):
+        batches.send_async(str(number).encode(), lambda *_: None, properties={"number": str(number)})
+    batches.flush()
+    client.close()
+    positions.append(EntryPosition(positions[-1].ledger, positions[-1].entry + 1))
+    with AdminClient(pulsar_broker.admin_url) as plain, looking(pulsar_broker) as admin:
+        for position in positions:
+            ours, theirs = admin.topics.entry(topic, position), plain.topics.entry(topic, position)
+            assert without_headers(ours) == without_headers(theirs)
+        assert admin.topics.entry(topic, positions[-1]).batch_messages == 5
+
+
+@pytest.mark.parametrize("entry", [7, 10**6])
+def test_an_entry_that_is_not_there_is_missing(pulsar_broker: Broker, topic: str, entry: int) -> None:
+    with RawProducer(pulsar_broker.service_url, topic) as raw, looking(pulsar_broker) as admin:
+        last = raw.send(metadata_of(), b"good")
+        with pytest.raises(AdminMissing):
+            admin.topics.entry(topic, EntryPosition(last.ledger, last.entry + entry))
+        with pytest.raises(AdminMissing):
+            admin.topics.entry(topic.replace("looked", "never"), last)
+
+
+def test_where_the_brokers_cannot_be_reached_the_admin_api_is_asked(pulsar_broker: Broker, topic: str) -> None:
+    with RawProducer(pulsar_broker.service_url, topic) as raw:
+        position = raw.send(metadata_of(), b"good")
+    with looking(pulsar_broker, service_url="pulsar://127.0.0.1:1") as admin:
+        assert admin.topics.entry(topic, position).payload == b"good"
+
+
+def test_what_is_no_time_is_that_entry_s_alone(pulsar_broker: Broker, topic: str) -> None:
+    with RawProducer(pulsar_broker.service_url, topic) as raw, looking(pulsar_broker) as admin:
+        for facts in ({"deliver_at_ms": 1 << 62}, {"publish_ms": 1 << 62}):
+            position = raw.send(metadata_of(**facts), b"odd")  # type: ignore[arg-type]
+            with pytest.raises(AdminError, match="cannot be read"):
+                admin.topics.entry(topic, position)
+        assert isinstance(admin._entries, StoredEntries)

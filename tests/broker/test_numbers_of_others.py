@@ -1,0 +1,149 @@
+"""Whoever may produce to a topic can raise the number up to which the broker drops what comes under another's name
+(broker-facts: numbers-of-others). Each test has the loss of a plain client, or of the names as they were, beside it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.broker.due_topic import running
+from tests.broker.relay_stage import BUSINESS, Stage, plan_of
+from tests.support.raw_producer import RawProducer, metadata_of
+from timewheel.binary_protocol.fields import data_field
+from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
+from timewheel.consumers.receiving import republisher
+from timewheel.core.errors import SendOutcomeUnknown
+from timewheel.core.names import partition_topic
+from timewheel.producers import DelayedProducer
+from timewheel.producers.sending import options as sending_options
+from timewheel.testing import Broker, eventually
+from timewheel.wire.own_numbers import own_numbers
+from timewheel.wire.results import SEEN_BEFORE
+
+SOON = timedelta(milliseconds=300)
+HIGH = 1 << 62
+COMING = 40
+"""Names that a broker will give next."""
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Any:
+    with Stage(pulsar_broker, plan_of()) as stage:
+        yield stage
+
+
+def named_by_the_broker() -> dict[str, Any]:
+    """What producers were opened with before they had names of their own."""
+    return {"initial_sequence_id": 1}
+
+
+def use_up(stage: Stage, part: str, names: list[str]) -> None:
+    """Have a broker drop whatever comes under these names, whether they are in use or not."""
+    with RawProducer(stage.broker.service_url, part, name="pulsar.repl.elsewhere", numbered_from=HIGH) as producer:
+        for name in names:
+            producer.send(metadata_of(sequence_id=HIGH, more=data_field(1, name) + data_field(5, "elsewhere")))
+
+
+def names_at(stage: Stage, part: str) -> list[str]:
+    """As anybody sees them who may produce there."""
+    return [producer.name for producer in stage.admin.topics.stats(part, clients=True).producers]
+
+
+def use_up_coming_names(stage: Stage, part: str) -> None:
+    stranger = stage.client.create_producer(part)
+    head, _, number = stranger.producer_name().rpartition("-")
+    stranger.close()
+    for coming in range(int(number) + 1, int(number) + COMING):
+        producer = stage.client.create_producer(part, producer_name=f"{head}-{coming}", batching_enabled=False)
+        producer.send(b"", sequence_id=HIGH)
+        producer.close()
+
+
+@pytest.mark.parametrize("guessable", [False, True], ids=["ours", "control"])
+def test_names_that_a_broker_will_give_are_of_no_use_to_whoever_guesses_them(
+    guessable: bool, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = partition_topic(stage.plan.due_topic, 0)
+    opened = 0
+
+    def counted() -> dict[str, Any]:
+        nonlocal opened
+        opened += 1
+        return named_by_the_broker()
+
+    if guessable:
+        monkeypatch.setattr(sending_options, "own_numbers", counted)
+    use_up_coming_names(stage, part)
+    before = len(stage.due())
+    with DelayedProducer(stage.open_client(), stage.plan) as producer:
+        if guessable:
+            with pytest.raises(SendOutcomeUnknown, match="seen before"):
+                producer.send(b"", deliver_after=SOON)
+            assert opened == 4, "each attempt by another producer, and no more of them"
+            assert len(stage.due()) == before
+        else:
+            sent = [producer.send(b"", deliver_after=SOON) for _ in range(5)]
+            assert all(timer.message_id.ledger_id() >= 0 for timer in sent)
+            assert len(stage.due()) == before + 5
+
+
+@pytest.mark.parametrize("delay_ms", [300, 2_500], ids=["due topic", "tier"])
+def test_what_is_dropped_under_a_name_that_was_seen_goes_by_another_producer(delay_ms: int, stage: Stage) -> None:
+    topic = stage.plan.due_topic if delay_ms < 1_500 else stage.tiers[-1]
+    part, delay = partition_topic(topic, 0), timedelta(milliseconds=delay_ms)
+    plain = stage.client.create_producer(part)
+    told: list[Any] = []
+    with DelayedProducer(stage.open_client(), stage.plan) as producer:
+        producer.send(b"", deliver_after=delay)
+        plain.send(b"")
+        names = names_at(stage, part)
+        assert len(names) == 2
+        use_up(stage, part, names)
+        before = len(stage.stored(topic))
+        for _ in range(20):
+            producer.send_async(b"", lambda error, timer: told.append(error or timer), deliver_after=delay)
+        producer.flush()
+        assert eventually(lambda: len(told) == 20)
+        assert all(timer.message_id.ledger_id() >= 0 for timer in told)
+        assert plain.send(b"").ledger_id() < 0, "the control: a plain client's is lost"
+        assert len(stage.stored(topic)) == before + 20
+        assert len(set(names_at(stage, part)) - set(names)) == 1, "one other producer took them all"
+
+
+@pytest.mark.parametrize("is_used_up", [True, False], ids=["used up", "control"])
+def test_a_retry_that_is_dropped_is_published_again(
+    is_used_up: bool, pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    handled: list[int] = []
+
+    def known_to_others() -> dict[str, Any]:
+        options = own_numbers()
+        if is_used_up and not names:
+            use_up(stage, retries, [options["producer_name"]])
+        names.append(options["producer_name"])
+        return options
+
+    def handle(timer: DelayedMessage) -> None:
+        handled.append(timer.attempt)
+        if timer.attempt == 0:
+            raise RetryLater(SOON)
+
+    monkeypatch.setattr(republisher, "own_numbers", known_to_others)
+    with Stage(pulsar_broker, plan_of(retry=True)) as stage:
+        retries = partition_topic(stage.names.retry(BUSINESS), 0)
+        with DelayedProducer(stage.client, stage.plan) as producer:
+            producer.send(b"", deliver_after=SOON)
+        consumer = DelayedConsumer(
+            stage.client, stage.plan, BUSINESS, hooks=(stage.events,), negative_ack_redelivery_delay_ms=1_000
+        )
+        with running(consumer, handle):
+            eventually(lambda: 1 in handled, 60, message=str(handled))
+        told = stage.events.named("republish_failed")
+        assert [getattr(event, "error", "").partition(": ")[2] for event in told] == [SEEN_BEFORE] * is_used_up
+    assert handled[-1] == 1, handled
+    assert handled.count(1) == 1
+    assert len(names) == 1 + is_used_up, "another producer took it"

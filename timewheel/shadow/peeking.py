@@ -1,0 +1,116 @@
+"""Looks at single entries by their positions, without consuming them: each by a reader that is given one entry.
+
+The broker opens nothing on the way, whatever the entry says of itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from timewheel.binary_protocol.command_types import SubscriptionType
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.entries import Entry
+from timewheel.binary_protocol.errors import BinaryProtocolError, ConsumerLost
+from timewheel.binary_protocol.events import ConsumerClosed
+from timewheel.binary_protocol.session import Session
+from timewheel.core.chance import Chance, system_chance
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["PEEK_MS", "EntryPeeker"]
+
+PEEK_MS = 5_000
+"""For an entry. None comes where the broker has only markers of its own left, or messages of open transactions."""
+MAX_IDLE = 16
+"""Connections that are kept for the next look."""
+
+
+class EntryPeeker:
+    """Safe to share between threads.
+
+    Args:
+        dial: What connects to the broker of a topic.
+        chance: Names its readers, for whoever looks at the topic.
+        clock: None: the system's.
+    """
+
+    def __init__(
+        self, dial: Callable[[str], Dialer], *, chance: Chance | None = None, clock: Clock | None = None
+    ) -> None:
+        self._dial = dial
+        self._clock = clock or SystemClock()
+        self._name = f"timewheel-look-{int((chance or system_chance()).random() * (1 << 48)):012x}"
+        self._lock = threading.Lock()
+        self._looks = 0
+        self._idle: deque[tuple[str, Session]] = deque()
+
+    def peek(self, topic: str, position: EntryPosition) -> Entry | None:
+        """The entry at a position, with its payload; or the next one that consumers are given; None: there is none.
+
+        Args:
+            topic: A partition, or a topic without partitions, by its full name.
+            position: The entry's.
+
+        Raises:
+            BinaryProtocolError: It could not be asked for.
+        """
+        session = self._kept(topic)
+        if session is not None:
+            try:
+                return self._peek(session, topic, position)
+            except BinaryProtocolError:
+                session.close()  # it may have been idle for too long, or the topic has moved
+        session = self._dial(topic).reach(topic, keep_payload=True)
+        try:
+            return self._peek(session, topic, position)
+        except BaseException:
+            session.close()
+            raise
+
+    def _peek(self, session: Session, topic: str, position: EntryPosition) -> Entry | None:
+        with self._lock:
+            self._looks += 1
+            name = f"{self._name}-{self._looks}"
+        request_id, reader = session.connection.subscribe(
+            topic, name, SubscriptionType.EXCLUSIVE, name=name, start=position
+        )
+        session.answer(request_id, topic=topic, consumer_id=reader)
+        session.connection.grant(reader, 1)
+        entry = self._first(session, topic, reader)
+        session.answer(session.connection.close_consumer(reader), topic=topic)
+        self._keep(topic, session)
+        return entry
+
+    def _first(self, session: Session, topic: str, reader: int) -> Entry | None:
+        until_ms = self._clock.monotonic_ms() + PEEK_MS
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            for event in session.events(left_ms):
+                if isinstance(event, Entry) and event.consumer_id == reader:
+                    return event
+                if isinstance(event, ConsumerClosed) and event.consumer_id == reader:
+                    raise ConsumerLost(topic, event.reason)
+        return None
+
+    def _kept(self, topic: str) -> Session | None:
+        with self._lock:
+            for at, (name, session) in enumerate(self._idle):
+                if name == topic:
+                    del self._idle[at]
+                    return session
+        return None
+
+    def _keep(self, topic: str, session: Session) -> None:
+        with self._lock:
+            self._idle.append((topic, session))
+            oldest = self._idle.popleft()[1] if len(self._idle) > MAX_IDLE else None
+        if oldest is not None:
+            oldest.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            idle, self._idle = self._idle, deque()
+        for _, session in idle:
+            session.close()
