@@ -191,6 +191,29 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     client.close()
 
 
+def test_a_timer_is_found_from_python_as_it_says(
+    broker_of_the_pages: LocalPulsar,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (block,) = blocks(page("look-after-timers"), "python")
+    due_ms = int(time.time() * 1_000) + 86_400_000
+    plan = Plan(due_topic="persistent://public/default/look-after", subscriptions=("billing",))
+    save_plan(plan, tmp_path / "reminders.toml")
+    monkeypatch.chdir(tmp_path)
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"renew", deliver_at=due_ms, timer_id="sub-42")
+    client.close()
+    its_time = "1_796_889_600_000"
+    assert its_time in block.content
+    exec(block.content.replace(its_time, str(due_ms)), {})
+    assert capsys.readouterr().out.startswith("due Sighting(")
+
+
 TRACED = """
 import pulsar
 from timewheel.consumers import DelayedConsumer
