@@ -26,7 +26,9 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.errors import NoSuchTarget
+from timewheel.ops.former_removal import RemovalStage, remove_drained
 from timewheel.ops.letters import LetterPlace, Letters, drop, letters, parked_box, replay_parked
+from timewheel.ops.provision import ensure
 from timewheel.ops.status import status_of
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
@@ -192,6 +194,25 @@ def test_what_cannot_be_done_is_one_line(client: Any, pulsar_broker: Broker, pla
     without = Plan(due_topic=f"{topic}-other", subscriptions=(SUBSCRIPTION,))
     with pytest.raises(NoSuchTarget, match="retry = true"), AdminClient(pulsar_broker.admin_url) as admin:
         letters(admin, parked_box(without, SUBSCRIPTION))
+
+
+def test_what_is_parked_is_named_once_its_plan_keeps_nothing_back(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
+    park(client, pulsar_broker, plan, "t")
+    without, topic = replace(plan, retry=False, cancel=None, revision=2), Names(plan).parked(SUBSCRIPTION)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        report = ensure(admin, without, now_ms=admin.clock.now_ms())
+        assert [(one.level, one.where) for one in report.findings if one.where == topic] == [("warning", topic)]
+        assert [one.name for one in status_of(admin, without).former] == [topic]
+        (waits,) = [one for one in remove_drained(admin, without, let_go_ms=0) if one.topic == topic]
+        assert (waits.stage, waits.backlog) == (RemovalStage.WAITS, 1)
+        box = parked_box(without, SUBSCRIPTION)
+        drop(client, box, letters(admin, box).letters)
+        eventually(lambda: status_of(admin, without).former == (), 20)
+        assert all(one.where != topic for one in ensure(admin, without, now_ms=admin.clock.now_ms()).findings)
+        removals = {one.topic: one.stage for one in remove_drained(admin, without)}
+        assert removals[topic] is RemovalStage.REMOVED
 
 
 def _words(text: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.ops.test_whereis import NOW_MS
 from tests.support.stored_plan import StoredPlan
+from timewheel.cli.whereis import show_whereabouts
 from timewheel.core.cut_offs import CutOff
 from timewheel.core.cut_table import CutTable
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
@@ -172,6 +175,21 @@ def test_a_cancelled_timer_that_was_not_looked_for_everywhere_may_be_there() -> 
     found = whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), most_reads=5, cut_offs=table)
 
     assert (found.state, found.cut_off is not None, len(found.unseen)) == (State.NOT_FOUND, True, 1)
+
+
+def test_a_place_that_was_looked_at_twice_is_one_line() -> None:
+    admin = stored((TIER, OWN._replace(timer_id="other"), 0, 500))
+    found = whereis(admin, PLAN, Wanted.of("own", sent_ms=T0_MS, due_ms=OWN.due_ms))
+    places = [(one.topic, one.entered_ms) for one in found.searched]
+    assert len(places) > len({*places}), "or this shows nothing"
+
+    console = Console(file=io.StringIO())
+    show_whereabouts(console, found)
+
+    lines = [line for line in console.file.getvalue().splitlines() if "searched" in line]  # type: ignore[attr-defined]
+    assert len(lines) == len({*places})
+    total = sum(int(line.split()[-2]) for line in lines)
+    assert total == sum(one.reads for one in found.searched)
 
 
 @pytest.mark.parametrize("knows_due", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -210,12 +211,14 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
 
 def _search_lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     if found.here is None:
+        reads_at: Counter[tuple[str, int]] = Counter()  # a place may be looked at again, for its neighbours
         for searched in found.searched:
-            entries = counted(searched.reads, "entry", "entries")
-            about = f" about {at(searched.entered_ms)}" if searched.entered_ms else ""
-            yield "searched", f"{searched.topic}{about}: {entries}"
+            reads_at[searched.topic, searched.entered_ms] += searched.reads
+        for (topic, entered_ms), reads in reads_at.items():
+            about = f" about {at(entered_ms)}" if entered_ms else ""
+            yield "searched", f"{topic}{about}: {counted(reads, 'entry', 'entries')}"
     for unseen in found.unseen:
         if unseen.reason != found.reason:  # or else it stands above: the search was given up
             yield "not seen", f"{unseen.what}: {unseen.reason}"
-    reads, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
-    yield "cost", f"{reads} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"
+    read, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
+    yield "cost", f"{read} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"
