@@ -65,7 +65,7 @@ def test_the_profile_is_one() -> None:
 
 
 def test_every_option_of_the_page_is_one_of_the_commands() -> None:
-    named = set(re.findall(r"--[a-z][a-z-]+", PAGE)) - {"--conf", "--dry-run", "--py-files", "--wheel"}
+    named = set(re.findall(r"--[a-z][a-z-]+", PAGE)) - {"--conf", "--dry-run", "--no-deps", "--py-files", "--wheel-dir"}
     texts = [
         CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
         for command in ("plan", "predict", "compare", "survey")
