@@ -225,7 +225,7 @@ def test_what_comes_too_late_to_be_of_use_is_dropped_or_parked(
     assert handled.times == {"in time": 1}
     assert (counts.overdue, counts.parked) == ((1, 0) if then == "drop" else (0, 1))
     for message in parked_in(client, plan, counts.parked):
-        assert "after its due time, and is of use for 0:00:02 only" in message.properties()[PARKED_REASON]
+        assert "after its due time, and is of use for 2s only" in message.properties()[PARKED_REASON]
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared], ids=lambda one: one.name)
