@@ -24,6 +24,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
     ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    (
+        "timewheel/wire/own_numbers.py",
+        "os.urandom",
+    ): "names of producers that nobody can guess, whatever seeds are handed in",
     ("consumers/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
     ("consumers/relay/relay.py", "join()"): "its crews' own join, which is by the clock",
     ("consumers/relay/driver/crew.py", "join()"): "the ring keeper's own join, which is by the clock",
