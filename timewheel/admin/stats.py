@@ -71,7 +71,7 @@ class ConsumerStats:
     connected_since: str = ""
     key_ranges: tuple[str, ...] = ()
     client: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
