@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.binary_protocol.fields import data_field
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.consumers.receiving import republisher
+from timewheel.consumers.relay.driver import hop_producers
+from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.core.errors import SendOutcomeUnknown
 from timewheel.core.names import partition_topic
 from timewheel.producers import DelayedProducer
@@ -147,3 +150,45 @@ def test_a_retry_that_is_dropped_is_published_again(
     assert handled[-1] == 1, handled
     assert handled.count(1) == 1
     assert len(names) == 1 + is_used_up, "another producer took it"
+
+
+def use_up_hops(stage: Stage) -> None:
+    """Use the names of all relays' producers on the due topic, while nobody has them."""
+    due = partition_topic(stage.plan.due_topic, 0)
+    for tier in stage.tiers:
+        name = producer_name(partition_topic(tier, 0), due, -1, stage.router.fingerprint)
+        producer = stage.client.create_producer(due, producer_name=name, batching_enabled=False)
+        producer.send(b"", sequence_id=HIGH)
+        producer.close()
+
+
+@pytest.mark.parametrize("believed", [False, True], ids=["ours", "control"])
+def test_names_of_hops_that_somebody_used_first_lose_nothing(
+    believed: bool, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if believed:
+        monkeypatch.setattr(hop_producers, "highest_number", lambda _: HIGH)
+    use_up_hops(stage)
+    before = len(stage.due())
+    stage.hold([2_500 + 100 * number for number in range(20)])
+    relay = stage.relay()
+    stage.await_all_acknowledged(40)
+    assert len(stage.due()) - before == (0 if believed else 20)
+    told = stage.events.named("relay_numbers_used_up")
+    assert bool(told) is not believed
+    assert relay.status().total("failures") == 0
+
+
+def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -> None:
+    due = partition_topic(stage.plan.due_topic, 0)
+    stage.relay()
+    sent = {timer.timer_id for timer in stage.hold([2_500 + 100 * number for number in range(60)])}
+
+    def names() -> list[str]:
+        return [name for name in names_at(stage, due) if name.startswith("tw|")]
+
+    use_up(stage, due, eventually(names, poll=0.01))
+    stage.await_all_acknowledged(40)
+    came = Counter(message.properties().get("tw-id") for message in stage.due())
+    assert {timer for timer in came if timer} == sent
+    assert stage.events.named("relay_numbers_used_up")

@@ -15,6 +15,7 @@ __all__ = [
     "RelayGroupCut",
     "RelayHopsBeyondPlan",
     "RelayNamespaceDropped",
+    "RelayNumbersUsedUp",
     "RelayPlanDropped",
     "RelayPlanNotStarted",
     "RelayPlansChanged",
@@ -132,6 +133,19 @@ class RelayGroupCut(Event):
     topic: str
     destination: str
     messages: int
+
+
+@event(
+    "relay_numbers_used_up",
+    "error",
+    means="Somebody has sent to this destination under the name of the relay's producer, with a number that the relay "
+    "cannot have used: brokers would drop all hops as seen before. The relay sends under a random name, and nothing is "
+    "lost; after a crash some timers are stored twice.",
+    do="Find out who may produce to the destination, and withdraw `produce` from all whom you do not trust with it.",
+)
+class RelayNumbersUsedUp(Alarm):
+    topic: str
+    destination: str
 
 
 @event(

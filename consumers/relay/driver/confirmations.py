@@ -86,7 +86,10 @@ class Confirmations:
         if result.value:
             failure = result.name
         elif message_id.ledger_id() < 0:
-            self._handle.counts.deduplicated += len(members)
+            if group.is_new:
+                failure = SEEN_BEFORE
+            else:
+                self._handle.counts.deduplicated += len(members)
         else:
             self._handle.counts.entries += 1
         self.outcomes.extend((member.ordinal, failure) for member in members)

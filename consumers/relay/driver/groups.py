@@ -57,6 +57,11 @@ class Group:
         self.end = -1
         """The sequence id of the last position."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the broker can have had it from no earlier session."""
+        return self.end > self._mark
+
     def takes(self, sequence_id: int, size: int) -> bool:
         """Whether one more message may join: by the broker's mark, by count and by bytes."""
         if not self.members:

@@ -1,20 +1,27 @@
 """The producers of one source partition: named ones for hops, unnamed ones for all else.
 
 A named producer is the lease of its hops (broker-facts: named-producers): its name is made of source and destination,
-so of all relays only one at a time can have it, and the broker drops what it has seen from it before.
+so of all relays only one at a time can have it, and the broker drops what it has seen from it before. Whoever may send
+to the destination can use the name as well. Under one whose mark is higher than any number that its relay can have
+sent, nothing is sent: it stays open as the lease, and a producer with a random name sends (broker-facts:
+numbers-of-others).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Literal, Self
 
 import pulsar
 
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.machine.order import highest_number, sequence_id
 from timewheel.core.names import Names, partition_topic
+from timewheel.events import RelayNumbersUsedUp
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.own_numbers import own_numbers
+from timewheel.wire.positions import Position
 from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.schema_versions import Schemas
 
@@ -73,12 +80,16 @@ class HopProducers:
         max_pending: Sends under way at most, over all producers.
         send_timeout_ms: After this time without an answer a send has failed.
         label: Stands before the source in the names of its producers.
+        is_forged: Whether this mark of the producer of a name, to a destination, is none that the source's relay can
+            have left.
     """
 
     __slots__ = (
         "_client",
         "_fingerprint",
+        "_is_forged",
         "_label",
+        "_leases",
         "_marks",
         "_names",
         "_options",
@@ -99,8 +110,10 @@ class HopProducers:
         max_pending: int,
         send_timeout_ms: int,
         label: str = "",
+        is_forged: Callable[[str, int], bool] = lambda *_: False,
     ) -> None:
         self._client = client
+        self._is_forged = is_forged
         self._label = label
         self._source = source
         self._partition = partition
@@ -108,7 +121,8 @@ class HopProducers:
         self._fingerprint = fingerprint
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
-        self._marks: dict[_Key, int] = {}
+        self._leases: list[Any] = []
+        self._marks: dict[Any, int] = {}
         self._options = {
             "send_timeout_millis": send_timeout_ms,
             # More than can be under way: the client drops what is over its bound into the callback
@@ -117,8 +131,27 @@ class HopProducers:
         }
 
     @classmethod
-    def of(cls, source: Source, tools: Tools) -> Self:
-        """Those of one source partition, with what its relay works with."""
+    def of(
+        cls, source: Source, tools: Tools, head: Callable[[], Position | None], last: Callable[[], Position]
+    ) -> Self:
+        """Those of one source partition, with what its relay works with.
+
+        Args:
+            source: The partition.
+            tools: Of its relay.
+            head: The position of what is sent on now.
+            last: The last one in the source: asked for by the network, and only where the mark is above the head's
+                number, as after a crash.
+        """
+
+        def is_forged(destination: str, mark: int) -> bool:
+            position = head()
+            assert position is not None, "a hop of no message"
+            if mark <= sequence_id(position) or mark <= highest_number(last()):
+                return False
+            tools.alarms.raised(RelayNumbersUsedUp(topic=source.name, destination=destination))
+            return True
+
         return cls(
             tools.client,
             source.name,
@@ -127,6 +160,7 @@ class HopProducers:
             fingerprint=tools.router.fingerprint,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
+            is_forged=is_forged,
         )
 
     def __len__(self) -> int:
@@ -180,8 +214,11 @@ class HopProducers:
         producer = self._producers.get(key)
         if producer is None:
             producer = self._open(key, self._names.part(topic, self._partition))
-            self._marks[key] = producer.last_sequence_id()
-        return producer, self._marks[key]
+        return producer, self._marks[producer]
+
+    def is_new(self, producer: Any, number: int) -> bool:
+        """Whether the broker had this number from no earlier session, so that it must not drop it as seen before."""
+        return number > self._marks.get(producer, -1)
 
     def to_dead_letters(self, topic: str, *, large: bool = False) -> Any:
         """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
@@ -195,8 +232,9 @@ class HopProducers:
 
     def give_back(self) -> None:
         """Close all producers, so that another relay can have their names; what is under way has been confirmed."""
-        producers, self._producers = self._producers, {}
-        for producer in producers.values():
+        producers, self._producers, self._marks = [*self._producers.values(), *self._leases], {}, {}
+        self._leases = []
+        for producer in producers:
             _close(producer)
 
     def look_up(self, version: int) -> None:
@@ -213,6 +251,7 @@ class HopProducers:
             try:
                 oldest.flush()
             finally:
+                self._marks.pop(oldest, None)
                 _close(oldest)  # or its name would be held by nobody
         _, version, lane, large = key
         is_named = lane in ("single", "way out", "group")
@@ -235,6 +274,13 @@ class HopProducers:
             if is_named and outcome_of_error(error) is Outcome.BUSY:
                 raise LeaseHeld(options["producer_name"]) from error
             raise
+        if is_named:
+            self._marks[producer] = mark = producer.last_sequence_id()
+            if mark >= 0 and self._is_forged(destination, mark):
+                del self._producers[key], self._marks[producer]
+                self._leases.append(producer)
+                producer = self._producers[key] = self._client.create_producer(destination, **options | own_numbers())
+                self._marks[producer] = -1
         return producer
 
 

@@ -102,7 +102,7 @@ class Session:
         self._clock = tools.clock
         self._handle = handle
         self._machine = machine
-        self._hops = HopProducers.of(source, tools)
+        self._hops = HopProducers.of(source, tools, lambda: self.position, self._last)
         self._hop_bound = hop_bound(tools.router.plan)
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
@@ -209,7 +209,7 @@ class Session:
 
     def _ask_last(self) -> Command:
         try:
-            last = Position.of(self._consumer.get_last_message_id())
+            last = self._last()
         except pulsar.PulsarException:
             # A question that fails while its topic moves to another broker is no reason to begin anew.
             self._unanswered += 1
@@ -218,6 +218,9 @@ class Session:
             return self._machine.no_last_position()
         self._unanswered = 0
         return self._machine.last_position(last, self._clock.now_ms())
+
+    def _last(self) -> Position:
+        return Position.of(self._consumer.get_last_message_id())
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -315,7 +318,7 @@ class Session:
 
     def _send(self, producer: Any, command: Forward) -> None:
         told, at_ms, number = self._confirmations, command.deliver_at_ms, command.sequence_id
-        on_sent = partial(told.on_sent, command.ordinal, not command.named)
+        on_sent = partial(told.on_sent, command.ordinal, self._hops.is_new(producer, number))
         if command.batches:
             on_sent = partial(told.on_batched, command.ordinal)
         carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)

@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 from timewheel.wire.positions import Position
 
-__all__ = ["NO_SEQUENCE_ID", "Contiguity", "Sight", "Spot", "begins_ledger", "follows", "is_hidden", "sequence_id"]
+__all__ = [
+    "NO_SEQUENCE_ID",
+    "Contiguity",
+    "Sight",
+    "Spot",
+    "begins_ledger",
+    "follows",
+    "highest_number",
+    "is_hidden",
+    "sequence_id",
+]
 
 NO_SEQUENCE_ID = 0
 """For positions outside the ranges of `sequence_id`; the client itself takes 0 for "none"."""
@@ -115,3 +125,12 @@ def sequence_id(position: Position) -> int:
     if ledger >= _MAX_LEDGER or entry >= _MAX_ENTRY or index > _MAX_BATCH_INDEX:
         return NO_SEQUENCE_ID
     return ledger << 32 | entry << 12 | (index + 1)
+
+
+def highest_number(last: Position) -> int:
+    """The highest sequence id that a hop from a topic can have, by the topic's last position.
+
+    Args:
+        last: Its entry is -1 in a ledger that is empty.
+    """
+    return (last.ledger << 32) + (min(last.entry + 1, _MAX_ENTRY) << 12) - 1

@@ -117,10 +117,17 @@ def test_the_last_message_tells_the_outcome_of_all() -> None:
     assert told(group(10), pulsar.Result.Ok, message_id(0)).take() == ([0], [])
 
 
-def test_one_that_the_broker_had_is_confirmed_and_counted() -> None:
-    confirmations = told(group(10, 12), pulsar.Result.Ok, message_id(1, ledger=-1))
+def test_one_that_the_broker_had_of_an_earlier_session_is_confirmed_and_counted() -> None:
+    confirmations = told(group(10, 12, mark=12), pulsar.Result.Ok, message_id(1, ledger=-1))
     assert confirmations.take() == ([0, 1], [])
     assert confirmations._handle.counts.deduplicated == 2
+
+
+def test_one_that_the_broker_dropped_and_cannot_have_had_is_not_confirmed() -> None:
+    """broker-facts: numbers-of-others"""
+    confirmations = told(group(13, 15, mark=12), pulsar.Result.Ok, message_id(1, ledger=-1))
+    assert confirmations.take() == ([], [(0, SEEN_BEFORE), (1, SEEN_BEFORE)])
+    assert confirmations._handle.counts.deduplicated == 0
 
 
 def test_a_failure_confirms_none() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pulsar
 import pytest
 
 from timewheel.consumers.relay.driver.hop_producers import MAX_PRODUCERS, HopProducers
+from timewheel.consumers.relay.machine.order import sequence_id
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.wire.native import NO_SCHEMA
+from timewheel.wire.positions import Position
 
 SOURCE = "persistent://acme/crm/held-partition-3"
 NAMES = Names(Plan(due_topic="persistent://acme/crm/held", subscriptions=("billing",), partitions=4))
@@ -22,7 +25,11 @@ class Opened:
     def __init__(self, topic: str, name: str | None) -> None:
         self.topic, self.name = topic, name
         self.refuses = False
+        self.mark = -1
         self.done: list[str] = []
+
+    def last_sequence_id(self) -> int:
+        return self.mark
 
     def flush(self) -> None:
         self.done.append("flush")
@@ -38,6 +45,8 @@ class Client:
 
     def __init__(self) -> None:
         self.opened: list[Opened] = []
+        self.marks: dict[str, int] = {}
+        """By topic: of whoever has a fixed name there."""
 
     def create_producer(self, topic: str, *, producer_name: str | None = None, **options: Any) -> Opened:
         fixed = producer_name is not None and producer_name.startswith("tw|")
@@ -47,8 +56,11 @@ class Client:
         assert producer_name is None or all(one.name != producer_name or "close" in one.done for one in self.opened), (
             "a name that is held"
         )
-        self.opened.append(Opened(topic, producer_name))
-        return self.opened[-1]
+        opened = Opened(topic, producer_name)
+        if fixed:
+            opened.mark = self.marks.get(topic, -1)
+        self.opened.append(opened)
+        return opened
 
 
 @pytest.fixture
@@ -97,3 +109,65 @@ def test_unnamed_producers_have_random_names_and_a_first_number_of_their_own(cli
     names = [one.name for one in client.opened]
     assert len(set(names)) == 3
     assert all(name is not None and name.startswith("tw-") for name in names)
+
+
+LAST = Position(7, 5, -1)
+"""Of the source, whose head is at 7:3."""
+
+
+@pytest.mark.parametrize("lane", ["single", "group"])
+@pytest.mark.parametrize(
+    ("mark", "asks", "is_forged"),
+    [
+        (-1, 0, False),
+        (sequence_id(Position(7, 2, -1)), 0, False),
+        (sequence_id(Position(7, 3, -1)), 0, False),
+        (sequence_id(Position(7, 5, -1)), 1, False),
+        (sequence_id(Position(7, 5, 900)), 1, False),
+        (sequence_id(Position(7, 6, -1)), 1, True),
+        (sequence_id(Position(8, 0, -1)), 1, True),
+        (1 << 62, 1, True),
+    ],
+)
+def test_nothing_is_sent_under_a_name_whose_mark_its_relay_cannot_have_left(
+    client: Client, lane: str, mark: int, asks: int, *, is_forged: bool
+) -> None:
+    """broker-facts: numbers-of-others"""
+    asked: list[Position] = []
+    told: list[Any] = []
+
+    def last() -> Position:
+        asked.append(LAST)
+        return LAST
+
+    tools: Any = SimpleNamespace(
+        client=client,
+        names=NAMES,
+        router=SimpleNamespace(fingerprint="f"),
+        max_in_flight=10,
+        send_timeout_ms=1_000,
+        alarms=SimpleNamespace(raised=told.append),
+    )
+    source: Any = SimpleNamespace(name=SOURCE, partition=3)
+    producers = HopProducers.of(source, tools, lambda: Position(7, 3, -1), last)
+    topic = "persistent://acme/crm/t"
+    client.marks[f"{topic}-partition-3"] = mark
+
+    def take() -> Any:
+        if lane == "single":
+            return producers.to(topic, NO_SCHEMA, named=True)
+        producer, its_mark = producers.for_groups(topic, NO_SCHEMA)
+        assert its_mark == (-1 if is_forged else mark)
+        return producer
+
+    producer = take()
+    assert take() is producer
+    assert len(asked) == asks
+    assert [event.destination for event in told] == [f"{topic}-partition-3"] * is_forged
+    fixed = client.opened[0]
+    assert (producer is fixed) is not is_forged
+    assert not fixed.done, "it is the lease"
+    number = sequence_id(Position(7, 4, -1))
+    assert producers.is_new(producer, number) is (is_forged or number > mark)
+    producers.give_back()
+    assert all(one.done == ["close"] for one in client.opened)

@@ -43,6 +43,9 @@ class Hops:
     def for_groups(self, *names: Any) -> tuple[Any, int]:
         return self.to(*names), -1
 
+    def is_new(self, _producer: Any, _number: int) -> bool:
+        return True
+
 
 class Message:
     def data(self) -> bytes:
