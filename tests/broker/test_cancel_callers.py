@@ -106,7 +106,7 @@ def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: B
     handed: list[str | None] = []
     with DelayedProducer(client, before) as producer:
         timers = [
-            producer.send(b"x", deliver_after=dt.timedelta(seconds=20), timer_id=f"t{n}", group="g" if n > 7 else None)
+            producer.send(b"x", deliver_after=dt.timedelta(seconds=40), timer_id=f"t{n}", group="g" if n > 7 else None)
             for n in range(10)
         ]
         answers = [producer.cancel(timer).answer for timer in timers[:3]]
@@ -116,7 +116,7 @@ def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: B
         with DelayedProducer(client, after) as producer:
             answers += [producer.cancel(timer).answer for timer in timers[3:6]]
             producer.cancel_group("g")
-            moved = producer.reschedule(timers[6], b"x", deliver_after=dt.timedelta(seconds=25))
+            moved = producer.reschedule(timers[6], b"x", deliver_after=dt.timedelta(seconds=45))
         consumer = DelayedConsumer(client, after, SUBSCRIPTION, former_topics=FormerTopics(admin, after))
         with running(consumer, lambda message: handed.append(message.timer_id)):
             eventually(lambda: now_ms() > moved.due_ms and nothing_is_left(pulsar_broker, after), WAIT_S)

@@ -139,7 +139,8 @@ def test_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones
     assert counts.republished >= 2 * MAX_UNACKED
     # It waits before each, so the storm is bounded: a copy takes a hold bound to come round again, or half the room.
     assert counts.republished < 50_000
-    assert len(events.named("timer_far_too_early")) == 1
+    # At once, then once a minute, and the rest at the end.
+    assert 1 <= len(events.named("timer_far_too_early")) <= 3
 
 
 @pytest.mark.parametrize("passed_on", [True, False], ids=["passed on", "control"])
