@@ -121,7 +121,7 @@ class HopProducers:
         self._fingerprint = fingerprint
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
-        self._leases: list[Any] = []
+        self._leases: dict[Any, Any] = {}  # by the producer that sends in place of its lease
         self._marks: dict[Any, int] = {}
         self._options = {
             "send_timeout_millis": send_timeout_ms,
@@ -232,8 +232,8 @@ class HopProducers:
 
     def give_back(self) -> None:
         """Close all producers, so that another relay can have their names; what is under way has been confirmed."""
-        producers, self._producers, self._marks = [*self._producers.values(), *self._leases], {}, {}
-        self._leases = []
+        producers, self._producers, self._marks = [*self._producers.values(), *self._leases.values()], {}, {}
+        self._leases = {}
         for producer in producers:
             _close(producer)
 
@@ -247,12 +247,7 @@ class HopProducers:
 
     def _open(self, key: _Key, destination: str) -> Any:
         if len(self._producers) >= MAX_PRODUCERS:
-            oldest = self._producers.pop(next(iter(self._producers)))
-            try:
-                oldest.flush()
-            finally:
-                self._marks.pop(oldest, None)
-                _close(oldest)  # or its name would be held by nobody
+            self._close_oldest()
         _, version, lane, large = key
         is_named = lane in ("single", "way out", "group")
         options = {**self._options, **self._schemas.producer_options(version)}
@@ -277,11 +272,20 @@ class HopProducers:
         if is_named:
             self._marks[producer] = mark = producer.last_sequence_id()
             if mark >= 0 and self._is_forged(destination, mark):
-                del self._producers[key], self._marks[producer]
-                self._leases.append(producer)
-                producer = self._producers[key] = self._client.create_producer(destination, **options | own_numbers())
-                self._marks[producer] = -1
+                lease, producer = producer, self._client.create_producer(destination, **options | own_numbers())
+                self._producers[key], self._leases[producer], self._marks[producer] = producer, lease, -1
+                del self._marks[lease]
         return producer
+
+    def _close_oldest(self) -> None:
+        oldest = self._producers.pop(next(iter(self._producers)))
+        try:
+            oldest.flush()
+        finally:
+            self._marks.pop(oldest, None)
+            _close(oldest)  # or its name would be held by nobody
+            if (lease := self._leases.pop(oldest, None)) is not None:
+                _close(lease)
 
 
 def _short(topic: str) -> str:

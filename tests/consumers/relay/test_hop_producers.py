@@ -171,3 +171,24 @@ def test_nothing_is_sent_under_a_name_whose_mark_its_relay_cannot_have_left(
     assert producers.is_new(producer, number) is (is_forged or number > mark)
     producers.give_back()
     assert all(one.done == ["close"] for one in client.opened)
+
+
+def test_the_lease_of_a_forged_name_is_free_when_its_stand_in_makes_room(client: Client) -> None:
+    producers = HopProducers(
+        client,
+        SOURCE,
+        3,
+        names=NAMES,
+        fingerprint="f",
+        max_pending=10,
+        send_timeout_ms=1_000,
+        is_forged=lambda *_: True,
+    )
+    first = "persistent://acme/crm/t-0"
+    client.marks[f"{first}-partition-3"] = 1 << 62
+    stand_in = producers.to(first, NO_SCHEMA, named=True)
+    for number in range(1, MAX_PRODUCERS + 1):
+        producers.to(f"persistent://acme/crm/t-{number}", NO_SCHEMA, named=True)
+    assert stand_in.done == ["flush", "close"]
+    assert client.opened[0].done == ["close"]
+    assert producers.to(first, NO_SCHEMA, named=True) is not stand_in, "its name can be had again"
