@@ -64,7 +64,8 @@ def test_it_reads_what_the_admin_api_shows(pulsar_broker: Broker, topic: str) ->
     for kind in (pulsar.CompressionType.NONE, pulsar.CompressionType.LZ4, pulsar.CompressionType.ZSTD):
         producer = client.create_producer(topic, compression_type=kind, batching_enabled=False)
         facts: dict[str, Any] = {"properties": {"colour": "red"}, "partition_key": "k", "event_timestamp": 5}
-        for more in ({}, {"deliver_at": now_ms() + 10**6}, {"ordering_key": "o"}):
+        kinds: list[dict[str, Any]] = [{}, {"deliver_at": now_ms() + 10**6}, {"ordering_key": "o"}]
+        for more in kinds:
             found = producer.send(b"renew" * 100, **(facts | more))
             positions.append(EntryPosition(found.ledger_id(), found.entry_id()))
         producer.close()
