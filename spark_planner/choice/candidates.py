@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import TypeVar
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, ROUND_MS, SECOND_MS, round_duration
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import (
     MAX_CALENDAR_TOPICS,
@@ -24,15 +24,8 @@ from timewheel.core.plan import (
 )
 from timewheel.spark_planner.errors import MaxDelayTooShort
 
-__all__ = ["article_plans", "as_shadow", "candidate_plans", "max_delay_for"]
+__all__ = ["article_plans", "as_shadow", "candidate_plans"]
 
-ROUND_MS = (
-    *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
-    *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 15, 30)),
-    *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
-    *(days * DAY_MS for days in (1, 2, 5, 10, 20, 30, 60, 90, 180, 365)),
-)
-"""Durations that people use."""
 FINE_MS = tuple(
     sorted(
         {
@@ -69,11 +62,6 @@ LEAST_RATIO = 2.0
 FINE_RATIO = 1.25
 
 
-def max_delay_for(longest_delay_ms: int) -> int:
-    """The least round duration that holds the longest delay of a history."""
-    return next((round_ms for round_ms in ROUND_MS if round_ms >= longest_delay_ms), longest_delay_ms)
-
-
 def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> tuple[Plan, ...]:
     """Plans that differ in windows, tier sets, intervals or rings.
 
@@ -82,8 +70,8 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
             at: every plan has one, and a default says nothing about the history. With an intake all candidates are
             shadows: tiers and wheels only.
         longest_delay_ms: Of the history.
-        max_delay_ms: What the plans are to take; tiers, rings and calendars reach that far. None: `max_delay_for` the
-            history.
+        max_delay_ms: What the plans are to take; tiers, rings and calendars reach that far. None: the history's,
+            rounded up.
 
     Returns:
         Each scheme once, all of them valid, in a fixed order. Partitions are the base's: they are chosen later.
@@ -92,7 +80,7 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
         MaxDelayTooShort: The history has longer delays.
     """
     frame = _frame(base, longest_delay_ms, max_delay_ms)
-    limit_ms, reach_ms = frame.max_delay_ms, max(max_delay_for(longest_delay_ms), MIN_STAY_MS)
+    limit_ms, reach_ms = frame.max_delay_ms, max(round_duration(longest_delay_ms), MIN_STAY_MS)
     found: dict[Scheme, Plan] = {}
     for durations_ms, ratio, most in ((ROUND_MS, LEAST_RATIO, None), (FINE_MS, FINE_RATIO, ENOUGH_CANDIDATES)):
         usable_ms = [duration_ms for duration_ms in durations_ms if duration_ms < limit_ms]
@@ -141,7 +129,7 @@ def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = 
 def _frame(base: Plan, longest_delay_ms: int, max_delay_ms: int | None) -> Plan:
     """The plan without a scheme that all candidates share."""
     if max_delay_ms is None:
-        max_delay_ms = max_delay_for(longest_delay_ms)
+        max_delay_ms = round_duration(longest_delay_ms)
     elif max_delay_ms < longest_delay_ms:
         raise MaxDelayTooShort(max_delay_ms, longest_delay_ms)
     return replace(base, scheme=Native(), intake=False, max_delay_ms=max(max_delay_ms, MIN_STAY_MS))

@@ -180,7 +180,6 @@ def test_what_stands_against_it_is_named(
 def test_a_plan_is_made_for_a_topic(
     pulsar_client: Any, pulsar_broker: Broker, admin: AdminClient, plan: Plan, tmp_path: Path
 ) -> None:
-    pytest.importorskip("pyspark")
     send_mixed(pulsar_client, plan.due_topic, far=300, near=300)
     acknowledge_due(pulsar_client, plan.due_topic, 0)
     out = tmp_path / "made.toml"
@@ -190,6 +189,21 @@ def test_a_plan_is_made_for_a_topic(
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
     assert wish_in(admin.topics.properties(Names(made).journal)).state is State.SHADOWING
+
+
+def test_no_plan_is_made_for_a_topic_that_says_nothing_of_delays(
+    pulsar_client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path
+) -> None:
+    out = tmp_path / "made.toml"
+    send_mixed(pulsar_client, plan.due_topic, far=0, near=0, due=5)
+    for topic, problem in (
+        (plan.due_topic, "no message with a delay waits there now"),
+        (f"{plan.due_topic}-none", "there is no such topic"),
+    ):
+        done = run(pulsar_broker, "start", topic, "--out", str(out), "--yes")
+        assert done.returncode == 1, done.stderr + done.stdout
+        assert problem in " ".join(done.stderr.split())
+        assert not out.exists()
 
 
 def test_a_shadow_is_started(

@@ -19,6 +19,7 @@ from tests.broker.test_shadow_look import run, saved
 from tests.broker.test_shadow_taken_up import WIDE, gaps
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.curing import first_plan, fitted
 from timewheel.shadow.machine.states import State, wish_in
 from timewheel.testing import LocalPulsar, eventually
 
@@ -72,6 +73,13 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert "still-over-limit" in refused.stdout
             assert f"once it has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
         assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
+        # A plan that is made for the topic has the window that is found to do.
+        made = tmp_path / "made.toml"
+        shown = run(broker, "start", wide.due_topic, "--out", str(made), "--dry-run")
+        assert shown.returncode == 0, shown.stderr + shown.stdout
+        first = first_plan(wide.due_topic, wide.subscriptions, wide.partitions, Plan.load(made).tick_ms)
+        assert Plan.load(made) == fitted(first, 2 * HOUR_MS, 5 * DAY_MS)
+        assert "Nothing was begun; the plan is in" in shown.stdout
 
         begun = run(broker, "start", file, "--despite-refusals")
         assert begun.returncode == 0, begun.stderr
@@ -106,5 +114,9 @@ def test_where_no_window_would_do_it_says_why_in_figures(broker: LocalPulsar, tm
         told = " ".join(found.stdout.split())
         assert re.search(rf"No window would do: of {EACH} pending entries {EACH} are due within 3m, or", told), told
         assert "give the topic more partitions; or" in told
+        unfit = run(broker, "start", on.plan.due_topic, "--out", str(tmp_path / "made.toml"), "--yes")
+        assert unfit.returncode == 3, unfit.stderr
+        assert "No window would do" in " ".join(unfit.stdout.split())
+        assert "Nothing was begun; the plan is in" in unfit.stdout
         assert on.admin.topics.stats(on.parts()[0]).subscriptions[BUSINESS].gap_count >= EACH - 1
         assert MINUTE_MS + 2 * on.plan.guard_ms == 3 * MINUTE_MS

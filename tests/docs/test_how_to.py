@@ -431,7 +431,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
 
     client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with AdminClient(broker_of_the_pages.admin_url) as admin:
-        admin.topics.create(SHADOWED, 1)
+        admin.topics.create_unpartitioned(SHADOWED)
     consumer = client.subscribe(SHADOWED, "billing", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(SHADOWED)
     for number in range(FAR + SOON):
@@ -463,7 +463,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
         assert "paused -> shadowing" in done(resume)
         assert "draining -> native" in done(abort)
         with AdminClient(broker_of_the_pages.admin_url) as admin:
-            back = admin.topics.stats(f"{SHADOWED}-partition-0").subscriptions["billing"]
+            back = admin.topics.stats(SHADOWED).subscriptions["billing"]
         assert (back.backlog, back.gap_count) == (FAR, 0)
     finally:
         running.send_signal(signal.SIGTERM)

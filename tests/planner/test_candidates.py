@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, round_duration
 from timewheel.core.plan import Native, Plan, Tiered, Wheel
-from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans, max_delay_for
+from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
 from timewheel.spark_planner.errors import MaxDelayTooShort
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), revision=7)
@@ -51,9 +51,9 @@ def test_the_article_s_own_rules() -> None:
 
 
 def test_the_longest_delay_is_rounded_up_and_never_down() -> None:
-    assert max_delay_for(DAY_MS) == DAY_MS
-    assert max_delay_for(DAY_MS + 1) == 2 * DAY_MS
-    assert max_delay_for(400 * DAY_MS) == 400 * DAY_MS
+    assert round_duration(DAY_MS) == DAY_MS
+    assert round_duration(DAY_MS + 1) == 2 * DAY_MS
+    assert round_duration(400 * DAY_MS) == 400 * DAY_MS
 
 
 @pytest.mark.parametrize("max_delay_ms", [45 * DAY_MS, 365 * DAY_MS, 10 * 365 * DAY_MS])

@@ -1,4 +1,4 @@
-"""`timewheel shadow start TOPIC` plans as `timewheel plan --shadow` does: each candidate is counted as a shadow."""
+"""`timewheel plan --shadow` counts each candidate as a shadow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.planned_shadow import shadow_play
-from timewheel.cli.shadow_plan import planned_shadow
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan
@@ -52,7 +51,7 @@ def history(spark: SparkSession, burst: list[tuple[int, int]]) -> Iterator[Histo
 
 @pytest.fixture(scope="module")
 def planned(history: History) -> Planned:
-    return planned_shadow(history, TOPIC, PROFILE, growth=1.0, tell=lambda _: None)
+    return plan_for(history, "", as_shadow(TOPIC), PROFILE)
 
 
 def test_the_figure_is_of_a_shadow_whose_originals_are_acknowledged_as_they_are_moved(
@@ -63,12 +62,6 @@ def test_the_figure_is_of_a_shadow_whose_originals_are_acknowledged_as_they_are_
     assert gaps == shadow_play(planned.plan, burst).peak_gaps()
     assert verdict(planned).startswith("Use a shadow with ")
     assert f"at most {gaps} gaps in a partition (counted)" in verdict(planned)
-
-
-def test_it_is_the_plan_of_plan_shadow(planned: Planned, history: History) -> None:
-    other = plan_for(history, "", as_shadow(TOPIC), PROFILE)
-    assert other.plan == planned.plan
-    assert verdict(other) == verdict(planned)
 
 
 def test_a_topic_that_has_its_partitions_is_planned_with_no_more() -> None:

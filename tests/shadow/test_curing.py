@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
@@ -12,7 +15,7 @@ from timewheel.cli.shadow_start import written_words
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
-from timewheel.shadow.curing import ROUND_MS, curing, windows, with_window
+from timewheel.shadow.curing import SHARES, WINDOWS_MS, curing, first_plan, fitted, windows, with_window
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.lifting import Lifting
 from timewheel.shadow.machine.tally import Tally
@@ -46,13 +49,45 @@ def test_the_longest_window_is_taken_that_leaves_room_else_one_that_is_enough(sc
         return None if found is None or not isinstance(found.scheme, Tiered) else found.scheme.window_ms
 
     # far is the window and twice the guard: 2 h is 2 h 10 min.
-    assert after({7 * HOUR_MS: 1_300, 3 * HOUR_MS: 900, 2 * HOUR_MS: 700, 0: 10}) == 2 * HOUR_MS
+    assert after({7 * HOUR_MS: 1_300, 3 * HOUR_MS: 900, 2 * HOUR_MS: 700, HOUR_MS: 500, 0: 10}) == HOUR_MS
+    assert after({7 * HOUR_MS: 1_300, 3 * HOUR_MS: 900, 2 * HOUR_MS: 700, 0: 501}) == 2 * HOUR_MS
     assert after({7 * HOUR_MS: 1_300, 3 * HOUR_MS: 1_000, 0: 900}) == 6 * HOUR_MS
     assert after({0: 1_001}) is None
 
 
+def test_a_plan_that_leaves_room_itself_stays() -> None:
+    assert SHARES[0] == 0.5
+    assert curing(plan_of(), 1_000, lambda _far: 500) == plan_of()
+
+
 @given(
-    window_ms=st.sampled_from(ROUND_MS[2:-2]),
+    window_ms=st.sampled_from(WINDOWS_MS), longest_ms=st.integers(0, 10 * 365 * DAY_MS), partitions=st.integers(0, 9)
+)
+def test_the_plan_of_a_topic_takes_its_delays_with_any_window(window_ms: int, longest_ms: int, partitions: int) -> None:
+    first = first_plan("persistent://acme/crm/reminders", ["a:b", "billing"], partitions, 500)
+    assume(first.guard_ms <= window_ms)
+    made = fitted(first, window_ms, longest_ms)
+    assert made.max_delay_ms >= longest_ms
+    assert far_ms(made) == window_ms + 2 * made.guard_ms < made.max_delay_ms
+    assert (made.subscriptions, made.own_partitions, made.revision) == (("a:b", "billing"), first.own_partitions, 1)
+    assert isinstance(made.scheme, Tiered)
+    assert made.scheme.tiers_ms[0] == window_ms
+    assert all(2 * here <= longer for here, longer in pairwise(made.scheme.tiers_ms))
+
+
+def test_the_plan_of_a_topic_is_made_of_round_figures() -> None:
+    made = fitted(first_plan("persistent://acme/crm/reminders", ["billing"], 3, 500), 12 * HOUR_MS, 19 * DAY_MS)
+    assert made == replace(
+        plan_of(Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, 2 * DAY_MS, 10 * DAY_MS))),
+        partitions=3,
+        max_delay_ms=20 * DAY_MS,
+        tick_ms=500,
+        guard_ms=made.guard_ms,
+    )
+
+
+@given(
+    window_ms=st.sampled_from(WINDOWS_MS[2:-2]),
     scheme=st.sampled_from([DAYS, RINGS, Tiered(window_ms=90 * DAY_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS, 90 * DAY_MS))]),
 )
 def test_a_plan_takes_any_window_over_tiers_that_begin_with_it(window_ms: int, scheme: Tiered | Wheel) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
-from timewheel.cli.planning import heap_size
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_said import show_survey
 from timewheel.cli.terminal import say, show_line
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.admin.client import AdminClient
-    from timewheel.cli.access import Access
     from timewheel.core.plan import Plan
-    from timewheel.spark_planner import Planned
 
 __all__ = ["start"]
 
@@ -48,9 +45,6 @@ def start(
     entries: Annotated[
         int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
     ] = 100_000,
-    memory: Annotated[
-        str, typer.Option("--memory", callback=heap_size, help="With a topic: heap of Spark's Java process, like 2g.")
-    ] = "2g",
     despite: Annotated[
         bool, typer.Option("--despite-refusals", help="Start although something stands against it: you know better.")
     ] = False,
@@ -65,24 +59,24 @@ def start(
     """Make a plan's topics and begin to shadow its due topic; with --dry-run only show what that would do.
 
     Moving is what `timewheel shadow run` does. What an earlier plan let stay is taken up, too. With a topic instead of
-    a plan its delays are looked at, the planner chooses, the plan is written to --out, and you are asked. Exit status 3
-    if something stands against it or no shadow keeps every limit, and nothing was begun; 4 if the topic cannot be seen.
+    a plan its longest window is chosen that leaves few enough gaps of what waits there, the plan is written to --out,
+    and you are asked. Exit status 3 if something stands against it, and nothing was begun; 4 if the topic cannot be
+    seen.
     """
     import json
-    from dataclasses import replace
     from functools import partial
 
     from rich.console import Console
 
     from timewheel.cli.planning import console_for
+    from timewheel.cli.shadow_plan import plan_of_topic
     from timewheel.core.durations import parse_duration
     from timewheel.core.extras import need_extras
     from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
     window_ms = None if window is None else parse_duration(window)
-    if is_topic:
-        need_extras("a shadow of a topic", "shadow", "planner", java=True)
+    need_extras("a shadow", "shadow")
     from timewheel.shadow.survey import survey_facts
     from timewheel.shadow.surveying import survey
 
@@ -95,39 +89,29 @@ def start(
         file=connection,
     )
     console = console_for(as_json=as_json)
+    file = target if out is None else str(out)
     with access.admin() as admin:
-        planned = _planned(admin, access, target, console, entries, memory, as_json=as_json) if is_topic else None
-        made = _loaded(target) if planned is None else planned.plan
-        plan = made if window_ms is None else with_window(made, window_ms)
-        text = "" if is_topic else _edited(target, made, plan)
-        if out is not None:
-            plan = replace(plan, revision=made.revision)
-            _write(plan, out, console, as_json=as_json)
-            target = str(out)
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
-            look = partial(survey, admin, access.dialer(), target=target, most=entries, tell=tell)
+            look = partial(survey, admin, access.dialer(), target=file, most=entries, tell=tell)
+            made = plan_of_topic(admin, target, look, window_ms) if is_topic else _loaded(target)
+            plan = made if window_ms is None or is_topic else with_window(made, window_ms)
+            text = "" if is_topic else _edited(target, made, plan)
             found = look(plan)
-            if is_topic and window_ms is None and found.excess is not None and found.excess.cure is not None:
-                # The planner goes by what is sent from now on; this, by what waits.
-                say(console, f"With that window {found.excess.read}. Another one is taken:")
-                plan = replace(found.excess.cure, revision=plan.revision)
-                _write(plan, Path(target), console, as_json=as_json)
-                found = look(plan)
+        if out is not None:
+            _write(plan, out, console, as_json=as_json)
         if not as_json:
             show_survey(console, found)
-        is_unfit = planned is not None and not planned.keeps_limits
-        is_refused = found.is_refused or is_unfit
-        begins = not dry_run and (despite or not is_refused)
+        begins = not dry_run and (despite or not found.is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
-        done = _begin(admin, plan, target, text) if begins else ""
+        done = _begin(admin, plan, file, text) if begins else ""
     if as_json:
-        facts = {**survey_facts(found), "is_refused": is_refused, "keeps_limits": not is_unfit}
-        print(json.dumps({**facts, "plan_file": target, "revision": plan.revision, "started": begins}))
+        print(json.dumps({**survey_facts(found), "plan_file": file, "revision": plan.revision, "started": begins}))
     else:
-        change = written_words(plan, made, target, is_written=begins) if text else ""
-        _say_next(console, target, change, done, may_begin=is_topic and not is_refused, is_unfit=is_unfit)
-    if is_refused and not begins:
+        if text:
+            say(console, written_words(plan, made, file, is_written=begins))
+        say(console, _next_words(file, done, is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)))
+    if found.is_refused and not begins:
         raise typer.Exit(EXIT_ATTENTION)
 
 
@@ -150,15 +134,16 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
     return "" if plan == made else edit_plan(read_plan_text(Path(target)), plan)
 
 
-def _say_next(console: Console, target: str, change: str, done: str, *, may_begin: bool, is_unfit: bool) -> None:
-    if change:
-        say(console, change)
+def _next_words(file: str, done: str, *, is_new: bool, is_refused: bool, is_window: bool) -> str:
+    """What was done, and the command that goes on."""
     if done:
-        say(console, f"{done}. Now let it run: {timewheel_command('shadow', 'run', target)}")
-    elif is_unfit:
-        say(console, "Nothing was begun: no shadow that was tried keeps every limit, see above.", style="bold red")
-    elif may_begin:
-        say(console, f"Nothing was begun. To begin: {timewheel_command('shadow', 'start', target)}")
+        run = timewheel_command("shadow", "run", file)
+        runs = "A shadow run that goes on reads it by itself. If there is none," if is_window else "Now"
+        return f"{done}. {runs} let it run: {run}"
+    begun = f"Nothing was begun{f'; the plan is in {visible(file)}' if is_new else ''}."
+    if is_refused:
+        return f"{begun} See what is refused above, and its cure."
+    return f"{begun} To begin: {timewheel_command('shadow', 'start', file)}"
 
 
 def _is_topic(target: str, out: Path | None) -> bool:
@@ -179,22 +164,6 @@ def _loaded(target: str) -> Plan:
     from timewheel.core.plan import Plan
 
     return Plan.load(Path(target))
-
-
-def _planned(
-    admin: AdminClient,
-    access: Access,
-    topic: str,
-    console: Console,
-    entries: int,
-    memory: str,
-    *,
-    as_json: bool,
-) -> Planned:
-    """A shadow for the topic."""
-    from timewheel.cli.shadow_plan import plan_of_topic
-
-    return plan_of_topic(admin, access.dialer(), topic, console, samples=entries, memory=memory, as_json=as_json)
 
 
 def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:

@@ -12,9 +12,11 @@ __all__ = [
     "HOUR_MS",
     "MAX_DURATION_MS",
     "MINUTE_MS",
+    "ROUND_MS",
     "SECOND_MS",
     "format_duration",
     "parse_duration",
+    "round_duration",
     "rounded_up",
     "span",
     "spelled",
@@ -27,6 +29,14 @@ DAY_MS = 24 * HOUR_MS
 
 MAX_DURATION_MS = 10 * 365 * DAY_MS
 """Ten years: longer than any ledger should be pinned, and far from every overflow."""
+
+ROUND_MS = (
+    *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
+    *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
+    *(days * DAY_MS for days in (1, 2, 5, 10, 20, 30, 60, 90, 180, 365)),
+)
+"""Durations that people use, of which windows, tiers and the longest delay of a plan are chosen."""
 
 _UNITS_MS = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}
 _PATTERN = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)", re.ASCII)
@@ -63,6 +73,11 @@ def format_duration(duration_ms: int) -> str:
         if duration_ms % unit_ms == 0:
             return f"{duration_ms // unit_ms}{unit}"
     raise AssertionError("every whole number is a multiple of 1 ms")
+
+
+def round_duration(duration_ms: int) -> int:
+    """The least of `ROUND_MS` that is as long; the duration itself, if none is."""
+    return next((round_ms for round_ms in ROUND_MS if round_ms >= duration_ms), duration_ms)
 
 
 def rounded_up(duration_ms: int) -> str:

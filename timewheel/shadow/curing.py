@@ -1,26 +1,34 @@
-"""Finds the longest window with which a shadow leaves so few gaps that the broker keeps them all."""
+"""Chooses a shadow's window: the longest with which it leaves so few gaps that the broker keeps them all."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
+from timewheel.core.durations import (
+    DAY_MS,
+    HOUR_MS,
+    MAX_DURATION_MS,
+    MINUTE_MS,
+    ROUND_MS,
+    format_duration,
+    round_duration,
+)
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.ops.gaps.standing import WATCH_SHARE
 
-__all__ = ["Excess", "curing", "lines_of", "neighbours", "windows", "with_window"]
+__all__ = ["Excess", "curing", "first_plan", "fitted", "lines_of", "neighbours", "windows", "with_window"]
 
-ROUND_MS = (
-    *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 20, 30)),
-    *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
-    *(days * DAY_MS for days in (1, 2, 5, 10, 20, 30, 60, 90)),
-)
+WINDOWS_MS = tuple(one for one in ROUND_MS if MINUTE_MS <= one <= 90 * DAY_MS)
+FIRST_WINDOW_MS = 12 * HOUR_MS
+"""The longest window of a plan that is made for a topic: so long its shadow may be away before a timer comes twice."""
 LEAST_RATIO = 3
 """Of neighbouring tiers that are added."""
+SHARES = (0.5, WATCH_SHARE, 1.0)
+"""Of the broker's limit: the longest window within the first of these that any is within. Half leaves room to grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,44 +103,83 @@ def with_window(plan: Plan, window_ms: int) -> Plan:
     Raises:
         PlanError: The plan's rules forbid it.
     """
+    scheme = _tiered(window_ms, plan)
+    return plan if scheme == plan.scheme else replace(plan, scheme=scheme, revision=plan.revision + 1)
+
+
+def _tiered(window_ms: int, plan: Plan) -> Tiered:
     own_ms = plan.scheme.tiers_ms if isinstance(plan.scheme, Tiered) else ()
     tiers_ms = [window_ms]
-    for tier_ms in sorted({*own_ms, *ROUND_MS}):
+    for tier_ms in sorted({*own_ms, *WINDOWS_MS}):
         ratio = 2 if tier_ms in own_ms else LEAST_RATIO
         if ratio * tiers_ms[-1] <= tier_ms < plan.max_delay_ms - plan.guard_ms:
             tiers_ms.append(tier_ms)
-    scheme = Tiered(window_ms=window_ms, tiers_ms=tuple(tiers_ms))
-    if scheme == plan.scheme:
-        return plan
-    return replace(plan, scheme=scheme, revision=plan.revision + 1)
+    return Tiered(window_ms=window_ms, tiers_ms=tuple(tiers_ms))
 
 
 def windows(plan: Plan) -> list[Plan]:
-    """The plan with each window that lifts more than its own, the longest first."""
-    made = [with_window(plan, window_ms) for window_ms in reversed(ROUND_MS) if plan.guard_ms <= window_ms]
-    return [one for one in made if far_ms(one) < far_ms(plan)]
+    """The plan with each window that lifts more than its own, the longest first; its revision stays."""
+    return [one for one in reversed(_with_each_window(plan)) if far_ms(one) < far_ms(plan)]
 
 
 def neighbours(plan: Plan) -> list[Plan]:
     """The plan with the next shorter window and with the next longer one, as far as there are such."""
-    own_ms, most_ms = far_ms(plan), plan.max_delay_ms - plan.guard_ms
-    made = [with_window(plan, window_ms) for window_ms in ROUND_MS if plan.guard_ms <= window_ms < most_ms]
-    shorter = [one for one in made if far_ms(one) < own_ms]
-    longer = [one for one in made if far_ms(one) > own_ms]
-    return [*shorter[-1:], *longer[:1]]
+    longer = [one for one in _with_each_window(plan) if far_ms(one) > far_ms(plan)]
+    return [*windows(plan)[:1], *longer[:1]]
+
+
+def _with_each_window(plan: Plan) -> list[Plan]:
+    most_ms = plan.max_delay_ms - plan.guard_ms
+    windows_ms = [window_ms for window_ms in WINDOWS_MS if plan.guard_ms <= window_ms < most_ms]
+    return [replace(plan, scheme=_tiered(window_ms, plan)) for window_ms in windows_ms]
 
 
 def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | None:
-    """The plan with the longest window that leaves room below the limit, or else is below it at all.
+    """The plan itself, or with the longest shorter window, that leaves room below the limit, or is below it at all.
 
     Args:
         plan: Holds in relays.
         limit: The broker's.
         most_after: Gaps of the worst subscription once all with so much time left is lifted.
     """
-    narrower = [(one, most_after(far_ms(one))) for one in windows(plan)]
-    for most in (WATCH_SHARE * limit, limit):
-        for one, after in narrower:
-            if after <= most:
-                return one
+    every = [(one, most_after(far_ms(one))) for one in (plan, *windows(plan))]
+    for share in SHARES:
+        for one, after in every:
+            if after <= share * limit:
+                return one if one is plan else replace(one, revision=plan.revision + 1)
     return None
+
+
+def first_plan(topic: str, subscriptions: Sequence[str], partitions: int, tick_ms: int) -> Plan:
+    """A shadow for a topic that has no plan, before its delays are known: it takes any of them.
+
+    Args:
+        topic: Full name.
+        subscriptions: All that it has.
+        partitions: That it has; 0: it is not partitioned.
+        tick_ms: Of the broker.
+    """
+    return Plan(
+        due_topic=topic,
+        subscriptions=tuple(subscriptions),
+        partitions=partitions,
+        tick_ms=tick_ms,
+        max_delay_ms=MAX_DURATION_MS,
+        scheme=Tiered(window_ms=FIRST_WINDOW_MS, tiers_ms=(FIRST_WINDOW_MS,)),
+        relay="service",
+        readers="any",
+        intake=True,
+    )
+
+
+def fitted(plan: Plan, window_ms: int, longest_ms: int) -> Plan:
+    """A first plan with the window that was chosen for it, and for the delays that its topic has.
+
+    Args:
+        plan: Of `first_plan`.
+        window_ms: Of a minute at least, and of the plan's guard.
+        longest_ms: Of the delays.
+    """
+    reach_ms = round_duration(max(longest_ms, 2 * (window_ms + plan.guard_ms)))
+    bare = replace(plan, max_delay_ms=reach_ms, scheme=Native(), intake=False)
+    return replace(bare, scheme=_tiered(window_ms, bare), intake=plan.intake)

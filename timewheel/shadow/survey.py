@@ -111,6 +111,8 @@ class Survey:
         cost: None: nothing could be read.
         findings: What stands against it, and what is worth knowing; the worst first.
         excess: Gaps beyond the limit that it would leave; None: there are none.
+        fitting: The plan itself, or with the longest shorter window that leaves so few gaps that the broker keeps them
+            with room to spare; None: no window does.
         native_per_hour: About so many delayed messages are sent in an hour that are due too soon to be lifted.
         gaps_with: Gaps of the worst subscription once it has caught up, with the next shorter and the next longer
             window, by the window, milliseconds.
@@ -125,6 +127,7 @@ class Survey:
     cost: Cost | None
     findings: tuple[Finding, ...]
     excess: Excess | None = None
+    fitting: Plan | None = None
     native_per_hour: float = 0.0
     gaps_with: Mapping[int, int] = field(default_factory=dict)
 

@@ -102,7 +102,8 @@ def survey(
     took_ms = max(clock.monotonic_ms() - began_ms, 1)
     parts = tuple(_part(facts, name, read) for name, read in reads.items())
     gap_limit = facts.seen.profile.gap_limit_ranges
-    excess = _excess(plan, parts, reads, gap_limit)
+    fitting = curing(plan, gap_limit, partial(_most_after, reads)) if plan.holds_in_relay else None
+    excess = _excess(plan, parts, reads, gap_limit, fitting)
     delays = _delays([read.tally.delays_ms for read in reads.values()])
     stays = {fate: amount.entries for fate, amount in summed(p.fates for p in parts).items() if fate not in ORDINARY}
     seen = sum(read.tally.seen for read in reads.values())
@@ -117,6 +118,7 @@ def survey(
         cost=cost,
         findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
         excess=excess,
+        fitting=fitting,
         native_per_hour=HOUR_MS * sum(read.tally.native_per_ms * read.scale for read in reads.values()),
         gaps_with=_gaps_with(plan, reads),
     )
@@ -208,7 +210,9 @@ def _gaps_with(plan: Plan, reads: Mapping[str, _Read]) -> dict[int, int]:
     return {scheme.window_ms: _most_after(reads, far) for scheme, far in others if isinstance(scheme, Tiered)}
 
 
-def _excess(plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int) -> Excess | None:
+def _excess(
+    plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int, cure: Plan | None
+) -> Excess | None:
     """Of the worst subscription; None: the broker keeps all gaps that would be left, or the plan lifts nothing."""
     every = [(one.gaps_after, part.topic, one) for part in parts for one in part.subscriptions]
     after, topic, worst = max(every, key=lambda one: one[0], default=(0, "", None))
@@ -222,7 +226,7 @@ def _excess(plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read],
         gaps=worst.gaps,
         gaps_after=after,
         limit=limit,
-        cure=curing(plan, limit, partial(_most_after, reads)),
+        cure=cure,
         shortest_ms=shortest_ms,
         stays=tally.stays(shortest_ms),
         pending=tally.stays(1 << 62),
