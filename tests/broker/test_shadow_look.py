@@ -189,6 +189,12 @@ def test_a_plan_is_made_for_a_topic(
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
     assert wish_in(admin.topics.properties(Names(made).journal)).state is State.SHADOWING
+    again = run(pulsar_broker, "start", plan.due_topic, "--out", str(tmp_path / "second.toml"), "--yes")
+    assert again.returncode == 2, again.stderr + again.stdout
+    assert "it has a shadow already (shadowing): name the plan file that it was started with" in " ".join(
+        again.stderr.split()
+    )
+    assert not (tmp_path / "second.toml").exists()
 
 
 def test_no_plan_is_made_for_a_topic_that_says_nothing_of_delays(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,20 +26,26 @@ def plan_of_topic(admin: AdminClient, topic: str, look: Callable[[Plan], Survey]
         window_ms: Of the plan; None: the longest, up to half a day, that leaves few gaps; the shortest if none does.
 
     Raises:
+        BadParameter: It has a shadow.
         NothingToSample: There is no such topic, or nothing with a delay waits there.
         AdminError: The role may not see its stats.
         PlanError: No plan can have this window.
     """
+    from timewheel.core.escapes import visible
     from timewheel.core.names import parts_of
     from timewheel.core.plan import Tiered
     from timewheel.ops.errors import NothingToSample
     from timewheel.ops.profile import profile_of
+    from timewheel.ops.shadowed import shadow_of
     from timewheel.shadow.curing import first_plan, fitted, windows
     from timewheel.shadow.facts import is_users
 
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NothingToSample(topic, "there is no such topic")
+    if (state := shadow_of(admin, topic)) is not None:
+        there = f"it has a shadow already ({state}): name the plan file that it was started with"
+        raise typer.BadParameter(f"{visible(topic)}: {there}", param_hint="PLAN")
     every = [admin.topics.stats(part).subscriptions for part in parts_of(topic, partitions)]
     names = {name for found in every for name, one in found.items() if one.is_durable and is_users(name)}
     if not names:
