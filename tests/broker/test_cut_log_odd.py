@@ -24,9 +24,9 @@ from timewheel.wire.hooks import Hooks
 WAIT_MS = 30_000
 
 NO_TEXT = metadata_of(properties={"p": "\udcff"})
-ENCRYPTED = metadata_of(
-    more=data_field(13, data_field(1, b"key") + data_field(2, b"\x01" * 32)) + data_field(15, bytes(12))
-)
+KEY = data_field(13, data_field(1, b"key") + data_field(2, b"\x01" * 32)) + data_field(15, bytes(12))
+ENCRYPTED = metadata_of(more=KEY)
+SEALED = metadata_of(more=KEY, batch_size=50_000)
 ZIPPED = metadata_of(compression=2, uncompressed_bytes=100)
 CHUNK = metadata_of(more=data_field(26, b"raw-0") + number_field(28, 30) + number_field(27, 3) + number_field(29, 0))
 MARKER = metadata_of(more=number_field(20, 10))
@@ -49,6 +49,7 @@ def unknown(events: Events) -> int:
     [
         pytest.param([NO_TEXT] * 6, id="properties that are no UTF-8"),
         pytest.param([ENCRYPTED], id="encrypted"),
+        pytest.param([SEALED], id="an encrypted batch"),
         pytest.param([ZIPPED], id="a payload that does not open"),
         pytest.param([CHUNK], id="a chunk alone"),
         pytest.param([MARKER], id="a marker"),

@@ -28,6 +28,8 @@ from timewheel.wire.schemas import PassThroughSchema
 GOOD = 8
 LEFT_MS = 2_500
 MAX_BYTES = 5 * 1024 * 1024
+ENCRYPTED_BATCH = 900
+"""Messages: more than a relay's queue has entries, whoever holds them."""
 PAIRED = {"name": "Order", "type": "AVRO", "properties": "{}"}
 """Of either side of a schema of keys and values."""
 
@@ -86,7 +88,7 @@ def between_good_ones(stage: Stage, send: Callable[[Any], Any], **options: Any) 
     for number in range(GOOD):
         if number == GOOD // 2:
             stage.flush()
-            producer = stage.producer(tier, batching_enabled=False, **options)
+            producer = stage.producer(tier, **{"batching_enabled": False, **options})
             result = send(producer)
             producer.close()
         stage.put(tier, envelope(f"good{number}"), b"good")
@@ -200,6 +202,29 @@ def test_what_is_encrypted_is_a_dead_letter_that_says_how_to_decrypt_it(stage: S
     how = json.loads(letter.properties()["tw-dead-encryption"])
     assert list(how["keys"]) == ["key"]
     assert how["param"]
+
+
+def test_a_batch_that_is_encrypted_stops_nothing_behind_it(stage: Stage, tmp_path: Path) -> None:
+    """The broker counts its messages against what it may send, and the client asks for no more than the one it sees."""
+    relay = stage.relay()
+    own = envelope("odd").properties()
+
+    def send(producer: Any) -> None:
+        for _ in range(ENCRYPTED_BATCH):
+            producer.send_async(b"secret", lambda *_: None, properties=own)
+        producer.flush()
+
+    options = {"encryption_key": "key", "crypto_key_reader": crypto_keys(tmp_path)}
+    batches = {
+        "batching_enabled": True,
+        "batching_max_messages": ENCRYPTED_BATCH,
+        "batching_max_publish_delay_ms": 10_000,
+    }
+    between_good_ones(stage, send, **options, **batches)
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert json.loads(letter.properties()["tw-dead-encryption"])["batch_size"] == ENCRYPTED_BATCH
+    assert relay.status().total("failures") == 0
 
 
 def put_batch(stage: Stage, messages: int) -> EntryPosition:

@@ -22,6 +22,7 @@ from timewheel.core.plan import Plan
 from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffsRefused, CutOffUnknown
 from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.native import uncounted_of
 from timewheel.wire.own_numbers import own_numbers
 from timewheel.wire.partitioned import partition_count
 from timewheel.wire.positions import Position
@@ -85,6 +86,7 @@ class CutLog:
         # All below belongs to the thread.
         self._reader: Any = None
         self._position: Any = pulsar.MessageId.earliest
+        self._passes_by = False
         self._loose = 0
         self._failures = 0
         self._forget_ms = 0
@@ -223,6 +225,9 @@ class CutLog:
             self._position = pulsar.MessageId(-1, place.ledger, place.entry, LAST_INDEX)
             self._close()
             return
+        self._passes_by = bool(uncounted_of(message))
+        if self._passes_by:
+            self._close()  # the broker sends no more to this reader
         is_pack = False
         try:
             is_pack = PACK_PROPERTY in message.properties()
@@ -289,9 +294,13 @@ class CutLog:
                 "does not exist as a partitioned topic, and the plan has [cancel]",
                 "run `timewheel topics ensure PLAN` before consumers and relays start",
             )
+        begins = self._position
+        if self._passes_by:  # a broker begins at the entry itself, and the client leaves out what was read
+            begins = pulsar.MessageId(-1, begins.ledger_id(), begins.entry_id() + 1, -1)
         self._reader = self._client.create_reader(
             partition_topic(self.topic, 0),
-            self._position,
+            begins,
+            start_message_id_inclusive=self._passes_by,
             receiver_queue_size=QUEUED,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # FAIL would hide it
             subscription_role_prefix=CUTS_SUBSCRIPTION,

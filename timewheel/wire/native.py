@@ -39,6 +39,7 @@ __all__ = [
     "properties_size",
     "schema_version_of",
     "size_of",
+    "uncounted_of",
 ]
 
 _BYTES = 2
@@ -93,6 +94,15 @@ def first_chunk_of(message_id: Any) -> Position | None:
     return Position(int(found[1]), int(found[2]), -1)
 
 
+def uncounted_of(message: Any) -> int:
+    """Return how many messages of its entry the broker counts as sent, and the client does not as received.
+
+    A client without the key hands out an encrypted batch as one message (broker-facts: encrypted-batches). So many
+    permits of its queue are gone until it subscribes anew.
+    """
+    return max(int(message.encryption_context().batch_size()) - 1, 0) if decryption_failed(message) else 0
+
+
 def encryption_of(message: Any) -> str:
     """All that it takes to decrypt a message that arrived as it was encrypted, but for the private key: JSON, with
     bytes in Base64.
@@ -130,15 +140,17 @@ class Entries:
         batch_size: How many messages it holds; 0: it is unbatched, or the client does not say.
         schema_version: See `schema_version_of`.
         is_encrypted: Whether nobody could decrypt it, see `decryption_failed`.
+        uncounted: See `uncounted_of`.
     """
 
-    __slots__ = ("_entry", "batch_size", "is_encrypted", "schema_version")
+    __slots__ = ("_entry", "batch_size", "is_encrypted", "schema_version", "uncounted")
 
     def __init__(self) -> None:
         self._entry = (-1, -1)
         self.batch_size = 0
         self.schema_version = NO_SCHEMA
         self.is_encrypted = False
+        self.uncounted = 0
 
     def see(self, position: Position, message: Any, message_id: Any) -> None:
         """Turn to the entry of a message."""
@@ -149,6 +161,7 @@ class Entries:
         self.batch_size = batch_size_of(message_id) if index >= 0 else 0
         self.schema_version = schema_version_of(message)
         self.is_encrypted = decryption_failed(message)
+        self.uncounted = uncounted_of(message) if self.is_encrypted else 0
 
 
 def size_of(message: Any) -> int:

@@ -16,6 +16,7 @@ from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.driver.visiting import Visiting
 from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.consumers.relay.machine.beginning import Beginning
 from timewheel.consumers.relay.machine.broker_held import BrokerHeld
 from timewheel.consumers.relay.machine.forwarding import Forwarding
 from timewheel.consumers.relay.machine.interface import Machine
@@ -54,6 +55,7 @@ class Partition:
         """What knows the messages in hand, of the last subscription; onlookers may ask how much and how old."""
         self._known: Spot | None = None
         self._confirmed_behind: Mapping[Position, Fate] = {}
+        self._beginning = Beginning()
         self._verdicts = Verdicts()
         self._prefetch = Prefetch(tools.memory, by_broker=source.holding.by_broker)
         self._visiting = Visiting()
@@ -122,6 +124,8 @@ class Partition:
             self._known = machine.confirmed_to if is_known else None
             if isinstance(self.moving, Forwarding):
                 self._confirmed_behind = self.moving.confirmed_behind
+                if self.moving.has_begun or not session.begins_anew:
+                    self._beginning = Beginning()
         return self.handle.stopping or not (session.begins_anew or machine.begins_anew)
 
     def _is_gone(self) -> bool:
@@ -155,6 +159,7 @@ class Partition:
             next_hop,
             out_of_order,
             known=self._known,
+            beginning=self._beginning,
             confirmed_behind=self._confirmed_behind,
             first_chunk=first_chunk_of,
             window_limit=tools.max_in_flight,

@@ -28,32 +28,35 @@ class Prefetch:
         by_broker: Whether the partition's messages are held by the broker.
     """
 
-    __slots__ = ("_entry_bytes", "_largest_bytes", "_memory", "_most", "entries")
+    __slots__ = ("_entry_bytes", "_largest_bytes", "_memory", "_most", "_uncounted", "entries")
 
     def __init__(self, memory: Memory, *, by_broker: bool) -> None:
         self._memory = memory
         self._most = BROKER_HELD_ENTRIES if by_broker else RELAY_HELD_ENTRIES
         self._largest_bytes = BROKER_HELD_BYTES if by_broker else GROUP_ENTRY_BYTES
-        self._entry_bytes = 0
+        self._entry_bytes = self._uncounted = 0
         self.entries = self._most
         """For the session's consumer."""
 
     def begin(self) -> None:
         """A session begins."""
-        self._entry_bytes = 0
+        self._entry_bytes = self._uncounted = 0
         self.entries = self._memory.queue_entries(self._largest_bytes, self._most)
 
-    def met(self, batch_index: int, batch_size: int, size: int) -> bool:
+    def met(self, batch_index: int, batch_size: int, size: int, uncounted: int = 0) -> bool:
         """One more message was received.
 
         Args:
             batch_index: Its place in its entry; at most 0: it is the first.
             batch_size: How many messages its entry holds; 0: it is unbatched, or the client does not say.
             size: Its bytes: payload and properties.
+            uncounted: Messages of its entry that the broker counts as sent, and the client does not as received
+                (`timewheel.wire.native.uncounted_of`).
 
         Returns:
             Whether the queue is too long for such entries, so that another session should begin with a shorter one.
         """
+        self._uncounted += uncounted
         self._entry_bytes = size if batch_index <= 0 else self._entry_bytes + size
         entry_bytes = self._entry_bytes + MESSAGE_BYTES * max(batch_size, batch_index + 1, 1)
         if entry_bytes <= self._largest_bytes:
@@ -61,3 +64,8 @@ class Prefetch:
         # The rest of a batch is not known yet. Sessions that end in its middle must be few: each gets all of it again.
         self._largest_bytes = max(entry_bytes, 2 * self._largest_bytes) if batch_index >= 0 else entry_bytes
         return self._memory.queue_entries(self._largest_bytes, self._most) < self.entries
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the broker may send no more to this consumer: it asks for more when half of its queue is received."""
+        return 2 * self._uncounted >= self.entries

@@ -227,6 +227,7 @@ class Session:
             case Acknowledge():
                 self._acknowledge(command)
             case AskAgain():
+                self.begins_anew |= self._prefetch.is_spent  # the broker would send nothing
                 pause(self._clock, QUIET_MS)
                 self._consumer.redeliver_unacknowledged_messages()
             case GiveBack():
@@ -242,6 +243,7 @@ class Session:
                 else:
                     large = self._size >= LARGE_BYTES
                     self._burying.put(ordinal, self._message, self._properties, reason, self.position, large=large)
+                self.begins_anew |= self._prefetch.is_spent
             case _:
                 raise AssertionError(command)
 
@@ -276,7 +278,7 @@ class Session:
         reading = reader.read(position, message, message_id)
         self._properties = properties = reader.properties
         self._size = size = size_of(message) + properties_size(properties)
-        if self._prefetch.met(position.batch_index, self._entry.batch_size, size):
+        if self._prefetch.met(position.batch_index, self._entry.batch_size, size, self._entry.uncounted):
             self.begins_anew = True
         return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
 

@@ -34,7 +34,11 @@ class Sign(Enum):
 
 
 class Beginning:
-    """Watches positions until their beginning can be believed; `asked` after every request."""
+    """Watches positions until their beginning can be believed; `asked` after every request.
+
+    It may outlive a subscription that this process itself ends, to subscribe anew: if the broker did not go back, the
+    next subscription begins behind all that came before, and so not at the same position.
+    """
 
     __slots__ = ("_asked_ms", "_candidate", "_last")
 

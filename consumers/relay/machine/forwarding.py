@@ -61,6 +61,7 @@ class Forwarding:
         next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
         known: Up to where this process has confirmed everything before (`confirmed`); None at first.
+        beginning: Of a subscription before that knew none yet; None: a new one.
         confirmed_behind: What this process has confirmed behind that: it is not sent again.
         first_chunk: Of a receipt, where its message begins; None: where it stands, it is not in chunks.
         window_limit: Messages under way at most.
@@ -101,6 +102,7 @@ class Forwarding:
         out_of_order: OutOfOrder,
         *,
         known: Spot | None = None,
+        beginning: Beginning | None = None,
         confirmed_behind: Mapping[Position, Fate] | None = None,
         first_chunk: Callable[[Any], Position | None] = lambda _: None,
         window_limit: int = 1_000,
@@ -113,7 +115,7 @@ class Forwarding:
         self.window_limit = window_limit
         self._window_bytes = window_bytes
         # What follows what this process has confirmed begins at the right place by itself.
-        self._beginning = Beginning() if known is None else None
+        self._beginning = (beginning or Beginning()) if known is None else None
         self._contiguity = Contiguity(known)
         self._confirmed_before: dict[Position, Fate] = dict(confirmed_behind or {})
         self._first_chunk = first_chunk

@@ -137,3 +137,14 @@ def test_an_entry_is_read_to_its_end_after_few_sessions(sizes: list[int], by_bro
         sessions += 1
     assert sessions <= 9, "each halves a queue of 200"
     assert it.entries * (sum(sizes) + MESSAGE_BYTES * len(sizes)) <= 128 * MB or it.entries == 1
+
+
+def test_a_session_begins_anew_before_the_queue_is_spent_by_what_is_not_counted() -> None:
+    """The client asks for more when half of its queue is received: so many permits must be left."""
+    it = Prefetch(memory(512, 1), by_broker=False)
+    it.begin()
+    assert it.entries == 16
+    spent = [(it.met(-1, 0, 100, uncounted), it.is_spent) for uncounted in (7, 0, 1)]
+    assert spent == [(False, False), (False, False), (False, True)]
+    it.begin()
+    assert not it.is_spent
