@@ -1,4 +1,4 @@
-"""A look at an entry that has no answer: that entry's own trouble, until so many in a row say that it is the broker's."""
+"""A look at an entry without an answer: that entry's own trouble, until so many come in a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Source:
     def __init__(self) -> None:
         self.next: list[Any] = []
 
-    def entry(self, topic: str, position: EntryPosition) -> Any:
+    def entry(self, topic: str, _: EntryPosition) -> Any:
         given = self.next.pop(0) if self.next else AdminUnreachable(f"READ {topic}", "timed out", sent=True)
         if isinstance(given, Exception):
             raise given
