@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
 
 PATIENCE_S = 120
+STANDS_MS = 50_000
+"""For topics, relays and consumers of all places, which are made before anything is sent."""
 TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
 SLOT_MS = 4_000
 SEALED = "a batch that is encrypted"
@@ -170,13 +172,13 @@ def test_what_a_client_sends_keeps_no_good_one_from_coming_once_and_in_its_time(
         pytest.skip("go is not here (Debian: apt-get install golang-go, 1.24 or newer)")
     sender = SENDERS[language]
     send = partial(sender.send, sender.built(tmp_path), pulsar_broker)
-    ahead_ms = 2 * sending_ms(pulsar_broker, send)
+    ahead_ms = STANDS_MS + 2 * sending_ms(pulsar_broker, send)
     say(f"all is due in {ahead_ms} ms")
     with ExitStack() as stack:
         due_ms = now_ms() + ahead_ms
         stands = {name: Stand(pulsar_broker, place, due_ms, ahead_ms, stack) for name, place in PLACES.items()}
         lines = send(due_ms, [stand.target for stand in stands.values()])
-        assert lines[-1]["at_ms"] < due_ms, "sending took more than twice as long as it had taken just before"
+        assert lines[-1]["at_ms"] < due_ms, "sending took much longer than it had taken just before"
         for name, stand in stands.items():
             figures = check(name, stand, [line for line in lines if line["topic"] == stand.target.topic], say)
             evidence(f"what {sender.language}'s client can send, in a {name}", figures)
