@@ -115,7 +115,7 @@ $(PY): | need-python
 $(DEMO_READY): pyproject.toml constraints.txt | $(PY)
 	@echo "installing timewheel and its pinned dependencies into $(VENV) (Spark, by which the demo ends, is 400 MB of it)"
 	@$(PY) -m pip install --quiet -c constraints.txt 'setuptools>=77'
-	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[planner,shadow,testing]'
+	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[planner,testing]'
 	@touch $@
 
 $(DEV_READY): $(DEMO_READY)

@@ -1,4 +1,4 @@
-"""The checksum is the one that Pulsar writes, and without its library an error says what to install."""
+"""The checksum is the one that Pulsar writes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,6 @@ from timewheel.binary_protocol.checksum import crc32c
 )
 def test_the_checksum_is_crc_32c(data: bytes, checksum: int) -> None:
     assert crc32c(data) == checksum
-
-
-WITHOUT = """
-import sys
-sys.modules["google_crc32c"] = None  # as if it were not installed
-import timewheel.binary_protocol.reading
-"""
-
-
-def test_without_the_extra_the_error_has_the_line_that_installs_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
-
-    assert done.stderr.splitlines()[-1] == (
-        "timewheel.core.extras.ExtraMissing: the brokers' own protocol needs google-crc32c, which this line installs: "
-        f"{sys.executable} -m pip install 'google-crc32c>=1.5'"
-    )
 
 
 def test_importing_the_package_costs_nothing() -> None:

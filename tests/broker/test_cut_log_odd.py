@@ -40,6 +40,15 @@ def log_of(stage: Stage, events: Events) -> CutLog:
     return CutLog(stage.client, stage.plan, SystemClock(), Hooks((events,)))
 
 
+def answers(log: CutLog) -> bool:
+    """Whether one that begins now reads to the end."""
+    log.start()
+    try:
+        return log.await_answer(log.ask(), WAIT_MS)
+    finally:
+        log.stop()
+
+
 def unknown(events: Events) -> int:
     return sum(event.count for event in events.events if isinstance(event, CutOffUnknown))
 
@@ -59,14 +68,17 @@ def unknown(events: Events) -> int:
 def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Broker, odd: list[bytes]) -> None:
     events = Events()
     with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
-        log = log_of(stage, events)
-        with RawProducer(pulsar_broker.service_url, partition_topic(stage.names.cuts, 0)) as raw:
+        log, part = log_of(stage, events), partition_topic(stage.names.cuts, 0)
+        with RawProducer(pulsar_broker.service_url, part) as raw:
             raw.send(metadata_of(), good("before").line().encode())
             for metadata in odd:
                 raw.send(metadata, b"x")
             log.start()
             try:
                 assert log.await_answer(log.ask(), WAIT_MS), f"no answer; {events.events}"
+                last = stage.admin.topics.last_position(part)
+                assert answers(log_of(stage, Events()))
+                assert stage.admin.topics.last_position(part) == last, "it waited, until it wrote another message"
                 raw.send(metadata_of(), good("behind").line().encode())
                 assert log.await_answer(log.ask(), WAIT_MS)
                 assert log.ready

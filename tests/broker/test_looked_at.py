@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import cramjam
 import pulsar
 import pytest
 
 from tests.broker.relay_stage import now_ms
+from tests.support.own_broker import own_broker
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
@@ -18,8 +21,11 @@ from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.ops.sample import sample
 from timewheel.shadow.stored_entries import MAX_OPENED_BYTES, StoredEntries
-from timewheel.testing import Broker
+from timewheel.testing import Broker, LocalPulsar
 from timewheel.wire.positions import EntryPosition
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
 
 DECLARED = 64 << 20
 BOMB = bytes(cramjam.zstd.compress(bytes(DECLARED)))
@@ -106,3 +112,42 @@ def test_what_is_no_time_is_that_entry_s_alone(pulsar_broker: Broker, topic: str
             with pytest.raises(AdminError, match="cannot be read"):
                 admin.topics.entry(topic, position)
         assert isinstance(admin._entries, StoredEntries)
+
+
+MEGABYTES = 900
+AT_ONCE = 3
+HEAP_MB = 1_024
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_looks_by_the_admin_api_end_a_broker_that_commands_leave_alone(evidence: Evidence) -> None:
+    """What the page about security says of the admin API; a broker that bounds what it opens makes this red."""
+    writer = cramjam.zstd.Compressor()
+    for _ in range(MEGABYTES):
+        writer.compress(bytes(1_000_000))
+    bomb = bytes(writer.finish())
+    topic = "persistent://public/default/huge"
+    with own_broker({}, partial(LocalPulsar, heap_mb=HEAP_MB)) as broker, ThreadPoolExecutor(AT_ONCE) as pool:
+        with RawProducer(broker.service_url, topic) as raw:
+            metadata = metadata_of(compression=3, uncompressed_bytes=MEGABYTES * 1_000_000)
+            positions = [raw.send(metadata, bomb) for _ in range(AT_ONCE)]
+        with looking(broker) as admin:
+            for error in pool.map(partial(error_of, admin, topic), positions):
+                assert "bytes are declared, the limit is" in str(error)
+        assert broker.pid is not None
+        with AdminClient(broker.admin_url, retry_for_s=0) as plain:
+            assert all(pool.map(partial(error_of, plain, topic), positions))
+        assert broker.wait(60) != 0
+    evidence(
+        "entries that say they are huge, looked at by the admin API",
+        {"entries": AT_ONCE, "bytes each": len(bomb), "each says, MB": MEGABYTES, "heap, MB": HEAP_MB, "ended": 1},
+    )
+
+
+def error_of(admin: AdminClient, topic: str, position: EntryPosition) -> AdminError | None:
+    try:
+        admin.topics.entry(topic, position)
+    except AdminError as error:
+        return error
+    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -15,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pulsar
 import pytest
 
+from tests.broker.odd_neighbours import GOOD, Handled
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.odd_messages import KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.admin.client import AdminClient
-from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 AHEAD_MS = 25_000
 """So much later than the play begins is all due: longer than sending takes."""
 PATIENCE_S = 90
-TICK_MS = 1_050
-GOOD = b"good-"
-
 TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
 
 
@@ -47,6 +43,7 @@ class Place(NamedTuple):
         topic: Into which they go, without a partition suffix, for what is due then.
         asks: What a message there has: properties and the delivery that is asked for; by its id and due time.
         is_plain: Whether a plain client reads the due topic, beside a shadow.
+        odd: Which are put there.
     """
 
     plan: Callable[[], Plan]
@@ -128,75 +125,20 @@ SHORT = ("tier", "slot")
 """Those that CI plays too."""
 
 
-class Delivered:
-    """What a consumer has handled, by payload; good ones alone are looked at.
-
-    Attributes:
-        times: How often.
-        late_ms: Of the first time.
-        others: Messages that are none of the good ones.
-    """
-
-    def __init__(self, due_ms: int) -> None:
-        self._due_ms = due_ms
-        self.times: Counter[bytes] = Counter()
-        self.late_ms: dict[bytes, int] = {}
-        self.others = 0
-
-    def add(self, payload: bytes) -> None:
-        if not payload.startswith(GOOD):
-            self.others += 1
-            return
-        self.times[payload] += 1
-        self.late_ms.setdefault(payload, now_ms() - self._due_ms)
-
-
-def consume_plainly(stage: ShadowStage, seen: Delivered, stack: ExitStack) -> None:
-    consumer = stage.client.subscribe(
-        stage.plan.due_topic,
-        BUSINESS,
-        consumer_type=pulsar.ConsumerType.Shared,
-        crypto_failure_action=pulsar.ConsumerCryptoFailureAction.DISCARD,
-    )
-    ends = threading.Event()
-
-    def run() -> None:
-        while not ends.is_set():
-            try:
-                message = consumer.receive(200)
-            except pulsar.Timeout:
-                continue
-            seen.add(message.data())
-            consumer.acknowledge(message)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    stack.callback(consumer.close)
-    stack.callback(thread.join)
-    stack.callback(ends.set)
-
-
-def consume(stage: ShadowStage, seen: Delivered, stack: ExitStack) -> None:
-    consumer = DelayedConsumer(stage.client, stage.plan, BUSINESS, relay=False, hooks=(stage.events,))
-    thread = threading.Thread(target=consumer.run, args=(lambda message: seen.add(message.data()),), daemon=True)
-    thread.start()
-    stack.callback(consumer.close)
-    stack.callback(thread.join)
-    stack.callback(consumer.stop)
-
-
 def put_all(stage: ShadowStage, place: Place, odd: Sequence[Odd], due_ms: int) -> list[str]:
     """Store all of them, a good one before and behind each; returns the names of those that the broker refused."""
     refused = []
     topic = stage.names.part(place.topic(stage, due_ms), 0)
     with RawProducer(stage.broker.service_url, topic) as producer:
         for number, one in enumerate(odd):
-            put_good(producer, *place.asks(stage, f"good-{number}", due_ms), GOOD + b"%d" % number)
+            good = f"{GOOD}{number}"
+            put_good(producer, *place.asks(stage, good, due_ms), good.encode())
             try:
                 put(producer, one, *place.asks(stage, f"odd-{number}", due_ms))
             except ConnectionError:
                 refused.append(one.name)
-        put_good(producer, *place.asks(stage, f"good-{len(odd)}", due_ms), GOOD + b"%d" % len(odd))
+        good = f"{GOOD}{len(odd)}"
+        put_good(producer, *place.asks(stage, good, due_ms), good.encode())
     return refused
 
 
@@ -207,46 +149,32 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
     pulsar_broker: Broker, name: str, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     place = PLACES[name]
-    odd = ODD
+    odd = place.odd
     with ShadowStage(pulsar_broker, place.plan()) as stage, ExitStack() as stack:
         if stage.plan.intake:
             stage.wish(State.SHADOWING)
         due_ms = now_ms() + AHEAD_MS
-        seen = Delivered(due_ms)
         refused = put_all(stage, place, odd, due_ms)
         say(f"stored {len(odd) - len(refused)} of {len(odd)} odd messages; refused by the broker: {refused}")
         if stage.plan.intake:
             stage.shadow()
         elif stage.plan.needs_relay:
             stage.relay()
-        (consume_plainly if place.is_plain else consume)(stage, seen, stack)
-        wanted = {GOOD + b"%d" % number for number in range(len(odd) + 1)}
+        if place.is_plain:
+            discard = pulsar.ConsumerCryptoFailureAction.DISCARD
+            handled = Handled.plainly_by(stage, due_ms, stack, crypto_failure_action=discard)
+        else:
+            handled = Handled.by(stage, due_ms, stack)
+        wanted = [f"{GOOD}{number}" for number in range(len(odd) + 1)]
         try:
-            eventually(lambda: seen.times.keys() >= wanted, PATIENCE_S, poll=0.2)
-        except AssertionError:
-            missing = sorted(int(one.removeprefix(GOOD)) for one in wanted - seen.times.keys())
-            first = odd[max(missing[0] - 1, 0)].name
-            say(f"{len(missing)} of {len(wanted)} good ones are missing, the first behind: {first}")
+            figures = handled.await_good(wanted, PATIENCE_S)
+        finally:
+            missing = [number for number, good in enumerate(wanted) if good not in handled.good]
+            if missing:
+                say(f"{len(missing)} good ones are missing, the first behind: {odd[max(missing[0] - 1, 0)].name}")
+            say(f"{name}: handled {handled.odd.total()} odd ones")
             say(Counter(event.name for event in stage.events.events))
-            for event in stage.events.events[-5:]:
-                say(event)
-            raise AssertionError(f"{len(missing)} good ones are missing behind odd ones in the {name}") from None
-        failures = Counter(event.name for event in stage.events.events)
-        say(f"{name}: handled {seen.others} odd ones; latest {max(seen.late_ms.values())} ms; events {dict(failures)}")
-        assert max(seen.times.values()) == 1, [one for one, times in seen.times.items() if times > 1]
-        assert min(seen.late_ms.values()) >= (-TICK_MS if place.is_plain else 0)
-        evidence(
-            f"odd messages: {name}",
-            {
-                "kinds": len(odd),
-                "refused by the broker": len(refused),
-                "good ones": len(wanted),
-                "lost": 0,
-                "twice": 0,
-                "early": 0,
-                "latest ms": max(seen.late_ms.values()),
-            },
-        )
+        evidence(f"odd messages: {name}", {"kinds": len(odd), "refused by the broker": len(refused), **figures})
 
 
 READS_ON = """

@@ -183,3 +183,62 @@ def test_a_log_full_of_what_is_none_of_ours_is_one_alarm_with_a_count() -> None:
         "at once, and the rest at the end"
     )
     assert sum(event.count for event in events) == 5_000
+
+
+class Hiding:
+    """A client behind whose newest message another one stands that it hands to nobody, whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.probes = 0
+        self.left: list[int] = []
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return [f"{topic}-partition-0"]
+
+    def create_reader(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def create_producer(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def send(self, _: bytes) -> Any:
+        self.probes += 1
+        self.left.append(self.probes)
+        return self.message_id()
+
+    def has_message_available(self) -> bool:
+        return True
+
+    def read_next(self, timeout_millis: int) -> Any:
+        if not self.left:
+            raise pulsar.Timeout(f"nothing in {timeout_millis} ms")
+        self.left.pop()
+        return self
+
+    def data(self) -> bytes:
+        return b""
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def publish_timestamp(self) -> int:
+        return NOW_MS
+
+    def message_id(self) -> Any:
+        return pulsar.MessageId(-1, 7, 2 * self.probes, -1)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_hidden_entries_that_go_on_coming_keep_no_question_from_its_answer() -> None:
+    """What was confirmed before a question stands before the probe that was sent after it."""
+    client: Any = Hiding()
+    log = CutLog(client, PLAN, SystemClock(), Hooks(()))
+    log.start()
+    try:
+        for _ in range(5):
+            assert log.await_answer(log.ask(), 1_000)
+        assert log.ready
+    finally:
+        log.stop()

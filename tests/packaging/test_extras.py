@@ -16,7 +16,7 @@ import pytest
 from tests.support.checkout import ROOT, files
 from timewheel.core.extras import EXTRAS, ExtraMissing, missing_extra, need_extras
 
-SPARK_AND_ENTRIES = ["pyspark>=4.1", "cramjam>=2.8", "google-crc32c>=1.5"]
+SPARK_AND_METRICS = ["pyspark>=4.1", "prometheus-client>=0.20"]
 
 
 def _hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
@@ -36,19 +36,19 @@ def test_the_requirements_are_those_of_the_package() -> None:
 
 
 def test_all_that_is_missing_is_named_at_once_and_java_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    _hide(monkeypatch, "pyspark", "cramjam", "google_crc32c")
+    _hide(monkeypatch, "pyspark", "prometheus_client")
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
     with pytest.raises(ExtraMissing) as caught:
-        need_extras("a shadow", "planner", "shadow", java=True)
+        need_extras("a fleet", "planner", "metrics", java=True)
 
     assert caught.value.java
-    assert list(caught.value.missing) == SPARK_AND_ENTRIES
+    assert list(caught.value.missing) == SPARK_AND_METRICS
     assert str(caught.value) == (
-        "a shadow needs Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless), "
-        "and pyspark, cramjam, google-crc32c, which this line installs: "
-        f"{sys.executable} -m pip install 'pyspark>=4.1' 'cramjam>=2.8' 'google-crc32c>=1.5'"
+        "a fleet needs Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless), "
+        "and pyspark, prometheus-client, which this line installs: "
+        f"{sys.executable} -m pip install 'pyspark>=4.1' 'prometheus-client>=0.20'"
     )
 
 
@@ -110,10 +110,6 @@ TOPIC = "persistent://public/default/orders"
 @pytest.mark.parametrize(
     ("arguments", "hidden", "missing"),
     [
-        (["shadow", "start", TOPIC, "--out", "{folder}/s.toml"], ["cramjam"], ["cramjam"]),
-        (["shadow", "start", "{folder}/plan.toml"], ["google_crc32c"], ["google-crc32c"]),
-        (["shadow", "status", "{folder}/plan.toml"], ["cramjam", "google_crc32c"], ["cramjam", "google-crc32c"]),
-        (["shadow", "verify", "{folder}/plan.toml"], ["cramjam"], ["cramjam"]),
         (["plan", "history.parquet", "--report", "{folder}/r.html"], ["pyspark", "altair"], ["pyspark", "altair"]),
         (["sample", TOPIC, "-o", "{folder}/s.parquet"], ["pyarrow", "pyspark"], ["pyarrow", "pyspark"]),
         (["exporter", "--all"], ["prometheus_client"], ["prometheus-client"]),
@@ -156,4 +152,4 @@ def test_no_page_installs_from_an_index_that_has_no_timewheel_and_each_extra_is_
     assert len(shown) > 10
     assert [line for line in shown if "pulsar-timewheel" in line] == []
     extras = [name for line in shown for named in re.findall(r"\[([\w,]+)\]['\"]", line) for name in named.split(",")]
-    assert {"planner", "shadow", "metrics", "otel", "redis", "sql", "testing"} <= set(extras) <= declared.keys()
+    assert {"planner", "metrics", "otel", "redis", "sql", "testing"} <= set(extras) <= declared.keys()

@@ -84,6 +84,11 @@ def test_every_package_imports_alone(clean_python: Path, tmp_path: Path, package
     assert "timewheel" in _import(clean_python, tmp_path, package)["loaded"]
 
 
+def test_looking_at_single_entries_takes_no_extra(clean_python: Path, tmp_path: Path) -> None:
+    """Else commands would ask the admin API, for which a broker opens whatever its sender says."""
+    assert "timewheel" in _import(clean_python, tmp_path, "timewheel.shadow.stored_entries")["loaded"]
+
+
 def test_importing_the_sdk_loads_neither_spark_nor_httpx_nor_the_command_line(
     clean_python: Path, tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ class Topics:
     def __init__(self, http: AdminHttp, entries: EntrySource | None = None) -> None:
         self._http = http
         self._entries = entries
-        self._unanswered = 0
+        self._unanswered = 0  # without a lock: what threads count at once and is lost costs another look
 
     def create(self, topic: str, partitions: int) -> bool:
         """Create a partitioned topic with all its partitions.
@@ -219,6 +219,9 @@ class Topics:
             if not error.sent or self._unanswered >= MAX_UNANSWERED:
                 raise
             raise AdminError(None, error.endpoint, f"the entry cannot be read: {error.reason}") from error
+        except AdminError:
+            self._unanswered = 0
+            raise
         self._unanswered = 0
         return found
 

@@ -17,6 +17,4 @@ of an Intel Xeon, 2026-11-24): both more than a client hands over. But `protobuf
 one library that gRPC and others in it tie to versions of their own; its classes made at run time have no types; it
 raises errors of its own, such as for a property that a client in C++ wrote and that is no UTF-8; and a broker's bytes
 would be held to our limits only after it has read them.
-
-The checksum of an entry is CRC-32C, which Python's own library lacks: the extra ``shadow`` brings it.
 """

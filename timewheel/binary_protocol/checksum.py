@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from timewheel.core.extras import need_extras
+from google_crc32c import value as _value
 
 __all__ = ["crc32c"]
-
-need_extras("the brokers' own protocol", "shadow")
-from google_crc32c import value as _value  # noqa: E402 - an extra, looked for before
 
 
 def crc32c(data: bytes) -> int:

@@ -63,20 +63,15 @@ class Access:
         )
         return admin
 
-    def _entries(self, admin: Callable[[], AdminClient]) -> EntrySource | None:
-        """What reads single entries by the brokers' own protocol; None: the extra is not installed.
+    def _entries(self, admin: Callable[[], AdminClient]) -> EntrySource:
+        """What reads single entries by the brokers' own protocol.
 
         Args:
             admin: Says where a topic's broker is, if no service URL was given.
         """
+        from timewheel.binary_protocol.errors import LookupFailed
         from timewheel.core.connection import DEFAULTS
-        from timewheel.core.extras import ExtraMissing
-
-        try:
-            from timewheel.binary_protocol.errors import LookupFailed
-            from timewheel.shadow.stored_entries import StoredEntries
-        except ExtraMissing:
-            return None
+        from timewheel.shadow.stored_entries import StoredEntries
 
         def dial(topic: str) -> Dialer:
             url = self.connection.service_url
@@ -121,7 +116,6 @@ class Access:
 
         Raises:
             BadConnection: The service URL is none.
-            ExtraMissing: The extra is not installed.
         """
         from timewheel.binary_protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.binary_protocol.dialing import Dialer

@@ -7,7 +7,7 @@ the defaults.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,7 @@ __all__ = [
     "TokenFile",
     "TrustFile",
     "access_of",
+    "access_to",
     "admin_client",
     "connection_of",
     "given_connection",
@@ -83,7 +84,14 @@ ConnectionFile = Annotated[
 ]
 
 
-def connection_of(**given: Any) -> Connection:
+def connection_of(
+    service_url: str | None = None,
+    admin_url: str | None = None,
+    token: str | None = None,
+    token_file: Path | None = None,
+    tls_ca: Path | None = None,
+    file: Path | None = None,
+) -> Connection:
     """All layers as one, arguments as of `given_connection`.
 
     Raises:
@@ -93,20 +101,20 @@ def connection_of(**given: Any) -> Connection:
     from timewheel.core.connection_file import secrets_open_to_all
     from timewheel.events import SecretFileOpen
 
-    connection = given_connection(**given).over(DEFAULTS)
+    connection = given_connection(service_url, admin_url, token, token_file, tls_ca, file).over(DEFAULTS)
     for path in secrets_open_to_all(connection):
         warn(SecretFileOpen(path=str(path)))
     return connection
 
 
 def given_connection(
-    *,
     service_url: str | None = None,
     admin_url: str | None = None,
     token: str | None = None,
     token_file: Path | None = None,
     tls_ca: Path | None = None,
     file: Path | None = None,
+    *,
     environment: Mapping[str, str] | None = None,
 ) -> Connection:
     """All layers but the defaults.
@@ -169,6 +177,20 @@ def access_of(connection: Connection, hooks: tuple[Hook, ...] | None = None) -> 
     return Access(connection, (warn,) if hooks is None else hooks)
 
 
+def access_to(
+    service_url: str | None = None,
+    admin_url: str | None = None,
+    token: str | None = None,
+    token_file: Path | None = None,
+    tls_ca: Path | None = None,
+    file: Path | None = None,
+    *,
+    hooks: tuple[Hook, ...] | None = None,
+) -> Access:
+    """What makes clients, from the options of a command: `access_of` what `connection_of` makes of them."""
+    return access_of(connection_of(service_url, admin_url, token, token_file, tls_ca, file), hooks)
+
+
 def admin_client(
     admin_url: str | None,
     token: str | None,
@@ -196,9 +218,8 @@ def admin_client(
     """
     from timewheel.core.errors import BadConnection
 
-    given: dict[str, Any] = {"admin_url": admin_url, "token": token, "token_file": token_file, "tls_ca": tls_ca}
     try:
-        return access_of(connection_of(**given, file=file), hooks).admin()
+        return access_to(None, admin_url, token, token_file, tls_ca, file, hooks=hooks).admin()
     except BadConnection as error:
         if option is None or error.field != "admin_url":
             raise

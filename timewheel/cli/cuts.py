@@ -15,8 +15,7 @@ from timewheel.cli.connecting import (
     Token,
     TokenFile,
     TrustFile,
-    access_of,
-    connection_of,
+    access_to,
 )
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
@@ -26,6 +25,7 @@ from timewheel.core.plurals import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from timewheel.cli.access import Access
     from timewheel.core.cut_offs import CutOff
     from timewheel.core.cut_table import CutTable
     from timewheel.core.plan import Plan
@@ -68,9 +68,8 @@ def list_(
 
     from timewheel._report.page import Table
 
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    with reading(_plan(plan_file), given) as (log, _):
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    with reading(_plan(plan_file), access) as (log, _):
         wanted = set(names or ())
         live = [one for one in log.table.live() if not wanted or one.name in wanted]
     live.sort(key=lambda one: one.cut, reverse=True)
@@ -109,9 +108,8 @@ def compact(
 
     from timewheel.consumers.relay.janitor import compact as pack
 
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    with reading(_plan(plan_file), given) as (log, client):
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    with reading(_plan(plan_file), access) as (log, client):
         live = pack(client, log)
     if as_json:
         print(json.dumps({"live": live}))
@@ -131,12 +129,12 @@ def _plan(plan_file: Path) -> Plan:
     return Plan.load(plan_file)
 
 
-def known_cut_offs(plan: Plan, given: dict[str, Any]) -> CutTable | None:
+def known_cut_offs(plan: Plan, access: Access) -> CutTable | None:
     """What is cancelled, for a command that has more to tell; None: nothing can be, or it is told why nobody knows.
 
     Args:
         plan: Whose.
-        given: The options of the connection.
+        access: Makes the client.
     """
     import pulsar
     from rich.console import Console
@@ -146,7 +144,7 @@ def known_cut_offs(plan: Plan, given: dict[str, Any]) -> CutTable | None:
     if plan.cancel is None:
         return None
     try:
-        with reading(plan, given, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
+        with reading(plan, access, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
             return log.table
     except (TimewheelError, pulsar.PulsarException) as error:
         say(Console(highlight=False, stderr=True), f"Not seen: what is cancelled ({error})")
@@ -162,7 +160,7 @@ def cut_off_text(cut_off: CutOff) -> str:
 
 @contextmanager
 def reading(
-    plan: Plan, given: dict[str, Any], *, timeout_ms: int = READ_TIMEOUT_MS, connecting_s: int = 20
+    plan: Plan, access: Access, *, timeout_ms: int = READ_TIMEOUT_MS, connecting_s: int = 20
 ) -> Iterator[tuple[CutLog, Any]]:
     """The log of a plan, read to its end, and the client."""
     from timewheel.cli.connecting import warn
@@ -173,7 +171,7 @@ def reading(
 
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cut-offs")
-    with access_of(connection_of(**given)).client(operation_timeout_seconds=connecting_s) as client:
+    with access.client(operation_timeout_seconds=connecting_s) as client:
         log = CutLog(client, plan, SystemClock(), Hooks((warn,)))
         log.start()
         try:

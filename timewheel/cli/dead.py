@@ -14,9 +14,8 @@ from timewheel.cli.connecting import (
     Token,
     TokenFile,
     TrustFile,
-    access_of,
+    access_to,
     admin_client,
-    connection_of,
 )
 from timewheel.cli.groups import command_group
 from timewheel.cli.letters import (
@@ -123,9 +122,7 @@ def replay(
     from timewheel.ops.letters import replay as send_again
 
     wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_of(connection_of(**given))
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
         found, plan = _found(admin, plan_file, wish, most), _plan(plan_file)
         if dry_run:
@@ -163,9 +160,7 @@ def drop(
     from timewheel.ops.letters import drop as take_out
 
     wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_of(connection_of(**given))
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
         found = _found(admin, plan_file, wish, most)
         if dry_run:

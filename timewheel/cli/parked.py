@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,8 @@ from timewheel.cli.connecting import (
     Token,
     TokenFile,
     TrustFile,
-    access_of,
+    access_to,
     admin_client,
-    connection_of,
 )
 from timewheel.cli.groups import command_group
 from timewheel.cli.letters import (
@@ -143,9 +142,7 @@ def replay(
     whose = _whose(plan, subscription)
     if rate is not None and not math.isfinite(rate):
         raise typer.BadParameter("a number of timers", param_hint="--rate")
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_of(connection_of(**given))
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
         found = _found(admin, plan, whose, wish, most)
         if dry_run:
@@ -185,9 +182,7 @@ def discard(
     wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
     whose = _whose(plan, subscription)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_of(connection_of(**given))
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
         found = _found(admin, plan, whose, wish, most)
         if dry_run:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
@@ -108,14 +108,6 @@ def abort(
     """
     from timewheel.cli.relay_abort import put_back
 
-    complete = put_back(
-        plan_file,
-        service_url=service_url,
-        admin_url=admin_url,
-        token=token,
-        token_file=token_file,
-        tls_ca=tls_ca,
-        file=connection,
-    )
+    complete = put_back(plan_file, access_to(service_url, admin_url, token, token_file, tls_ca, connection))
     if not complete:
         raise typer.Exit(1)

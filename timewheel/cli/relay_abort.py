@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from timewheel.cli.connecting import access_of, connection_of, warn
+from timewheel.cli.connecting import warn
 from timewheel.cli.terminal import print_line
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from timewheel.admin.client import AdminClient
+    from timewheel.cli.access import Access
     from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.status import PartitionStatus
     from timewheel.core.former_topics import FormerTopic
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["put_back"]
 
 
-def put_back(plan_file: Path, **connection: Any) -> bool:
+def put_back(plan_file: Path, access: Access) -> bool:
     """Run a relay of the `native` plan until no holding topic of an earlier plan has anything, and verify it.
 
     Args:
         plan_file: Of the plan.
-        connection: Arguments of `connection_of`.
+        access: Makes the clients.
 
     Returns:
         Whether the way out is complete: nothing waits, nothing became a dead letter, and no client of an earlier plan
@@ -51,7 +52,6 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
     plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
     _check_native(plan)
     file = str(plan_file)
-    access = access_of(connection_of(**connection))
     with access.client() as client, access.admin() as admin:
         # A native plan need not name the namespace in which an earlier one held its timers.
         plan = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))

@@ -114,12 +114,7 @@ def run_service(asked: ServiceOptions) -> None:
     files = PlanFiles(asked.plan_files)
     texts = files.read()
     way = connection_of(
-        service_url=asked.service_url,
-        admin_url=asked.admin_url,
-        token=asked.token,
-        token_file=asked.token_file,
-        tls_ca=asked.tls_ca,
-        file=asked.connection,
+        asked.service_url, asked.admin_url, asked.token, asked.token_file, asked.tls_ca, asked.connection
     )
     if asked.processes > 1:
         with or_say_why_not():

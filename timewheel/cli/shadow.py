@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    admin_client,
+)
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
@@ -138,12 +147,4 @@ def abort(
     """
     from timewheel.cli.shadow_abort import put_back
 
-    put_back(
-        plan_file,
-        service_url=service_url,
-        admin_url=admin_url,
-        token=token,
-        token_file=token_file,
-        tls_ca=tls_ca,
-        file=connection,
-    )
+    put_back(plan_file, access_to(service_url, admin_url, token, token_file, tls_ca, connection))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from timewheel.cli.connecting import access_of, connection_of, warn
+from timewheel.cli.connecting import warn
 from timewheel.cli.shadow_wish import note, plan_with_intake
 from timewheel.cli.terminal import print_line, show_line
+
+if TYPE_CHECKING:
+    from timewheel.cli.access import Access
 
 __all__ = ["put_back"]
 
@@ -15,12 +18,12 @@ SETTLE_MS = 5_000
 """By then every shadow that runs has seen that nothing is to be lifted any more."""
 
 
-def put_back(plan_file: Path, **connection: Any) -> None:
+def put_back(plan_file: Path, access: Access) -> None:
     """Note the wish, run a shadow of this process until nothing waits, and note that.
 
     Args:
         plan_file: Of the plan.
-        connection: Arguments of `connection_of`.
+        access: Makes the clients.
     """
     from rich.console import Console
 
@@ -31,7 +34,6 @@ def put_back(plan_file: Path, **connection: Any) -> None:
     from timewheel.shadow.shadow import Shadow
 
     plan = plan_with_intake(plan_file)
-    access = access_of(connection_of(**connection))
     told = Console(stderr=True)
     with access.client() as client, access.admin() as admin:
         show_line(told, note(admin, plan, State.DRAINING))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.connecting import access_to
 from timewheel.cli.terminal import print_error
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.cli.access import Access
 
 __all__ = [
     "EXIT_ATTENTION",
@@ -32,13 +32,6 @@ EXIT_UNSEEN = 4
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
-
-
-def access_to(**given: Any) -> Access:
-    """What makes clients, from the options of a command."""
-    from timewheel.cli.connecting import access_of, connection_of
-
-    return access_of(connection_of(**given))
 
 
 @contextmanager

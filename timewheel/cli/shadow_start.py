@@ -71,12 +71,10 @@ def start(
     from timewheel.cli.planning import console_for
     from timewheel.cli.shadow_plan import plan_of_topic
     from timewheel.core.durations import parse_duration
-    from timewheel.core.extras import need_extras
     from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
     window_ms = None if window is None else parse_duration(window)
-    need_extras("a shadow", "shadow")
     from timewheel.shadow.survey import survey_facts
     from timewheel.shadow.surveying import survey
 

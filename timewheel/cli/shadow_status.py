@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -49,9 +49,7 @@ def status(
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_to(**given)
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         while True:

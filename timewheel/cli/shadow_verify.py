@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -55,9 +55,7 @@ def verify(
     from timewheel.shadow.verifying import verify as look
 
     plan = plan_with_intake(plan_file)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_to(**given)
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as tell:
         found = look(admin, access.dialer(), plan, tell=tell)
     if as_json:

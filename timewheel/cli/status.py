@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
 from timewheel.cli.cuts import known_cut_offs
 from timewheel.cli.moments import at
 from timewheel.cli.sample import looking_at_entries
@@ -68,11 +68,10 @@ def status(
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    cut_offs = known_cut_offs(plan, given)
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    cut_offs = known_cut_offs(plan, access)
     with (
-        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
+        access.admin() as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
         is_dead = None if cut_offs is None else cut_offs.is_dead

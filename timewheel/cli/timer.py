@@ -15,8 +15,7 @@ from timewheel.cli.connecting import (
     Token,
     TokenFile,
     TrustFile,
-    access_of,
-    connection_of,
+    access_to,
 )
 from timewheel.cli.cuts import cut_off_text, reading
 from timewheel.cli.groups import command_group
@@ -26,6 +25,7 @@ from timewheel.cli.whereis import Due, Key, MostReads, SentAt, Within
 
 if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
+    from timewheel.cli.access import Access
     from timewheel.core.cut_offs import Cancellation, CutOff
     from timewheel.core.cut_table import CutTable
     from timewheel.core.plan import Plan
@@ -71,10 +71,9 @@ def cancel(
     if not timer_ids and not groups:
         raise typer.BadParameter("name timer ids, or --group", param_hint="ID")
     plan = Plan.load(plan_file)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with (
-        access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client,
+        access.client(operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
     ):
         cancels = [partial(producer.cancel, timer_id) for timer_id in timer_ids or ()]
@@ -148,10 +147,9 @@ def reschedule(
     payload = sys.stdin.buffer.read() if str(content) == "-" else _read(content)
     due_ms = moment_ms(moment, "--at")
     plan = Plan.load(plan_file)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with (
-        access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client,
+        access.client(operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
     ):
         found = producer.send(
@@ -208,10 +206,9 @@ def show(
     from timewheel.ops.whereis.facts import whereabouts_facts
 
     plan = Plan.load(plan_file)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    table = _cut_offs(plan, given)
-    with access_of(connection_of(**given)).admin() as admin:
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    table = _cut_offs(plan, access)
+    with access.admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
             wanted = Wanted.of(
@@ -257,10 +254,10 @@ def _said_of(cut_off: CutOff | None, *, is_seen: bool) -> str:
     return f"cancelled: {cut_off_text(cut_off)}"
 
 
-def _cut_offs(plan: Plan, given: dict[str, Any]) -> CutTable | None:
+def _cut_offs(plan: Plan, access: Access) -> CutTable | None:
     if plan.cancel is None:
         return None
-    with reading(plan, given) as (log, _):
+    with reading(plan, access) as (log, _):
         return log.table
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
 from timewheel.cli.cuts import cut_off_text, known_cut_offs
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
@@ -101,10 +101,9 @@ def whereis(
     ]
     status = 0
     console = Console(highlight=False)
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    cut_offs = known_cut_offs(plan, given)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    cut_offs = known_cut_offs(plan, access)
+    with access.admin() as admin:
         for one in wanted:
             found = find(admin, plan, one, most_reads=most_reads, cut_offs=cut_offs)
             status = max(status, exit_status(found))

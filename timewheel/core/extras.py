@@ -26,7 +26,6 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "redis": {"redis": "redis>=5"},
     "report": {"altair": "altair>=6", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.9"},
-    "shadow": {"cramjam": "cramjam>=2.8", "google_crc32c": "google-crc32c>=1.5"},
 }
 """By extra, the modules that it brings, each with its requirement as pyproject.toml has it."""
 JAVA = "Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"

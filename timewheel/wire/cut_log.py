@@ -186,8 +186,8 @@ class CutLog:
             return None if self._stopping else self._asked
 
     def _read_to_the_end(self) -> None:
-        silent = 0
-        # False comes from the broker, asked after the question was.
+        silent, probe = 0, None
+        # False comes from the broker, asked after the question was; a probe is sent after that, too.
         while (reader := self._reader or self._open()).has_message_available():
             try:
                 message = reader.read_next(timeout_millis=READ_TIMEOUT_MS)
@@ -198,21 +198,22 @@ class CutLog:
                 if silent == MOST_SILENT:
                     raise  # what is said to be there does not come
                 if silent == PROBE_SILENT:
-                    self._probe()
+                    probe = self._probe()
                 continue
             if silent >= PROBE_SILENT:
                 self._unknown(f"the client hides what stands behind {Position.of(self._position).text}")
             silent = 0
             self._take(message)
+            if probe is not None and Position.of(self._position) >= probe:
+                return
 
-    def _probe(self) -> None:
+    def _probe(self) -> Position:
         """Let something stand behind what may be hidden by the client: a chunk, a payload that does not open."""
         producer = self._client.create_producer(
             partition_topic(self.topic, 0), send_timeout_millis=PROBE_TIMEOUT_MS, **own_numbers()
         )
         try:
-            producer.send_async(b"", lambda *_: None)
-            producer.flush()
+            return Position.of(producer.send(b""))
         finally:
             producer.close()
 
