@@ -76,8 +76,8 @@ class Plan:
         scheme: Scheme by which timers beyond the window are held.
         revision: Counts up with every change of the file; every envelope carries it.
         partitions: Partitions of the due topic and of every topic of timewheel's own. 0: the due topic is
-            unpartitioned, and cannot become partitioned (broker-facts: unpartitioned-topics); timewheel's own topics have one
-            partition then, since their Failover subscriptions need one (broker-facts: failover-and-takeover).
+            unpartitioned, and cannot become partitioned (broker-facts: unpartitioned-topics); timewheel's own topics
+            have one partition then, since their Failover subscriptions need one (broker-facts: failover-and-takeover).
         holding_namespace: ``tenant/namespace`` of holding topics; None: the due topic's.
         max_delay_ms: Longest delay; a send with a longer delay is refused.
         relay: Place of the relay: inside the consumer's process or as a service.
