@@ -10,8 +10,8 @@ from timewheel.wire.results import Outcome
 __all__ = ["MAX_ATTEMPTS", "afterwards"]
 
 MAX_ATTEMPTS = 4
-"""Sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than two sends
-happen only if intervals are shorter than sends."""
+"""Limit on sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than
+two sends happen only if intervals are shorter than sends."""
 
 
 def afterwards(

@@ -49,9 +49,9 @@ class AsyncDelayedProducer:
         schema: A schema of pulsar-client; None: bytes.
         clock: Clock for send times; None: the system's clock. Time-outs use the event loop's own clock.
         hooks: Called with events for operators; None: events are logged.
-        max_pending: Most pending sends, over all topics; further sends wait.
-        max_producers: Most open producers of the client; each serves a partition of a topic. None: as many as the plan
-            needs, up to 4,096.
+        max_pending: Limit on pending sends, over all topics; further sends wait.
+        max_producers: Limit on open producers of the client; each serves a partition of a topic. None: the number that
+            the plan needs, up to 4,096.
         max_message_bytes: The broker's ``maxMessageSize``.
         producer_options: Options as for `DelayedProducer`.
 
@@ -166,10 +166,10 @@ class AsyncDelayedProducer:
         return await outcome
 
     async def flush(self) -> None:
-        """Wait until the outcome of every send so far is known, and its caller has got it.
+        """Wait until the outcome of every send so far is known and passed to its caller.
 
         Raises:
-            ClientMisuse: The process is a forked child, or the event loop is another.
+            ClientMisuse: The producer is forked, or belongs to another event loop.
         """
         loop = self._usable_loop(closed_too=True)
         await loop.run_in_executor(self._threads, self._writer.pool.flush)

@@ -15,7 +15,7 @@ from timewheel.wire.results import Outcome
 __all__ = ["after_cut", "cut_of_group", "cut_of_replaced", "cut_of_timer", "id_and_due", "message_of"]
 
 MAX_ATTEMPTS = 4
-"""Sends of a cut-off; each further send follows a producer that was found closed."""
+"""Limit on sends of a cut-off; each further send follows a producer that was found closed."""
 
 
 def cut_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> CutOff:
@@ -35,7 +35,7 @@ def cut_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> Cut
 
 
 def cut_of_group(plan: Plan, group: str, stamp: int, now_ms: int) -> CutOff:
-    """Build the cut-off that cancels all timers of a group so far; arguments and errors like `cut_of_timer`."""
+    """Build the cut-off that cancels all timers of a group so far; see `cut_of_timer` for arguments and errors."""
     enabled(plan, group)
     _check_name(group, "group", MAX_GROUP_CHARS)
     return CutOff("group", group, stamp, _forget_ms(plan, None, now_ms))
@@ -56,7 +56,7 @@ def cut_of_replaced(plan: Plan, outgoing: Outgoing, now_ms: int) -> CutOff:
 
 
 def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
-    """Return the id of a timer, and its due time if it is known; raises like `cut_of_timer`."""
+    """Return the id of a timer, and its due time if it is known; see `cut_of_timer` for the errors."""
     enabled(plan, timer)
     timer_id, due_ms = timer, None
     if isinstance(timer, Timer):
@@ -86,7 +86,7 @@ def enabled(plan: Plan, what: object) -> Cancel:
     """Return the plan's settings for cancels.
 
     Raises:
-        CancelRefused: The plan has none, so that no consumer would look for a cut-off.
+        CancelRefused: The plan has no ``[cancel]``, so that no consumer would look for a cut-off.
     """
     if plan.cancel is None:
         raise CancelRefused(

@@ -41,7 +41,7 @@ compression."""
 FRAMING_BYTES = 16
 """Overhead of a property or key."""
 MAX_UTF8_BYTES = 4
-"""Most bytes of a character."""
+"""Largest size of a character in UTF-8."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)

@@ -55,9 +55,9 @@ class DelayedProducer:
         schema: A schema of pulsar-client; None: bytes.
         clock: Clock for send times and waits; None: the system's clock.
         hooks: Called with events for operators; None: events are logged.
-        max_pending: Most pending sends, over all topics; further sends wait.
-        max_producers: Most open producers of the client; each serves a partition of a topic. None: as many as the plan
-            needs, up to 4,096.
+        max_pending: Limit on pending sends, over all topics; further sends wait.
+        max_producers: Limit on open producers of the client; each serves a partition of a topic. None: the number that
+            the plan needs, up to 4,096.
         max_message_bytes: The broker's ``maxMessageSize``.
         producer_options: pulsar-client's ``send_timeout_millis``, ``compression_type``, ``properties`` and
             ``batching_...``; batching applies to topics that a relay holds.
@@ -142,7 +142,7 @@ class DelayedProducer:
             options: Options as for `send`.
 
         Raises:
-            TimewheelError: Raised like by `send` if the error is known at once; the callback is not called then.
+            TimewheelError: An error of `send` that is known at once; the callback is not called then.
         """
         self._submit(
             Send(self._writer.prepare(content, options), self._dispatcher.put, callback),
@@ -165,7 +165,7 @@ class DelayedProducer:
             CancelFailed: The broker did not take the cut-off: the timer will be delivered.
             CancelOutcomeUnknown: The cut-off may be stored; trying again is always safe.
             TopologyError: The log of cut-offs does not exist.
-            ClientMisuse: Raised like by `send`.
+            ClientMisuse: See `send`.
         """
         return self._cancelled(lambda waiting: self._writer.cancelling(timer, self._dispatcher.put_urgent, waiting))
 
@@ -184,7 +184,7 @@ class DelayedProducer:
                 None.
 
         Raises:
-            TimewheelError: Raised like by `cancel` if the error is known at once; the callback is not called then.
+            TimewheelError: An error of `cancel` that is known at once; the callback is not called then.
         """
         self._submit(self._writer.cancelling(timer, self._dispatcher.put, callback), self._outbox.put)
 
@@ -202,7 +202,7 @@ class DelayedProducer:
             The new timer; its ``superseded`` has the guarantee for the old timer.
 
         Raises:
-            TimewheelError: Raised like by `send` with ``replace``, and by `cancel`.
+            TimewheelError: An error of `send` with ``replace``, or of `cancel`.
         """
         id_and_due(self.plan, timer)
         return self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
@@ -229,7 +229,7 @@ class DelayedProducer:
             )
 
     def flush(self) -> None:
-        """Wait until the outcome of every send so far is known, and its caller or callback has got it.
+        """Wait until the outcome of every send so far is known and passed to its caller or callback.
 
         Raises:
             ClientMisuse: The call is made in a callback or a forked child.
@@ -347,7 +347,7 @@ class DelayedProducer:
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that serves all
                 self._hooks.emit(SendCallbackFailed(timer_id=send.outgoing.timer_id, error=repr(error)))
         self._writer.tally.ended(len(ended), errors)
-        # Their room is freed only now: so sends behind a slow callback are bounded, and a flush waits for callbacks.
+        # Room is freed only now: so sends behind a slow callback are limited as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
         self._outbox.some_ended()
 

@@ -18,7 +18,7 @@ class SendOptions(TypedDict, total=False):
     Args:
         deliver_at: Due time: UTC milliseconds since 1970, or an aware datetime. A timer with a past due time is
             delivered now, and keeps its due time.
-        deliver_after: Alternatively, the time from now. Neither: due now.
+        deliver_after: Time from now until the due time, instead of ``deliver_at``. Neither: due now.
         timer_id: Name of the timer through all hops; consumers handle the same id once. None: an id is generated.
         properties: Text to text; names that begin with ``tw-`` are reserved for timewheel.
         partition_key: Decides the partition, like in the Java client. Empty: no key (pulsar-client sends no empty key).

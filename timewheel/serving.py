@@ -25,7 +25,8 @@ __all__ = [
 
 LOOPBACK = "127.0.0.1"
 LIVE_PATH = "/livez"
-"""Liveness page: reports whether a restart would help. A missing broker is not a reason: a new process would not find it either."""
+"""Liveness page: reports whether a restart would help. A missing broker is not a reason:
+a new process would not find it either."""
 READY_PATH = "/readyz"
 """Readiness page: reports whether everything is served at this moment."""
 METRICS_PATH = "/metrics"

@@ -34,7 +34,7 @@ class Gate:
     many sends instead of a wake-up for each.
 
     Args:
-        limit: Most sends with an unknown outcome; at least 1.
+        limit: Limit on sends with an unknown outcome; at least 1.
         may_wait: Returns whether the calling thread may wait for room. The thread that finishes sends may not, since it
             would wait for itself: it exceeds the limit by the sends that its callbacks make.
     """

@@ -31,7 +31,7 @@ Key = tuple[str, int]
 
 
 def room_for_all(plan: Plan) -> int:
-    """Return the number of producers with which each partition of each topic that a send may go to has its own.
+    """Return the number of producers that gives every partition of every possible destination a producer of its own.
 
     With fewer producers, sends that go round over all partitions close and open a producer each
     (broker-facts: forgotten-names).
@@ -93,7 +93,7 @@ class ProducerPool:
         client: The user's client; only the user closes it.
         options: Options of new producers.
         plan: Plan with the number of partitions; a topic with fewer partitions is refused.
-        max_producers: Most open producers. If the pool is full, the least recently used producer without sends in
+        max_producers: Limit on open producers. If the pool is full, the least recently used producer without sends in
             flight is closed; while all producers have sends in flight, a borrower waits.
         may_wait: Returns whether the calling thread may wait; the thread that finishes sends may not, and opens an
             additional producer.

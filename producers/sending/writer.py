@@ -48,13 +48,13 @@ from timewheel.wire.surface import ClientLike
 __all__ = ["DEFAULT_MAX_PENDING", "Send", "TimerWriter", "idle_ms"]
 
 DEFAULT_MAX_PENDING = 1_000
-"""Most pending sends, over all topics; pulsar-client's own default for one producer."""
+"""Limit on pending sends, over all topics; pulsar-client's own default for one producer."""
 IDLE_MS = 4 * HOUR_MS
 """A producer that was not used for one to two of these periods is closed. The period is long, since each reopening uses
 up one of the names that a broker remembers of a topic (broker-facts: forgotten-names)."""
 CALENDAR_IDLE_MS = 30_000
-"""The same in a calendar: a passed topic cannot be removed while a producer is connected to it
-(broker-facts: removing-a-topic), and brokers remember no names for calendar topics."""
+"""Shorter period in a calendar: a passed topic cannot be removed while a producer is connected to it
+(broker-facts: removing-a-topic), and no names of producers are remembered for calendar topics."""
 
 
 def idle_ms(plan: Plan) -> int:
@@ -72,7 +72,7 @@ class Send(Attempt):
 
     Args:
         outgoing: Message to send.
-        finished: Called like by `Attempt`.
+        finished: See `Attempt`.
         notify: Receives the outcome for the producer.
 
     Attributes:
@@ -127,9 +127,9 @@ class TimerWriter:
         schema: The user's schema; None: bytes.
         clock: Clock for send times, and for the waits at the end.
         hooks: Called with events for operators.
-        max_producers: Limit as for `ProducerPool`.
+        max_producers: See `ProducerPool`.
         max_message_bytes: The broker's ``maxMessageSize``.
-        may_wait: Function as for `ProducerPool`.
+        may_wait: See `ProducerPool`.
         options: pulsar-client's producer options.
     """
 
@@ -182,7 +182,7 @@ class TimerWriter:
         )
 
     def prepare(self, content: Any, options: SendOptions, above: int = 0) -> Outgoing:
-        """Build a message from the arguments of a send, at this clock's time; raises like `prepare.prepare`.
+        """Build a message from the arguments of a send, at this clock's time; see `prepare.prepare` for the errors.
 
         Args:
             content: See `prepare.prepare`.
@@ -208,7 +208,7 @@ class TimerWriter:
         return outgoing.in_its_turn(self._out_of_order) if outgoing.deliver_at_ms else outgoing
 
     def cancelling(self, timer: Timer | str, finished: Callable[[Any], None], notify: Any) -> Send:
-        """Build the send that cancels a timer; raises like `cutting.cut_of_timer`."""
+        """Build the send that cancels a timer; see `cutting.cut_of_timer` for the errors."""
         due_ms = timer.due_ms if isinstance(timer, Timer) else None
         above = timer.generation if isinstance(timer, Timer) else 0
         now_ms = self._clock.now_ms()
@@ -217,7 +217,7 @@ class TimerWriter:
         )
 
     def cancelling_group(self, group: str, finished: Callable[[Any], None], notify: Any) -> Send:
-        """Build the send that cancels a group; raises like `cutting.cut_of_group`."""
+        """Build the send that cancels a group; see `cutting.cut_of_group` for the errors."""
         now_ms = self._clock.now_ms()
         return self._cutting(
             lambda: cut_of_group(self._router.plan, group, self._stamp(now_ms), now_ms), None, finished, notify

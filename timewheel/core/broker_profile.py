@@ -36,7 +36,8 @@ BROKER_SETTINGS: Mapping[str, tuple[str, int]] = {
 """Settings of ``GET /admin/v2/brokers/configuration/runtime`` -> (profile field, factor from Pulsar's unit to ours)."""
 
 METADATA_STORE_LIMIT_BEFORE = "managedLedgerMaxUnackedRangesToPersistInZooKeeper"
-"""Name of the same setting up to 2.10. Newer brokers still read it, and prefer it if its value is above 0."""
+"""Name of ``managedLedgerMaxUnackedRangesToPersistInMetadataStore`` up to 2.10. Newer brokers still read the old name,
+and prefer it if its value is above 0."""
 PERSIST_AS_BITMAP = "managedLedgerPersistIndividualAckAsLongArray"
 
 
@@ -48,9 +49,8 @@ class BrokerProfile:
         name: Name of the profile in reports.
         gap_limit_ranges: ``managedLedgerMaxUnackedRangesToPersist``: an unload forgets all ranges beyond this limit.
             10,000 through 4.2, 200,000 in 5.0 (apache/pulsar#25992).
-        ack_format: Format in which a cursor persists individual acks:
-            ``managedLedgerPersistIndividualAckAsLongArray``, off
-            in 4.0, on since 4.1.
+        ack_format: Format in which a cursor persists individual acks, by
+            ``managedLedgerPersistIndividualAckAsLongArray``: ranges (off) in 4.0, bitmap (on) since 4.1.
         keeps_crossing_ledger: bitmap: True if the ledger whose acknowledged entries cross the limit is still kept.
             4.x compares the limit with the sum **before** a ledger (``getAndAdd`` in
             ``OpenLongPairRangeSet.toRanges``, observed on 4.0.7 and 4.2.4); the code towards 5.0 compares it with

@@ -76,7 +76,7 @@ def parse_connection(text: str, folder: Path) -> Connection:
         folder: Base of relative paths.
 
     Raises:
-        BadConnection: Raised like by `load_connection`.
+        BadConnection: See `load_connection`.
     """
     try:
         data = tomllib.loads(text)
@@ -138,7 +138,7 @@ def _is_open_to_all(file: Path) -> bool:
     try:
         return bool(file.stat().st_mode & stat.S_IROTH)
     except (OSError, ValueError):
-        return False  # the code that reads the file reports why it cannot be read
+        return False  # the code that reads the file reports the error
 
 
 def _key_of(key: str, folder: Path) -> str:

@@ -41,8 +41,8 @@ __all__ = [
 PACK_BYTES = 512 * 1024
 """Size limit of one message of the log; a broker takes ten times that by default."""
 MOST_REFUSED = 100
-"""Most unreadable lines of one message that are read. The message ends with the last of them, since each line costs an
-attempt of its own."""
+"""Limit on unreadable lines of a message. The rest of the message is skipped, since each line costs an attempt of its
+own."""
 
 _OF_LETTER: dict[object, Literal["timer", "group"]] = {"t": "timer", "g": "group"}
 _MAX_NAME_CHARS = max(MAX_TIMER_ID_CHARS, MAX_GROUP_CHARS)
@@ -69,7 +69,7 @@ class CutOff(NamedTuple):
 
 
 def latest_forget_ms(max_delay_ms: int, keep_ms: int, written_ms: int) -> int:
-    """Return until when a plan's cut-off can matter. One day is added for clocks that differ, by ``skew`` at most.
+    """Return the time until which a plan's cut-off can matter. A day is added for clocks that differ.
 
     Args:
         max_delay_ms: The plan's ``max_delay``.
@@ -148,8 +148,8 @@ def packs(cut_offs: Iterable[CutOff], most_bytes: int = PACK_BYTES) -> Iterator[
 class Stamps:
     """Stamps that order the events of one timer id: microseconds by this machine's clock, each issued only once.
 
-    Thread-safe. Producers of one process share a source, so that one producer's send is ordered before a later cancel
-    by another producer.
+    Thread-safe. The producers of a process share an instance, so that a send by one of them is ordered before a later
+    cancel by another.
 
     Args:
         chance: Draws the digits below a millisecond, so that two processes hardly ever issue the same stamp.

@@ -12,8 +12,8 @@ from timewheel.core.envelope import Envelope
 __all__ = ["MOST_LIVE", "CutTable"]
 
 MOST_LIVE = 1_000_000
-"""Cut-offs for which one process is made, about 250 MB. A full table refuses new names and reports the refusal. A group
-takes one entry, however many timers it has."""
+"""Cut-offs that a process is designed for, about 250 MB. A full table refuses new names and reports the refusal. A
+group takes one entry, however many timers it has."""
 
 BUCKET_MS = 10 * MINUTE_MS
 """Precision with which cut-offs are forgotten; never too early."""

@@ -3,10 +3,10 @@
 ``tw-id`` is the timer id as the caller gave it. ``tw-timer`` is one line of numbers,
 ``<version> <due> <generation> <hops> <entered> <revision>``, readable with ``curl`` in the broker's per-entry headers.
 
-Version 1 has no room for a timer that has replaced another timer, belongs to a group, is a further attempt, or is for
-one subscription alone. The line of such a timer has version 2, ``2 <due> <generation> <hops> <entered> <revision>
-<attempt> <first due>``. ``tw-group`` (``<stamp> <group>``) names its group, and ``tw-for`` its subscription, if it has
-one. All other timers stay in version 1, which older consumers and relays read as well.
+Version 1 has no room for a timer that has replaced another timer, belongs to a group, is a repeated attempt, or is for
+a single subscription. The line of such a timer has version 2, ``2 <due> <generation> <hops> <entered> <revision>
+<attempt> <first due>``. If it has a group or a subscription of its own, ``tw-group`` (``<stamp> <group>``) and
+``tw-for`` name them. All other timers stay in version 1, which older consumers and relays read as well.
 ``tw-due`` (UTC milliseconds) is the due time with which a client without an SDK sends a timer to the intake. With
 ``tw-from`` (``<ledger>:<entry> <published>``) a shadow records the position in the due topic from which it lifted a
 message. Neither leaves the intake. ``tw-stir`` marks a message that a shadow puts into a due topic to make the broker
@@ -65,8 +65,8 @@ MAX_TIME_MS = 253_402_300_799_999
 _TIME_DIGITS = len(str(MAX_TIME_MS))
 _VERSION_DIGITS = 9
 MIN_DUE_MS = MAX_TIME_MS // 1_000 + 1
-"""In January 1978: every due time given in seconds, up to the year 9999, is below it, and no real timer is due before
-it."""
+"""Least due time, in January 1978: every due time given in seconds, up to the year 9999, is below it, and no real timer
+is due before it."""
 MAX_HOPS_WRITTEN = 999_999
 """Highest number of hops that the line has room for; the plan has the limit on hops."""
 MAX_TIMER_ID_CHARS = 256
@@ -89,7 +89,7 @@ class Life(NamedTuple):
     """Fields that only some timers have; the same through all hops of one attempt.
 
     Args:
-        attempt: How often a handler of one subscription has postponed the timer; 0 at first.
+        attempt: Number of times that a handler of a subscription has postponed the timer; 0 at first.
         first_due_ms: Due time before the first of those attempts, UTC milliseconds; 0: this is the first attempt.
         group: Group of the timer; empty: none.
         group_stamp: Stamp of the time at which the timer joined the group (`timewheel.core.cut_offs.Stamps`).

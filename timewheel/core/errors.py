@@ -1,8 +1,8 @@
 """Errors that timewheel raises on purpose.
 
-There is one root class, with a family for each party at fault. Each error also derives from the fitting builtin error,
-so that ``except ValueError`` and ``except TimeoutError`` work as expected. Facts are attributes; the message states the
-fact, the limit and the remedy.
+All errors have a common root, and form a family for each party at fault. Most also derive from the fitting builtin
+error, so that ``except ValueError`` and ``except TimeoutError`` work as expected. Facts are attributes; the message
+states the fact, the limit and the remedy.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ClientMisuse(TimewheelError, RuntimeError):
 
 
 class UnsupportedAcknowledgement(TimewheelError, TypeError):
-    """An acknowledgement that the subscription type forbids, such as a cumulative acknowledgement on Shared."""
+    """The subscription type forbids an acknowledgement, such as a cumulative acknowledgement on Shared."""
 
 
 class SendRefused(TimewheelError, ValueError):
@@ -159,7 +159,7 @@ class SendRefused(TimewheelError, ValueError):
 
 
 class BadArgument(SendRefused):
-    """An argument of a send that no message can carry: a property that is not text, a negative event time, ..."""
+    """No message can carry an argument of a send: a property that is not text, a negative event time, ..."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         self.name = name
@@ -181,7 +181,7 @@ class PayloadTooLarge(SendRefused):
     """Payload, keys and properties together exceed the broker's message size.
 
     Attributes:
-        size_bytes: Their size.
+        size_bytes: Size of payload, keys and properties.
         limit_bytes: Limit that the broker announced to the producer; None: the broker refused the message by a limit of
             its own.
     """

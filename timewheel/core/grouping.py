@@ -16,8 +16,8 @@ __all__ = [
 
 GROUP_MESSAGES = 1_000
 LARGEST_BATCH = 10_000
-"""Most messages of an entry that are read individually: ten times the default batch of clients. An empty message takes
-6 bytes, and almost none compressed: an entry of 500 bytes may hold 870,000."""
+"""Limit on messages of an entry that are read individually: ten times the default batch of clients. An empty message
+takes 6 bytes, and almost none compressed: an entry of 500 bytes may hold 870,000."""
 GROUP_BYTES = 1_000_000
 """Limit on payloads and properties, in characters of at most four bytes each. A broker takes entries of 5 MB."""
 LARGE_BYTES = 256_000

@@ -23,13 +23,13 @@ def shows_full(span_ms: float, settles_ms: float) -> bool:
 
     Args:
         span_ms: Time from the first send to the last.
-        settles_ms: Time that a topic takes to fill up with such delays: the longest delay, without the last hundredth.
+        settles_ms: Time that a topic takes to fill up with such delays to 99 %: nearly the longest delay.
     """
     return span_ms > 0 and span_ms >= settles_ms
 
 
 def said_of_span(span_ms: int, settles_ms: int) -> str:
-    """Render, as a sentence, in which respect a history is too short; empty: the history is long enough.
+    """Render the respect in which a history is too short, as a sentence; empty: the history is long enough.
 
     Args:
         span_ms: Time from the first send to the last.

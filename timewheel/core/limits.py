@@ -24,8 +24,7 @@ for messages that handlers are working on. At the broker's limit no message is d
 (broker-facts: bounded-local-hold)."""
 
 EARLY_TICKS = 2
-"""Ticks before the requested time at which a broker may deliver: one by its tick, and newer brokers trim up to 511 ms.
-"""
+"""Ticks by which a broker may deliver early: one by its tick, and newer brokers trim up to 511 ms."""
 
 
 def out_of_order_ms(plan: Plan) -> int:
@@ -43,10 +42,9 @@ def out_of_order_ms(plan: Plan) -> int:
 
 
 def hold_bound_ms(plan: Plan) -> int:
-    """Return how long a consumer holds a message before its due time at most: lead, 2.5 ticks and the broker's own
-    earliness.
+    """Return the longest time before its due time that a consumer holds a message.
 
-    We did not request a message that arrives still earlier: the consumer publishes it again and does not hold it
-    (broker-facts: bounded-local-hold).
+    It is the sum of lead, 2.5 ticks and the broker's own earliness. timewheel has not requested a message that arrives
+    still earlier: the consumer publishes it again and does not hold it (broker-facts: bounded-local-hold).
     """
     return plan.lead_ms + out_of_order_ms(plan) + EARLY_TICKS * plan.tick_ms

@@ -160,16 +160,15 @@ class Names:
         self._held = _prefix(plan.due_topic, self.holding_namespace)
         self.dead_letter = dead_letter_topic(self._held)
         self.cuts = f"{plan.due_topic}.tw.cuts"
-        """The log of cut-offs, beside the due topic: it belongs to the consumers, whatever happens to holding topics.
-        """
+        """Log of cut-offs, beside the due topic: it belongs to the consumers, independent of holding topics."""
         self.intake = intake_topic(plan.due_topic)
         self.journal = journal_topic(plan.due_topic)
         places = {due, self.holding_namespace, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
-        """Prefixes of all names that timewheel builds for this due topic, in every namespace in which it may have
-        topics: the due topic's, the holding namespace, former namespaces. A full stop follows the prefix."""
+        """Prefixes of all names that timewheel builds for this due topic, in each of `namespaces`. A full stop follows
+        the prefix."""
         self.namespaces = tuple(sorted(places))
-        """These namespaces."""
+        """Namespaces in which the due topic may have topics: its own, the holding namespace, former namespaces."""
         self._calendar: dict[int, str] = {}
 
     def part(self, topic: str, partition: int) -> str:
@@ -199,7 +198,7 @@ class Names:
         return unquote(topic.removeprefix(beginning)) if topic.startswith(beginning) else None
 
     def retry(self, subscription: str) -> str:
-        """Return the topic in which timers that a subscription tries again wait under the broker's delay. The
+        """Return the last topic of timers that a subscription tries again, where they wait until they are due. The
         subscription reads it too, under its own name.
         """
         return f"{self._plan.due_topic}.tw.retry.{_in_topic(subscription)}"
@@ -311,7 +310,7 @@ class CalendarTopic(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The topic's full name: due topic, length, and the start with the precision that the length needs."""
+        """Full name of the topic: due topic, length, and the start with the precision that the length needs."""
         start = _EPOCH + dt.timedelta(milliseconds=self.start_ms)
         if self.interval_ms % DAY_MS == 0:
             label = f"{start:%Y%m%d}"

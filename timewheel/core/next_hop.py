@@ -49,7 +49,7 @@ class NotYet(NamedTuple):
     Args:
         until_ms: Release time of the timer.
         room_ms: Time after the release at which the timer may still leave for a topic that a relay holds without being
-            late; 0: it must leave in time.
+            late; 0: it must not leave later.
     """
 
     until_ms: int
@@ -199,7 +199,7 @@ _ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
 
 
 def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
-    """Return a timer that came to a consumer far too early to its due topic, with its real due time.
+    """Route a timer that came to a consumer far too early back to its due topic, with its real due time.
 
     Args:
         router: The plan's router.

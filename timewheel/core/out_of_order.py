@@ -25,11 +25,11 @@ class OutOfOrder:
         self._turns = count()
 
     def asked_of(self, hop: Hop) -> int:
-        """Return the delivery time to request for a hop; call once for each hop."""
+        """Return the delivery time to request for a hop; call this once for each hop."""
         return self.asked(hop.deliver_at_ms) if hop.is_due else hop.deliver_at_ms
 
     def asked(self, deliver_at_ms: int) -> int:
-        """Return the delivery time to request; call once for each message of a due topic.
+        """Return the delivery time to request; call this once for each message of a due topic.
 
         Args:
             deliver_at_ms: Delivery time by the route, UTC milliseconds; 0: at once, which stays 0.

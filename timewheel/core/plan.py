@@ -41,7 +41,7 @@ RelayPlace = Literal["embedded", "service"]
 MAX_PARTITIONS = 1_024
 MAX_SUBSCRIPTIONS = 64
 MAX_TIERS = 16
-"""With more tiers than this, the topics cost more than the hops that they save."""
+"""Limit on tiers: beyond it, the topics cost more than the hops that they save."""
 MAX_RINGS = 6
 MAX_SLOTS = 1_000
 """Slots of one ring; each is a topic with a subscription."""
@@ -53,8 +53,7 @@ MAX_CALENDAR_TOPICS = 1_000
 MAX_INTERVAL_MS = 366 * DAY_MS
 """The longest interval of a calendar."""
 MAX_FORMER = 16
-"""Limit for each kind: consumers read the former intervals, and every look at the topics lists the former namespaces.
-"""
+"""Limit for each kind: consumers read all former intervals, and a look at the topics lists all former namespaces."""
 
 MIN_STAY_MS = SECOND_MS
 """Shortest tier, slot, window or interval: below the broker's default tick, a stay could not be kept apart from now."""
@@ -98,7 +97,6 @@ class Plan:
             own.
         intake: True if clients of any language may also send timers, through a topic of their own (`Names.intake`), and
             a shadow may lift messages that are far from due out of the due topic.
-            (`Names.intake`), and from the due topic itself, from which a shadow lifts what is far from due.
 
     Raises:
         PlanError: A rule is broken; the error names field, value and limit.
@@ -158,7 +156,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan file; raises like `timewheel.core.planfile.load_plan`."""
+        """Read a plan file; see `timewheel.core.planfile.load_plan`."""
         # Imported here: pydantic belongs to the file's edge, and a plan can be built without it.
         from timewheel.core.planfile import load_plan  # noqa: PLC0415 - see above
 
@@ -250,7 +248,7 @@ class Plan:
         return self.retry or self.cancel is not None
 
     def headstart_ms(self, ring: Ring) -> int:
-        """Return how long before its start a slot of this ring is swept."""
+        """Return the time before its start at which a slot of this ring is swept."""
         return self.guard_ms if ring.headstart_ms is None else ring.headstart_ms
 
 
@@ -260,14 +258,14 @@ def tier_entry_ms(scheme: Tiered, guard_ms: int, tier_ms: int) -> int:
 
 
 def tier_hops(scheme: Tiered, guard_ms: int, remaining_ms: int) -> int:
-    """Return the most hops of a timer with at most this much remaining time."""
+    """Return the largest number of hops of a timer with at most this much remaining time."""
     hops = 0
     for tier_ms in reversed(scheme.tiers_ms):
         entry_ms = tier_entry_ms(scheme, guard_ms, tier_ms)
         if remaining_ms >= entry_ms:
             # Each hop subtracts a whole stay; after this many hops less time remains than the tier requires.
             hops += (remaining_ms - entry_ms) // tier_ms + 1
-            # A shorter delay may leave more time below than a longer delay: continue with the most that can be left.
+            # A shorter delay may leave more time below than a longer delay: continue with the longest possible rest.
             remaining_ms = entry_ms - 1
     return hops
 
@@ -276,7 +274,7 @@ def _check_names(plan: Plan) -> None:
     if not is_name(plan.due_topic, _TOPIC):
         raise PlanError("due_topic", plan.due_topic, "must be persistent://tenant/namespace/topic")
     if "-partition-" in plan.due_topic:
-        # Anywhere in the name, like the broker's check: the names of our own topics begin with this name.
+        # Anywhere in the name, like the broker's check: the names of timewheel's own topics begin with this name.
         raise PlanError(
             "due_topic", plan.due_topic, "must name the topic, not one of its partitions: no -partition- in it"
         )

@@ -36,7 +36,7 @@ def is_name(value: object, form: re.Pattern[str]) -> bool:
 
 
 def a_subscription(name: object) -> None:
-    """Require a name that admin API and plan files can carry; subscriptions are otherwise free in their names."""
+    """Require a name that the admin API and plan files can carry; there is no other rule for subscriptions."""
     if not is_name(name, _SUBSCRIPTION):
         raise PlanError("subscriptions", name, 'a subscription\'s name is printable text, not empty, "." or ".."')
 

@@ -49,8 +49,8 @@ class PlanFiles:
         """Read the present content of all files.
 
         Raises:
-            PlanError: A file cannot be read, or a folder has no plan, which is rather a slip than a wish to serve
-                nothing.
+            PlanError: A file cannot be read, or a folder has no plan, which is more likely a mistake than a wish to
+                serve no plan.
         """
         files = [file for path in self._paths for file in _files_of(path)]
         return PlanTexts(tuple((file, read_plan_text(file)) for file in files))

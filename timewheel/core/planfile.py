@@ -136,7 +136,7 @@ def read_plan_text(path: Path) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """Read a plan from the text of a plan file; raises like `load_plan`."""
+    """Read a plan from the text of a plan file; see `load_plan` for the errors."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting without end

@@ -1,5 +1,4 @@
-"""Routing: a timer's next topic, and the time at which a held timer may leave. All other code is a shell around these
-two decisions.
+"""Routing: the next topic of a timer, and the release time of a held timer. All other code is a shell around the two.
 
 Both are pure functions of stored data. A producer routes at its send time; a relay routes at the *nominal* release
 time, never at the wall clock, so that a replay after a crash meets the same destination
@@ -20,8 +19,7 @@ from timewheel.core.steps import Step, steps
 __all__ = ["ROUTING_CODE", "Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
 
 ROUTING_CODE = 3
-"""Raise this number with every change of this module, of `next_hop`, `steps` or `names` that routes any timer
-differently.
+"""Raise this number with every change of this module, of `next_hop`, `steps` or `names` that alters any timer's route.
 
 It is part of the names of the relays' producers (`Router.fingerprint`).
 """
@@ -93,7 +91,7 @@ class Router:
         self.is_native = isinstance(plan.scheme, Native)
         self._retry_topics = {name: names.retry(name) for name in plan.subscriptions} if plan.keeps_back else {}
         self.fingerprint = _fingerprint(table, names, plan.due_topic, self._retry_topics)
-        """Names this routing: unchanged as long as every timer would take the same way as before.
+        """Name of this routing, unchanged as long as every timer would take the same way as before.
 
         A relay's hop is replayed safely only while a position leads to the same destination. With another window,
         another guard or another version of this code it may lead to a destination whose deduplication mark is higher,

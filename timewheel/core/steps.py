@@ -1,6 +1,7 @@
 """Routing steps: a plan as a table, the single description of routing, read by Python and Spark alike.
 
 A timer with ``remaining_ms = due_ms - at_ms`` takes the **first** step of the table that matches:
+
 ========  ====================================================  ===========================================
 kind      matches when                                          then
 ========  ====================================================  ===========================================
@@ -67,7 +68,7 @@ def steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def hop_bound(plan: Plan) -> int:
-    """Return the most hops of a timer sent within ``max_delay``; an envelope with more hops is an error."""
+    """Return the largest number of hops of a timer within ``max_delay``; an envelope with more hops is an error."""
     out_of_intake = int(plan.intake)
     match plan.scheme:
         case Tiered():

@@ -13,7 +13,7 @@ __all__ = ["expires_ms_of", "role_of"]
 
 
 def role_of(token: str | None) -> str | None:
-    """Return the role that a token claims; None if it claims none, or is not a JSON web token."""
+    """Return the role that a token claims; None if it claims no role, or is not a JSON web token."""
     role = _claims_of(token).get("sub")
     return role if isinstance(role, str) else None
 

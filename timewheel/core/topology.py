@@ -56,7 +56,7 @@ class TopicSpec:
 
     @property
     def is_own(self) -> bool:
-        """True if timewheel made up the topic's name: all topics except a due topic outside a calendar."""
+        """True if timewheel built the topic's name: all topics except a due topic outside a calendar."""
         return OWN_INFIX in self.name
 
     @property
@@ -244,10 +244,9 @@ def entrances_of(plan: Plan) -> tuple[HoldingTopic, ...]:
 
 
 def calendar_intervals(plan: Plan, now_ms: int) -> range:
-    """Return the intervals (numbers since 1970) that a calendar plan needs now: from the present interval to that of
-    the last due time.
+    """Return the intervals (numbers since 1970) that a calendar plan needs now, up to that of the last due time.
 
-    One interval is added, so that a plan provisioned now stays complete for at least an interval.
+    A further interval is added, so that a plan provisioned now stays complete for at least an interval.
     """
     assert isinstance(plan.scheme, Calendar)
     interval_ms = plan.scheme.interval_ms

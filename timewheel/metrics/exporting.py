@@ -48,7 +48,7 @@ class _Seen:
 class Exporter(Collector):
     """Inspects gaps of any topics, and the timers of plans.
 
-    A scrape gets the result of the last round, without a call to a broker. Values that could not be read are absent,
+    A scrape gets the result of the last look, without a call to a broker. Values that could not be read are absent,
     never 0. If a look fails as a whole, the result before it stays, with its time.
 
     Args:
@@ -88,7 +88,7 @@ class Exporter(Collector):
         self._ending = False
 
     def look(self) -> bool:
-        """Take a look; False: it failed as a whole, which is counted and emitted as an event."""
+        """Take a look; returns False if it failed as a whole, which is counted and emitted as an event."""
         clock = self._admin.clock
         began_ms = clock.monotonic_ms()
         try:

@@ -26,7 +26,7 @@ def of_look(look: Look, looks: Looks, most: int) -> Iterator[Sample]:
     Args:
         look: The look, with its worst subscriptions first.
         looks: This look and the looks before it, for growth.
-        most: Limit on reported subscriptions; the worst are reported, since each is a series of a dozen metrics.
+        most: Limit on reported subscriptions; the worst are reported, since each makes a dozen series.
     """
     for one in look.subscriptions[:most]:
         yield from of_subscription(one, looks.growth(one))

@@ -34,7 +34,7 @@ class TracedProducer(DelayedProducer):
         options: All other arguments of `DelayedProducer`.
 
     Raises:
-        ClientMisuse: Raised like by `DelayedProducer`.
+        ClientMisuse: See `DelayedProducer`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class AsyncTracedProducer(AsyncDelayedProducer):
         options: All other arguments of `AsyncDelayedProducer`.
 
     Raises:
-        ClientMisuse: Raised like by `AsyncDelayedProducer`.
+        ClientMisuse: See `AsyncDelayedProducer`.
     """
 
     def __init__(

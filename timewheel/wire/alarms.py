@@ -38,8 +38,8 @@ class Alarms:
         self._holds = False  # whether an alarm is held back: a consumer asks before each message
 
     def raised(self, alarm: Alarm) -> None:
-        """Count an occurrence. The emitted alarm has the facts of the last, and the ``count`` of all since the last
-        emit.
+        """Count an occurrence. An emitted alarm has the facts of the latest occurrence, and the ``count`` of all since
+        the last emit.
         """
         with self._lock:
             said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))

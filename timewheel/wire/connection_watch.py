@@ -1,4 +1,4 @@
-"""Watch over a consumer's connection. Its readiness reports a lost connection at once, its events after a while."""
+"""Events about a consumer that has lost its connection, after a while; its readiness reports the loss at once."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ __all__ = ["PACK_PROPERTY", "CutLog"]
 PACK_PROPERTY = "tw-pack"
 """Marks a message written by a janitor: cut-offs that stood in the log before."""
 LOOK_EVERY_MS = 1_000
-"""Interval at which the log is read if there is no question: known cut-offs need no question, and relays ask none."""
+"""Interval at which the log is read without a question: known cut-offs need no question, and relays ask none."""
 READ_TIMEOUT_MS = 1_000
 """Wait for a message that the broker reports as available."""
 MOST_SILENT = 3

@@ -152,13 +152,13 @@ class Entries:
 
 
 def size_of(message: Any) -> int:
-    """Return the bytes of a message's payload, without copying it."""
+    """Return the size of a message's payload in bytes, without copying it."""
     raw = getattr(message, "_message", None)
     return len(message.data()) if raw is None else int(raw.length())
 
 
 def properties_size(properties: dict[str, str]) -> int:
-    """Return the characters of all names and values."""
+    """Return the size of all names and values in characters."""
     return sum(map(len, properties)) + sum(map(len, properties.values()))
 
 

@@ -46,7 +46,7 @@ class Outcome(Enum):
 
 
 SEEN_BEFORE = "the broker dropped it, as seen before of this producer"
-"""Cause for a result Ok without a position."""
+"""Cause that errors name for an Ok without a position."""
 
 _OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much per message
 
