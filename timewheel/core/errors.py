@@ -49,7 +49,7 @@ def _shown(value: object) -> str:
     """Shorten a value for a message, without raising an error (``repr`` of a huge integer raises)."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a stranger's __repr__ may raise anything, and must not hide our error
+    except Exception:  # noqa: BLE001 - a foreign __repr__ may raise anything, and must not hide our error
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 

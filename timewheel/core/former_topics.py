@@ -24,7 +24,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerTopic:
-    """A topic outside the plan.
+    """Topic of an earlier plan, outside the present plan.
 
     Args:
         name: Full name, without a partition suffix.

@@ -44,14 +44,14 @@ MAX_TIERS = 16
 """Limit on tiers: beyond it, the topics cost more than the hops that they save."""
 MAX_RINGS = 6
 MAX_SLOTS = 1_000
-"""Slots of one ring; each is a topic with a subscription."""
+"""Limit on slots of a ring; each is a topic with a subscription."""
 MAX_HOPS = 10_000
-"""Beyond this a plan re-publishes absurdly often: the smallest tier is far too small for its max_delay."""
+"""Limit on hops: beyond it a plan re-publishes absurdly often, since its smallest tier is too small for max_delay."""
 MAX_CALENDAR_TOPICS = 1_000
-"""Intervals within max_delay; each is a topic that must exist before its first timer."""
+"""Limit on intervals within max_delay; each is a topic that must exist before its first timer."""
 
 MAX_INTERVAL_MS = 366 * DAY_MS
-"""The longest interval of a calendar."""
+"""Longest interval of a calendar."""
 MAX_FORMER = 16
 """Limit for each kind: consumers read all former intervals, and a look at the topics lists all former namespaces."""
 

@@ -1,4 +1,4 @@
-"""A number with its noun, for sentences that people read."""
+"""Numbers with their nouns, for messages to people."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Tiered:
         tiers_ms: Fixed stays, ascending; the smallest is at most the window (else a timer due between them has nowhere
             to wait).
         hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
-            way of the source article, each message under the broker's delay of one tier.
+            approach of the source article, each message under the broker's delay of one tier.
     """
 
     window_ms: int

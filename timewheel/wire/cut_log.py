@@ -170,7 +170,7 @@ class CutLog:
             asked_ms = self._clock.monotonic_ms()
             try:
                 self._read_to_the_end()
-            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; without this thread all hold
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; without this thread all hold
                 self._failed(error)
                 continue
             self._succeeded(question, asked_ms)

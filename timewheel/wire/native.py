@@ -98,7 +98,7 @@ def encryption_of(message: Any) -> str:
     Base64.
     """
     context = message.encryption_context()
-    keys = {key.key: _base64(key.value) for key in context.keys()}  # noqa: SIM118 - it is no dict
+    keys = {key.key: _base64(key.value) for key in context.keys()}  # noqa: SIM118 - it is not a dict
     return json.dumps(
         {
             "algorithm": context.algorithm(),
