@@ -1,6 +1,6 @@
-"""The producer SDK: timers of one plan, sent to where they wait.
+"""Producer SDK: sends timers of one plan to the topics in which they wait.
 
-`DelayedProducer` blocks, `AsyncDelayedProducer` awaits; both take your own ``pulsar.Client`` and a plan.
+`DelayedProducer` blocks, `AsyncDelayedProducer` awaits; both use the caller's ``pulsar.Client`` and a plan.
 """
 
 from timewheel.producers.aio import AsyncDelayedProducer

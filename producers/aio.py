@@ -1,4 +1,4 @@
-"""The asyncio producer."""
+"""Asyncio producer."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from timewheel.wire.surface import ClientLike
 __all__ = ["AsyncDelayedProducer"]
 
 OPENING_THREADS = 8
-"""Producers that are opened, flushed or closed at the same time, off the event loop."""
+"""Threads on which producers are opened, flushed or closed, off the event loop."""
 
 
 class AsyncDelayedProducer:
-    """Sends timers of one plan from one event loop; `DelayedProducer`'s twin.
+    """Sends timers of one plan from one event loop; the counterpart of `DelayedProducer`.
 
         async with AsyncDelayedProducer(client, plan) as producer:
             timer = await producer.send(b"renew", deliver_after=timedelta(days=17), timer_id="sub-42")
 
-    A cancelled ``send`` gives up waiting, not sending: the timer may be stored, and counts as pending until its
-    outcome is known.
+    Cancelling a ``send`` ends the wait, not the send: the timer may be stored, and counts as pending until its outcome
+    is known.
 
     Args:
-        client: Your ``pulsar.Client`` (not ``pulsar.asyncio.Client``); it stays yours to close, after the producer.
+        client: Your ``pulsar.Client`` (not ``pulsar.asyncio.Client``). Close it yourself, after the producer.
         plan: The plan.
         schema: A schema of pulsar-client; None: bytes.
-        clock: Where the send time comes from; None: the machine's. Time-outs are the event loop's, by its own clock.
-        hooks: Told of what an operator should know; None: they are logged.
-        max_pending: Sends under way at once, over all topics; whoever comes then waits.
-        max_producers: The client's producers that are open at once; one serves one partition of one topic. None: as
-            many as there are, up to 4,096.
+        clock: Clock for send times; None: the system's clock. Time-outs use the event loop's own clock.
+        hooks: Called with events for operators; None: events are logged.
+        max_pending: Limit on pending sends, over all topics; further sends wait.
+        max_producers: Limit on open producers of the client; each serves a partition of a topic. None: the number that
+            the plan needs, up to 4,096.
         max_message_bytes: The broker's ``maxMessageSize``.
-        producer_options: As for `DelayedProducer`.
+        producer_options: Options as for `DelayedProducer`.
 
     Raises:
-        ClientMisuse: A producer option that timewheel sets itself, or a process whose threads gevent has replaced; the
-            message says why.
+        ClientMisuse: A producer option is set by timewheel itself, or gevent has replaced the process's threads; the
+            message states the reason.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AsyncDelayedProducer:
             hooks=self._hooks,
             max_producers=max_producers,
             max_message_bytes=max_message_bytes,
-            may_wait=lambda: True,  # whoever opens does so on a thread of its own
+            may_wait=lambda: True,  # producers are opened on threads of their own
             options=producer_options,
         )
         self._room = asyncio.Semaphore(max_pending)
@@ -106,39 +106,39 @@ class AsyncDelayedProducer:
         """Send a timer and wait until it is stored.
 
         Args:
-            content: What the schema takes; None: a null value.
+            content: Content for the schema; None: a null value.
             options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
-                timedelta): when it is due; neither: now. ``timer_id``, ``properties``, ``partition_key``,
+                timedelta): the due time; neither: now. ``timer_id``, ``properties``, ``partition_key``,
                 ``ordering_key``, ``event_timestamp``, ``group``, ``replace``: see `SendOptions`.
 
         Returns:
-            The timer; from now on it will be delivered.
+            The timer; it is stored, and will be delivered.
 
         Raises:
-            SendRefused: Arguments that cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
+            SendRefused: Arguments cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
                 `ReservedProperty`, `PayloadTooLarge`).
-            SendFailed: The broker did not take it.
-            SendOutcomeUnknown: It may be stored: send it again under the same id.
-            CancelFailed, CancelOutcomeUnknown: With ``replace``: it is stored, and what it replaces is not cancelled,
-                or nobody knows. Send it again, with ``replace``.
-            TopologyError: Its topic does not exist.
-            ClientMisuse: After `close`, in a forked child, or from another event loop.
+            SendFailed: The broker did not take the timer.
+            SendOutcomeUnknown: The timer may be stored: send it again under the same id.
+            CancelFailed, CancelOutcomeUnknown: With ``replace``: the timer is stored; the timer that it replaces is not
+                cancelled, or may not be. Send it again, with ``replace``.
+            TopologyError: The timer's topic does not exist.
+            ClientMisuse: The producer is closed, forked, or belongs to another event loop.
         """
         return await self._sent(content, options, None)
 
     async def cancel(self, timer: Timer | str) -> Cancellation:
-        """Cancel a timer, and wait until that is stored; as `DelayedProducer.cancel`."""
+        """Cancel a timer, and wait until the cut-off is stored; see `DelayedProducer.cancel`."""
         outcome = self._outcome()
         return cast(Cancellation, await self._ended(self._writer.cancelling(timer, self._client_finished, outcome)))
 
     async def cancel_group(self, group: str) -> Cancellation:
-        """Cancel all timers that were sent with this ``group`` before now; as `DelayedProducer.cancel_group`."""
+        """Cancel all timers that were sent with this ``group`` so far; see `DelayedProducer.cancel_group`."""
         outcome = self._outcome()
         send = self._writer.cancelling_group(group, self._client_finished, outcome)
         return cast(Cancellation, await self._ended(send))
 
     async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
-        """Send a timer in place of one that was sent before; as `DelayedProducer.reschedule`."""
+        """Send a timer in place of an earlier timer; see `DelayedProducer.reschedule`."""
         id_and_due(self.plan, timer)
         return await self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
 
@@ -157,7 +157,7 @@ class AsyncDelayedProducer:
         await self._room.acquire()
         self._pending.add(send)
         try:
-            self._refuse_if_closed()  # it may have been closed while this waited for room
+            self._refuse_if_closed()  # the producer may have been closed during the wait for room
             await self._start(send)
         except BaseException as error:
             self._writer.tally.raised(error)
@@ -166,23 +166,23 @@ class AsyncDelayedProducer:
         return await outcome
 
     async def flush(self) -> None:
-        """Wait until the outcome of every send so far is known; it was told to each send's caller.
+        """Wait until the outcome of every send so far is known and passed to its caller.
 
         Raises:
-            ClientMisuse: In a forked child, or from another event loop.
+            ClientMisuse: The producer is forked, or belongs to another event loop.
         """
         loop = self._usable_loop(closed_too=True)
         await loop.run_in_executor(self._threads, self._writer.pool.flush)
         await self._drain(set(self._pending))
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
-        """Send nothing more, wait for the outcomes that are missing, and close. A second time it does nothing.
+        """Refuse further sends, wait for outstanding outcomes, and close. A second call does nothing.
 
         Args:
-            timeout_s: Seconds to wait for outcomes. Sends without one by then end with `SendOutcomeUnknown`.
+            timeout_s: Seconds to wait for outcomes. Sends without an outcome by then end with `SendOutcomeUnknown`.
 
         Returns:
-            How many outcomes were unknown when the time had passed; the hooks are told of them too.
+            Number of outcomes that were unknown after that time; an event reports it to the hooks too.
         """
         if self._writer.process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
@@ -203,7 +203,7 @@ class AsyncDelayedProducer:
 
     @property
     def counts(self) -> ProducerCounts:
-        """What it has sent, and what became of it, so far."""
+        """Counts of sends by outcome, so far."""
         return self._writer.tally.counts(len(self._pending))
 
     async def __aenter__(self) -> Self:
@@ -215,7 +215,7 @@ class AsyncDelayedProducer:
         await self.close()
 
     def _end(self) -> None:
-        """Close without a loop: it has ended before the interpreter does."""
+        """Close without a loop: the loop ends before the interpreter does."""
         self._closed = True
         self._writer.pool.close_all(CLOSE_GRACE_MS)
 
@@ -241,7 +241,7 @@ class AsyncDelayedProducer:
         self._housekeeping = self._loop.call_later(self._idle_ms / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
-        """Hand what is sent next to the client."""
+        """Hand the next message of a send over to the client."""
         outgoing = send.outgoing
         send.pooled = self._writer.pool.borrow(outgoing.topic, outgoing.partition) or await self._opened(send)
         try:
@@ -261,15 +261,15 @@ class AsyncDelayedProducer:
                 opening = self._openings.get(key)
                 if opening is None:
                     return await self._open(outgoing)
-                # Another send opens it already: one opening for many, and one failure for all who waited for it.
+                # Another send is opening it: a single opening serves many sends, and fails for all that wait for it.
                 await asyncio.wait([opening])
                 if not opening.cancelled():
                     opening.result()
-            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the writer reads them all
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the writer reads them all
                 self._writer.opening_failed(send, error)
 
     async def _open(self, outgoing: Outgoing) -> PooledProducer:
-        """Open on a thread, and borrow."""
+        """Open a producer on a thread, and borrow it."""
         key = (outgoing.topic, outgoing.partition)
         on_thread = self._threads.submit(self._writer.pool.open, *key, outgoing.place)
         opening = self._openings[key] = asyncio.wrap_future(on_thread)
@@ -286,18 +286,18 @@ class AsyncDelayedProducer:
             self._writer.pool.give_back(on_thread.result())
 
     def _client_finished(self, send: Send) -> None:
-        """Hand a finished attempt to the loop; runs on the client's own thread."""
+        """Hand over a finished attempt to the loop; runs on the client's own thread."""
         self._finished.append(send)
         if self._is_called:
             return
-        # One wake-up for all that finish until the loop gets to it.
+        # A single wake-up for all attempts that finish before the loop handles it.
         self._is_called = True
         assert self._loop is not None, "a send knows its loop"
-        with suppress(RuntimeError):  # the loop was closed: nobody is left to tell
+        with suppress(RuntimeError):  # the loop was closed: no caller is left
             self._loop.call_soon_threadsafe(self._conclude_all)
 
     def _conclude_all(self) -> None:
-        # First the flag: what is put from here on asks for another call.
+        # The flag is cleared first: attempts that finish from here on request another call.
         self._is_called = False
         finished = [self._finished.popleft() for _ in range(len(self._finished))]
         self._writer.pool.give_back(*(send.pooled for send in finished))
@@ -316,7 +316,7 @@ class AsyncDelayedProducer:
             await self._start(send)
         except TimewheelError as error:
             self._tell(send, error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the caller waits for an outcome
+        except Exception as error:  # noqa: BLE001 - the caller waits for an outcome, whatever the error
             self._tell(send, self._writer.refused(send, error))
 
     def _tell(self, send: Send, error: TimewheelError | None) -> None:

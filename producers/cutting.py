@@ -1,4 +1,4 @@
-"""From what a caller wants cancelled to the cut-off that says so, and to its message. Pure; both producers use it."""
+"""Cut-offs for cancels, and their messages. Pure; shared by both producers."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from timewheel.wire.results import Outcome
 __all__ = ["after_cut", "cut_of_group", "cut_of_replaced", "cut_of_timer", "id_and_due", "message_of"]
 
 MAX_ATTEMPTS = 4
-"""Sends of one cut-off, each by a producer that was found closed."""
+"""Limit on sends of a cut-off; each further send follows a producer that was found closed."""
 
 
 def cut_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> CutOff:
-    """The cut-off that cancels a timer.
+    """Build the cut-off that cancels a timer.
 
     Args:
         plan: The plan.
-        timer: As `send` gave it, or its id alone.
-        stamp: A new one, above the timer's generation.
+        timer: The timer as returned by `send`, or its id alone.
+        stamp: A new stamp, above the timer's generation.
         now_ms: UTC milliseconds.
 
     Raises:
-        CancelRefused: It is no timer of this plan's, or the plan has no ``[cancel]``.
+        CancelRefused: The timer is not a timer of this plan, or the plan has no ``[cancel]``.
     """
     timer_id, due_ms = id_and_due(plan, timer)
     return CutOff("timer", timer_id, stamp, _forget_ms(plan, due_ms, now_ms))
 
 
 def cut_of_group(plan: Plan, group: str, stamp: int, now_ms: int) -> CutOff:
-    """The cut-off that cancels what has joined a group so far; arguments and errors as `cut_of_timer`."""
+    """Build the cut-off that cancels all timers of a group so far; see `cut_of_timer` for arguments and errors."""
     enabled(plan, group)
     _check_name(group, "group", MAX_GROUP_CHARS)
     return CutOff("group", group, stamp, _forget_ms(plan, None, now_ms))
 
 
 def cut_of_replaced(plan: Plan, outgoing: Outgoing, now_ms: int) -> CutOff:
-    """The cut-off that goes after a timer which replaces what had its id before.
+    """Build the cut-off that is sent after a timer which replaces the earlier timers of its id.
 
-    It is remembered for as long as anything sent until now may come, whenever the timer is due that its caller knows:
-    another replacement, of another caller or of an attempt without an answer, may be due later.
+    It is remembered as long as any timer sent until now may come, whatever due time the caller knows: another
+    replacement, by another caller or by an attempt without an answer, may be due later.
 
     Args:
         plan: The plan.
-        outgoing: The new timer.
+        outgoing: Message of the new timer.
         now_ms: UTC milliseconds.
     """
     return CutOff("timer", outgoing.timer_id, outgoing.generation, _forget_ms(plan, None, now_ms))
 
 
 def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
-    """Which timer is meant, and when it is due if that is known; errors as `cut_of_timer`."""
+    """Return the id of a timer, and its due time if it is known; see `cut_of_timer` for the errors."""
     enabled(plan, timer)
     timer_id, due_ms = timer, None
     if isinstance(timer, Timer):
@@ -69,7 +69,7 @@ def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
 
 
 def _due_ms(timer: Timer) -> int:
-    """When a timer is due that the caller may have put together: a cancel is remembered until then, and no longer."""
+    """Check the due time of a timer that callers may have built: a cancel is remembered until that time, not longer."""
     due_ms: object = timer.due_ms
     if isinstance(due_ms, bool) or not isinstance(due_ms, int):
         mistake: str | None = "no whole number of milliseconds since 1970"
@@ -83,10 +83,10 @@ def _due_ms(timer: Timer) -> int:
 
 
 def enabled(plan: Plan, what: object) -> Cancel:
-    """What the plan says of cancels.
+    """Return the plan's settings for cancels.
 
     Raises:
-        CancelRefused: Nothing: no consumer would ask.
+        CancelRefused: The plan has no ``[cancel]``, so that no consumer would look for a cut-off.
     """
     if plan.cancel is None:
         raise CancelRefused(
@@ -98,16 +98,17 @@ def enabled(plan: Plan, what: object) -> Cancel:
 
 
 def message_of(plan: Plan, cut_off: CutOff) -> Outgoing:
-    """The message that goes into the log."""
+    """Build the message for the log of cut-offs."""
     line = cut_off.line().encode()
     return Outgoing(Names(plan).cuts, 0, "cuts", line, {}, None, None, None, 0, cut_off.name, 0, 0)
 
 
 def after_cut(outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int) -> Outgoing | TimewheelError | None:
-    """Decide what to do when the outcome of a cut-off's message is known.
+    """Decide the next step when the outcome of a cut-off's message is known.
 
     Returns:
-        None: it is stored. An Outgoing: send it again. An error: tell the caller; trying again is always safe.
+        None: the cut-off is stored. An Outgoing: send it again. An error: report it to the caller; trying again is
+        always safe.
     """
     if outcome is Outcome.OK:
         return None
@@ -118,7 +119,7 @@ def after_cut(outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int
 
 
 def _forget_ms(plan: Plan, due_ms: int | None, now_ms: int) -> int:
-    """From when on nothing can come that the cut-off is about: later it is parked, whatever it is."""
+    """Return the time from which no timer of the cut-off can come any more: a later timer is parked in any case."""
     cancel = enabled(plan, None)
     latest_due_ms = now_ms + plan.max_delay_ms if due_ms is None else due_ms
     return max(latest_due_ms, now_ms) + cancel.keep_ms + cancel.skew_ms

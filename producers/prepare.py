@@ -1,4 +1,4 @@
-"""From the arguments of a send to what is sent: validate, route, wrap. Pure; both producers use it."""
+"""Preparation of a send: validate its arguments, route it, build its message. Pure; shared by both producers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ from timewheel.producers.sending.outgoing import Outgoing, place_of
 __all__ = ["DEFAULT_MAX_MESSAGE_BYTES", "METADATA_ROOM_BYTES", "prepare"]
 
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
-"""The broker's ``maxMessageSize``, unless its operator changed it."""
+"""Default of the broker's ``maxMessageSize``."""
 METADATA_ROOM_BYTES = 1_024
-"""For the envelope's line of numbers, and for what client and broker add: names, times, sequence id, compression."""
+"""Room for the envelope's line of numbers, and for data that client and broker add: names, times, sequence id,
+compression."""
 FRAMING_BYTES = 16
-"""Of one property or key."""
+"""Overhead of a property or key."""
 MAX_UTF8_BYTES = 4
-"""Of one character."""
+"""Largest size of a character in UTF-8."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
@@ -66,37 +67,37 @@ def prepare(
     group: str | None = None,
     replace: bool | None = None,
 ) -> Outgoing:
-    """Turn the arguments of one send into a message for one partition topic.
+    """Turn the arguments of a send into a message for one partition topic.
 
     Args:
-        router: The plan's.
-        now_ms: The send time, UTC milliseconds.
-        turn: Counts sends; decides the partition of a message without a key.
-        new_id: Makes a timer id, given ``now_ms``; asked only if the caller gives none.
-        content: What ``encode`` takes; None: a null value.
-        encode: The schema's.
+        router: The plan's router.
+        now_ms: Send time, UTC milliseconds.
+        turn: Number of the send; decides the partition of a message without a key.
+        new_id: Makes a timer id, given ``now_ms``; called only if the caller gives no id.
+        content: Content for ``encode``; None: a null value.
+        encode: The schema's encoder.
         max_message_bytes: The broker's ``maxMessageSize``.
-        new_stamp: Makes a stamp, given ``now_ms``; asked only for a group or a replacement.
-        deliver_at: These nine are the keys of `SendOptions`, which says what each means.
-        deliver_after: See there.
-        timer_id: See there.
-        properties: See there.
-        partition_key: See there.
-        ordering_key: See there.
-        event_timestamp: See there.
-        group: See there.
-        replace: See there.
+        new_stamp: Makes a stamp, given ``now_ms``; called only for a group or a replacement.
+        deliver_at: See `SendOptions`.
+        deliver_after: See `SendOptions`.
+        timer_id: See `SendOptions`.
+        properties: See `SendOptions`.
+        partition_key: See `SendOptions`.
+        ordering_key: See `SendOptions`.
+        event_timestamp: See `SendOptions`.
+        group: See `SendOptions`.
+        replace: See `SendOptions`.
 
     Raises:
-        BadDueTime: No point in time: naive, fractional, given twice, or in another unit (before 1978, beyond the
-            year 9999).
-        DelayTooLong: Beyond the plan's ``max_delay``.
-        BadTimerId: Empty, too long, or no text.
-        ReservedProperty: A property under timewheel's prefix.
-        BadArgument: Properties, keys, event time or group that no message can carry; a replacement of nothing; a group
-            or a replacement without ``[cancel]`` in the plan.
-        PayloadTooLarge: Payload, properties and keys pass ``max_message_bytes``.
-        Exception: What ``encode`` raises, unchanged.
+        BadDueTime: The due time is not a point in time: naive, fractional, given twice, or in another unit (before
+            1978, beyond the year 9999).
+        DelayTooLong: The due time is beyond the plan's ``max_delay``.
+        BadTimerId: The timer id is empty, too long, or not text.
+        ReservedProperty: A property has timewheel's prefix.
+        BadArgument: No message can carry the properties, keys, event time or group; a replacement has no timer id; a
+            group or a replacement is given, and the plan has no ``[cancel]``.
+        PayloadTooLarge: Payload, properties and keys exceed ``max_message_bytes``.
+        Exception: Any error of ``encode``, unchanged.
     """
     plan = router.plan
     due_ms = _due_ms(now_ms, deliver_at, deliver_after)
@@ -149,7 +150,7 @@ def prepare(
         release_at_ms,
         generation,
     )
-    # Most messages are far from the limit by a bound that needs no encoding; only the others are measured.
+    # Most messages are far below the limit by a bound that needs no encoding; only the others are measured.
     bound_bytes = MAX_UTF8_BYTES * characters + FRAMING_BYTES * len(all_properties) + METADATA_ROOM_BYTES
     if len(payload or b"") + bound_bytes > max_message_bytes:
         _check_size(outgoing, max_message_bytes)
@@ -191,7 +192,7 @@ def _due_ms(now_ms: int, deliver_at: object, deliver_after: object) -> int:
 
 
 def _spread(due_ms: int, timer_id: str, jitter_ms: int, latest_ms: int) -> int:
-    """The due time, later by what the timer id says."""
+    """Postpone the due time by an amount derived from the timer id."""
     return min(due_ms + crc32(timer_id.encode()) % (jitter_ms + 1), latest_ms)
 
 
@@ -205,7 +206,7 @@ def _delay_ms(deliver_after: object) -> int:
 
 
 def _ceiled_ms(span: dt.timedelta) -> int:
-    # Upwards: a fraction of a millisecond cut off would make the timer early.
+    # Rounded up: dropping a fraction of a millisecond would make the timer early.
     whole_ms, rest = divmod(span, _MILLISECOND)
     return whole_ms + 1 if rest else whole_ms
 
@@ -226,7 +227,7 @@ def _key(name: str, key: object) -> str | None:
         raise BadArgument(name, key, "must be text")
     if not _is_encodable(key):
         raise BadArgument(name, key, "half of a surrogate pair cannot be sent")
-    # pulsar-client drops an empty key, and a receiver cannot tell it from none.
+    # pulsar-client drops an empty key, and a receiver cannot distinguish it from no key.
     return key or None
 
 
@@ -238,9 +239,9 @@ def _check_event_timestamp(event_timestamp: object) -> None:
 
 
 def _check_properties(properties: object) -> int:
-    """Refuse what no message can carry; how many characters there are."""
+    """Refuse properties that no message can carry, and return their number of characters."""
     characters = 0
-    # Almost always a dict, and asking an abstract class costs as much as all the rest of this function.
+    # Almost always a dict, and checking for an abstract class costs as much as the rest of this function.
     if not isinstance(properties, dict) and not isinstance(properties, Mapping):
         raise BadArgument("properties", properties, "must be a mapping of text to text")
     for name, value in properties.items():

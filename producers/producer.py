@@ -1,4 +1,4 @@
-"""The blocking producer."""
+"""Blocking producer."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ CancelCallback = Callable[[TimewheelError | None, Cancellation | None], None]
 R = TypeVar("R")
 
 CLOSE_TIMEOUT_S = 30.0
-"""How long `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
+"""Time for which `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
 CLOSE_GRACE_MS = 1_000
-"""Beyond that: for producers to close and the last callbacks to run."""
+"""Further time for producers to close and for the last callbacks to run."""
 
 
 class DelayedProducer:
-    """Sends timers of one plan; may be used from several threads.
+    """Sends timers of one plan. Thread-safe.
 
         with DelayedProducer(client, plan) as producer:
             timer = producer.send(b"renew", deliver_after=timedelta(days=17), timer_id="sub-42")
 
     Args:
-        client: Your ``pulsar.Client``; it stays yours to close, after the producer.
+        client: Your ``pulsar.Client``. Close it yourself, after the producer.
         plan: The plan.
         schema: A schema of pulsar-client; None: bytes.
-        clock: Where the send time comes from, and how to wait; None: the machine's.
-        hooks: Told of what an operator should know; None: they are logged.
-        max_pending: Sends under way at once, over all topics; whoever comes then waits.
-        max_producers: The client's producers that are open at once; one serves one partition of one topic. None: as
-            many as there are, up to 4,096.
+        clock: Clock for send times and waits; None: the system's clock.
+        hooks: Called with events for operators; None: events are logged.
+        max_pending: Limit on pending sends, over all topics; further sends wait.
+        max_producers: Limit on open producers of the client; each serves a partition of a topic. None: the number that
+            the plan needs, up to 4,096.
         max_message_bytes: The broker's ``maxMessageSize``.
         producer_options: pulsar-client's ``send_timeout_millis``, ``compression_type``, ``properties`` and
-            ``batching_...``; batching applies where a relay holds.
+            ``batching_...``; batching applies to topics that a relay holds.
 
     Raises:
-        ClientMisuse: A producer option that timewheel sets itself, or a process whose threads gevent has replaced; the
-            message says why.
+        ClientMisuse: A producer option is set by timewheel itself, or gevent has replaced the process's threads; the
+            message states the reason.
     """
 
     def __init__(
@@ -109,38 +109,40 @@ class DelayedProducer:
         """Send a timer and wait until it is stored.
 
         Args:
-            content: What the schema takes; None: a null value.
+            content: Content for the schema; None: a null value.
             options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
-                timedelta): when it is due; neither: now. ``timer_id``, ``properties``, ``partition_key``,
+                timedelta): the due time; neither: now. ``timer_id``, ``properties``, ``partition_key``,
                 ``ordering_key``, ``event_timestamp``, ``group``, ``replace``: see `SendOptions`.
 
         Returns:
-            The timer; from now on it will be delivered.
+            The timer; it is stored, and will be delivered.
 
         Raises:
-            SendRefused: Arguments that cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
+            SendRefused: Arguments cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
                 `ReservedProperty`, `PayloadTooLarge`).
-            SendFailed: The broker did not take it.
-            SendOutcomeUnknown: It may be stored: send it again under the same id.
-            CancelFailed, CancelOutcomeUnknown: With ``replace``: it is stored, and what it replaces is not cancelled,
-                or nobody knows. Send it again, with ``replace``.
-            TopologyError: Its topic does not exist.
-            ClientMisuse: After `close`, in a forked child, or from a callback, which would wait for itself.
+            SendFailed: The broker did not take the timer.
+            SendOutcomeUnknown: The timer may be stored: send it again under the same id.
+            CancelFailed, CancelOutcomeUnknown: With ``replace``: the timer is stored; the timer that it replaces is not
+                cancelled, or may not be. Send it again, with ``replace``.
+            TopologyError: The timer's topic does not exist.
+            ClientMisuse: The producer is closed or forked, or the call is made in a callback, which would wait for
+                itself.
         """
         return self._sent(content, options, None)
 
     def send_async(self, content: Any, callback: TimerCallback, **options: Unpack[SendOptions]) -> None:
-        """Send a timer and go on; waits only for room among ``max_pending`` sends and for its producer to open.
+        """Send a timer without waiting for its outcome; waits only for room among ``max_pending`` sends and for its
+        producer to open.
 
         Args:
-            content: As for `send`.
+            content: Content as for `send`.
             callback: ``callback(error, timer)``, called once on a thread of this producer; error is None if the timer
-                is stored. What it raises is reported to the hooks. It may call `send_async`; `send`, `flush` and
-                `close` would wait for itself and are refused.
-            options: As for `send`.
+                is stored. An exception of the callback is reported to the hooks. The callback may call `send_async`;
+                `send`, `flush` and `close` would wait for the callback itself, and are refused.
+            options: Options as for `send`.
 
         Raises:
-            TimewheelError: As `send`, where it is known at once; the callback is not called then.
+            TimewheelError: An error of `send` that is known at once; the callback is not called then.
         """
         self._submit(
             Send(self._writer.prepare(content, options), self._dispatcher.put, callback),
@@ -148,57 +150,59 @@ class DelayedProducer:
         )
 
     def cancel(self, timer: Timer | str) -> Cancellation:
-        """Cancel a timer, and wait until that is stored.
+        """Cancel a timer, and wait until the cut-off is stored.
 
         Args:
-            timer: As `send` gave it, or its id alone. With the timer the answer can be certain, and it is remembered no
-                longer than needed.
+            timer: The timer as returned by `send`, or its id alone. With the timer, the answer can be certain, and the
+                cut-off is remembered no longer than needed.
 
         Returns:
-            What can be promised: see `timewheel.core.Answer`. Nobody knows whether there is a timer of that id.
+            The cut-off with its guarantee: see `timewheel.core.Answer`. It does not reveal whether a timer of that id
+            exists.
 
         Raises:
-            CancelRefused: It is no timer of this plan's, or the plan has no ``[cancel]``.
-            CancelFailed: The broker did not take it: the timer will come.
-            CancelOutcomeUnknown: It may be stored; trying again is always safe.
+            CancelRefused: The timer is not a timer of this plan, or the plan has no ``[cancel]``.
+            CancelFailed: The broker did not take the cut-off: the timer will be delivered.
+            CancelOutcomeUnknown: The cut-off may be stored; trying again is always safe.
             TopologyError: The log of cut-offs does not exist.
-            ClientMisuse: As for `send`.
+            ClientMisuse: See `send`.
         """
         return self._cancelled(lambda waiting: self._writer.cancelling(timer, self._dispatcher.put_urgent, waiting))
 
     def cancel_group(self, group: str) -> Cancellation:
-        """Cancel all timers that were sent with this ``group`` before now, however many there are; else as `cancel`."""
+        """Cancel all timers that were sent with this ``group`` so far, however many; otherwise like `cancel`."""
         return self._cancelled(
             lambda waiting: self._writer.cancelling_group(group, self._dispatcher.put_urgent, waiting)
         )
 
     def cancel_async(self, timer: Timer | str, callback: CancelCallback) -> None:
-        """Cancel a timer and go on; as `send_async`.
+        """Cancel a timer without waiting for the outcome, like `send_async`.
 
         Args:
-            timer: As for `cancel`.
-            callback: ``callback(error, cancellation)``, called once on a thread of this producer: one of them is None.
+            timer: Timer as for `cancel`.
+            callback: ``callback(error, cancellation)``, called once on a thread of this producer: one of the two is
+                None.
 
         Raises:
-            TimewheelError: As `cancel`, where it is known at once; the callback is not called then.
+            TimewheelError: An error of `cancel` that is known at once; the callback is not called then.
         """
         self._submit(self._writer.cancelling(timer, self._dispatcher.put, callback), self._outbox.put)
 
     def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
-        """Send a timer in place of one that was sent before: first the new one is stored, then the old one cancelled.
+        """Send a timer in place of an earlier timer: the new timer is stored first, then the old timer is cancelled.
 
         A crash in between leaves both, never none.
 
         Args:
-            timer: The old one, as `send` or `reschedule` gave it.
-            content: Of the new one: the old one's is not at hand, so all of it is sent again.
-            options: As for `send`, but for ``timer_id`` and ``replace``.
+            timer: The old timer, as returned by `send` or `reschedule`.
+            content: Content of the new timer: the old content is not available, so it must be sent again.
+            options: Options as for `send`, except ``timer_id`` and ``replace``.
 
         Returns:
-            The new timer, whose ``superseded`` says what can be promised of the old one.
+            The new timer; its ``superseded`` has the guarantee for the old timer.
 
         Raises:
-            TimewheelError: As `send` with ``replace``, and `cancel`.
+            TimewheelError: An error of `send` with ``replace``, or of `cancel`.
         """
         id_and_due(self.plan, timer)
         return self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
@@ -225,10 +229,10 @@ class DelayedProducer:
             )
 
     def flush(self) -> None:
-        """Wait until the outcome of every send so far is known; it was told to each send's caller or callback.
+        """Wait until the outcome of every send so far is known and passed to its caller or callback.
 
         Raises:
-            ClientMisuse: In a callback or a forked child.
+            ClientMisuse: The call is made in a callback or a forked child.
         """
         self._refuse_in_callback("flush")
         self._writer.process.check("producer")
@@ -237,16 +241,16 @@ class DelayedProducer:
         self._gate.drain(self._clock)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
-        """Send nothing more, wait for the outcomes that are missing, and close. A second time it does nothing.
+        """Refuse further sends, wait for outstanding outcomes, and close. A second call does nothing.
 
         Args:
-            timeout_s: Seconds to wait for outcomes. Sends without one by then end with `SendOutcomeUnknown`.
+            timeout_s: Seconds to wait for outcomes. Sends without an outcome by then end with `SendOutcomeUnknown`.
 
         Returns:
-            How many outcomes were unknown when the time had passed; the hooks are told of them too.
+            Number of outcomes that were unknown after that time; an event reports it to the hooks too.
 
         Raises:
-            ClientMisuse: In a callback.
+            ClientMisuse: The call is made in a callback.
         """
         if self._writer.process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
@@ -265,7 +269,7 @@ class DelayedProducer:
 
     @property
     def counts(self) -> ProducerCounts:
-        """What it has sent, and what became of it, so far."""
+        """Counts of sends by outcome, so far."""
         return self._writer.tally.counts(self._gate.inside)
 
     def __enter__(self) -> Self:
@@ -303,7 +307,7 @@ class DelayedProducer:
         send.pooled = self._writer.pool.borrow(outgoing.topic, outgoing.partition) or self._opened(send)
 
     def _start(self, send: Send) -> None:
-        """Hand a send whose producer is borrowed to the client now."""
+        """Hand over a send whose producer is borrowed to the client now."""
         try:
             send.start()
         except Exception as error:
@@ -314,17 +318,17 @@ class DelayedProducer:
             outgoing = self._writer.routed_now(send)
             try:
                 return self._writer.pool.open(outgoing.topic, outgoing.partition, outgoing.place)
-            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the writer reads them all
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the writer reads them all
                 self._writer.opening_failed(send, error)
 
     def _refused(self, send: Send, error: Exception) -> None:
-        """Let the dispatcher tell that the client would not take a message; its caller has gone on long ago."""
+        """Let the dispatcher report a message that the client refused; its caller went on long ago."""
         send.raised = error
         self._dispatcher.put(send)
 
     def _conclude(self, finished: list[Send]) -> None:
-        """Take finished attempts; runs on the dispatcher's thread."""
-        # One that has ended already was interrupted while it was handed over, and its caller knows.
+        """Conclude finished attempts; runs on the dispatcher's thread."""
+        # A send that has already ended was interrupted during its handover, and its caller knows.
         sends = [send for send in finished if send.group is not None]
         self._writer.pool.give_back(*[send.pooled for send in sends])
         ended: list[Send] = []
@@ -340,15 +344,15 @@ class DelayedProducer:
                 errors.append(step)
             try:
                 send.notify(step, self._writer.told(send, step))
-            except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
+            except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that serves all
                 self._hooks.emit(SendCallbackFailed(timer_id=send.outgoing.timer_id, error=repr(error)))
         self._writer.tally.ended(len(ended), errors)
-        # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
+        # Room is freed only now: so sends behind a slow callback are limited as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
         self._outbox.some_ended()
 
     def _continued(self, send: Send) -> TimewheelError | None:
-        """Start the next attempt of a send; an error if it cannot be."""
+        """Start the next attempt of a send; returns an error if that is impossible."""
         try:
             self._borrow(send)
             try:
@@ -362,12 +366,12 @@ class DelayedProducer:
 
 
 class _Waiting(Generic[R]):
-    """A caller that waits for one outcome; the callback of its send."""
+    """Callback of a send that lets its caller wait for the outcome."""
 
     __slots__ = ("_error", "_known", "_result")
 
     def __init__(self) -> None:
-        # A bare lock: a Condition or an Event costs more than all else of a send in Python.
+        # A bare lock: a Condition or an Event costs more than the rest of a send in Python.
         self._known = threading.Lock()
         self._known.acquire()
         self._error: TimewheelError | None = None

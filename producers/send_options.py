@@ -1,4 +1,4 @@
-"""What one send may be told besides its content: stated once, for every method that sends."""
+"""Options of a send besides its content, declared once for every method that sends."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["SendOptions"]
 
 
 class SendOptions(TypedDict, total=False):
-    """The keyword arguments of every send; all may be left out, and None is the same as left out.
+    """Keyword arguments of every send; all are optional, and None counts as left out.
 
-    A function of yours that passes them on can take them as ``**options: Unpack[SendOptions]`` (`typing.Unpack`); its
-    callers are then checked as those of ``send`` are.
+    A function of yours that passes them on can take them as ``**options: Unpack[SendOptions]`` (`typing.Unpack`); type
+    checkers then check its callers like the callers of ``send``.
 
     Args:
-        deliver_at: When the timer is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered
-            now, the due time stays as asked.
-        deliver_after: Or: how long from now. Neither: due now.
-        timer_id: Its name through all hops; the same id is handled once. None: one is generated.
-        properties: Text to text; names that begin with ``tw-`` are timewheel's.
-        partition_key: Decides the partition, as the Java client would. Empty: none (pulsar-client sends no empty key).
-        ordering_key: Passed on. Empty: none.
+        deliver_at: Due time: UTC milliseconds since 1970, or an aware datetime. A timer with a past due time is
+            delivered now, and keeps its due time.
+        deliver_after: Time from now until the due time, instead of ``deliver_at``. Neither: due now.
+        timer_id: Name of the timer through all hops; consumers handle the same id once. None: an id is generated.
+        properties: Text to text; names that begin with ``tw-`` are reserved for timewheel.
+        partition_key: Decides the partition, like in the Java client. Empty: no key (pulsar-client sends no empty key).
+        ordering_key: Passed on. Empty: no key.
         event_timestamp: UTC milliseconds, passed on. 0: none, as in pulsar-client.
-        group: Of timers that can be cancelled together (`DelayedProducer.cancel_group`). Needs ``[cancel]`` in the
-            plan.
-        replace: Whether it replaces what was sent under this ``timer_id`` before: once the new one is stored, the older
-            ones are cancelled. Needs ``timer_id``, and ``[cancel]`` in the plan.
+        group: Group of timers that can be cancelled together (`DelayedProducer.cancel_group`). Needs ``[cancel]`` in
+            the plan.
+        replace: True to replace all timers that were sent under this ``timer_id`` before: once the new timer is stored,
+            the older timers are cancelled. Needs ``timer_id``, and ``[cancel]`` in the plan.
     """
 
     deliver_at: int | dt.datetime | None

@@ -1,4 +1,4 @@
-"""What a send returns."""
+"""Result of a send."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Timer(NamedTuple):
-    """One timer as it was sent.
+    """Timer as it was sent.
 
     Args:
-        id: Its name through all hops: the caller's, or the one that was generated.
-        due_ms: When it must reach its handler, UTC milliseconds.
+        id: Name of the timer through all hops, given by the caller or generated.
+        due_ms: Time at which the timer must reach its handler, UTC milliseconds.
         message_id: Pulsar's position of the first copy, in a holding topic or a due topic; it changes with every hop.
-            None while it is not known to be stored.
-        partition: Of the topic that it was sent to. Unlike the position, it stays the same through all hops. None: it
-            was not told.
-        generation: 0, or the stamp by which it replaced what had its id before.
-        due_topic: The plan's.
-        superseded: What was said of the timers that it replaced; None: it replaced none.
+            None while the timer is not known to be stored.
+        partition: Partition of the topic that it was sent to. Unlike the position, it stays the same through all hops.
+            None: unknown.
+        generation: 0, or the stamp of a send that replaced earlier timers of the same id.
+        due_topic: The plan's due topic.
+        superseded: Cancellation of the timers that it replaced; None: it replaced none.
     """
 
     id: str
@@ -37,5 +37,5 @@ class Timer(NamedTuple):
 
     @property
     def due_at(self) -> dt.datetime:
-        """When it must reach its handler, as an aware datetime in UTC."""
+        """Time at which the timer must reach its handler, as an aware datetime in UTC."""
         return _EPOCH + dt.timedelta(milliseconds=self.due_ms)

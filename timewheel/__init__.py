@@ -1,6 +1,7 @@
 """Long delays on Apache Pulsar that survive reloads of a topic.
 
-There is no facade: import what you use from `timewheel.producers`, `timewheel.consumers` and `timewheel.core`.
+There is no facade: import the names that you use from `timewheel.producers`, `timewheel.consumers` and
+`timewheel.core`.
 """
 
 from typing import TYPE_CHECKING

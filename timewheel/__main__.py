@@ -1,4 +1,4 @@
-"""`python -m timewheel`: the same as the command `timewheel`."""
+"""`python -m timewheel`: equal to the command `timewheel`."""
 
 from timewheel.cli.app import main
 

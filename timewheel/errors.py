@@ -1,7 +1,8 @@
-"""Every error that timewheel raises on purpose, to be caught by name or by family.
+"""All errors that timewheel raises on purpose, to be caught by name or by family.
 
-`TimewheelError` is the root. The type says whose fault it is, attributes carry the facts, the message says what to do.
-Most also inherit the fitting builtin: ``except ValueError`` and ``except TimeoutError`` do what a reader expects.
+`TimewheelError` is the root. The type shows the party at fault, attributes hold the facts, the message states the
+remedy. Most errors also derive from the fitting builtin: ``except ValueError`` and ``except TimeoutError`` work as
+expected.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ __all__ = [
     "WrongTimeUnit",
 ]
 
-# Loaded on first use: whoever catches a refused send should not load the planner, nor the planner the Pulsar client.
+# Loaded on first use: catching a refused send should not load the planner, nor the planner the Pulsar client.
 _MODULE_OF = {
     "BinaryProtocolError": "timewheel.binary_protocol.errors",
     "BrokerLost": "timewheel.binary_protocol.errors",

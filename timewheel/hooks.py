@@ -1,15 +1,15 @@
-"""What happened, for logs and metrics: events, and the hooks that are told of them.
+"""Events for logs and metrics, and the hooks that are called with them.
 
-A hook is any function of one `Event`. Hand it to a producer, consumer, relay or admin client, as in
-``hooks=(count, log_event)``; without hooks events are logged. Nothing is emitted per message where all is well.
+A hook is any function of a single `Event`. Pass hooks to a producer, consumer, relay or admin client, as in
+``hooks=(count, log_event)``; without hooks events are logged. No event is emitted per message while all is well.
 
-Every kind of event is a class of its own in `timewheel.events`, so that a hook can ask for the one that it wants, with
-its fields and their types:
+Every kind of event is a class of its own in `timewheel.events`, so that a hook can match the events that it needs, with
+their fields and types:
 
     def count(event: Event) -> None:
         match event:
             case RelaySessionCrashed(topic=topic):
-                page_somebody(topic)
+                page_on_call(topic)
             case Event(level="error"):
                 errors.labels(event.name).inc()
 
@@ -30,18 +30,18 @@ __all__ = ["Alarm", "Event", "Hook", "Level", "log_event"]
 Level = Literal["info", "warning", "error"]
 
 LOGGER = "timewheel"
-logging.getLogger(LOGGER).addHandler(logging.NullHandler())  # else Python prints warnings that nobody configured
+logging.getLogger(LOGGER).addHandler(logging.NullHandler())  # else Python prints warnings without any configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that an operator wants counted or read. Each kind is a class of its own, listed in `timewheel.events`.
+    """Event that an operator wants counted or read. Each kind is a class of its own, listed in `timewheel.events`.
 
     Attributes:
         name: Short and stable, words joined by underscores: ``relay_session_crashed``.
-        level: How bad it is; the same for all of a kind.
-        means: What has happened, in one sentence.
-        do: What to do about it, in one sentence.
+        level: Severity; the same for all events of a kind.
+        means: Meaning, in one sentence.
+        do: Remedy, in one sentence.
     """
 
     name: ClassVar[str]
@@ -51,42 +51,42 @@ class Event:
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """The facts by name, with units in their names; those that are not known are left out."""
+        """The facts by name, with units in their names; unknown facts are left out."""
         facts = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in facts.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm(Event):
-    """An event about a single message, told at most once a minute: a broken topic has millions of them.
+    """Event about a single message, emitted at most once a minute: a broken topic has millions of them.
 
     Attributes:
-        count: How often it came since it was last told; the other facts are of the latest.
+        count: Occurrences since the last emit; the other facts are those of the latest occurrence.
     """
 
     count: int = 1
 
 
 Hook = Callable[[Event], None]
-"""Called on whatever thread the event arose; what it raises is logged as `HookFailed` and stops nothing."""
+"""Called on the thread on which the event arose; its exceptions are logged as `HookFailed` and stop nothing."""
 
 
 def log_event(event: Event) -> None:
-    """Write an event to the standard logger ``timewheel``: what is done where no hooks are given.
+    """Write an event to the standard logger ``timewheel``; used if no hooks are given.
 
-    The message is the name with the facts as ``key=value``, in one printable line. The record carries the facts once
-    more as attributes, as they are, and the name as ``event``, for formatters that write JSON.
+    The message is the name with the facts as ``key=value``, in a printable line. The record also has the facts as
+    attributes, unchanged, and the name as ``event``, for formatters that write JSON.
     """
     logger = logging.getLogger(LOGGER)
     level = logging.getLevelNamesMapping()[event.level.upper()]
     if logger.isEnabledFor(level):
         facts = event.fields
-        # The caller that the record names is whoever emitted the event, two calls further up.
+        # The record names the code that emitted the event, two calls further up.
         logger.log(level, "%s", _text(event.name, facts), extra={"event": event.name, **facts}, stacklevel=3)
 
 
 def _text(name: str, facts: Mapping[str, object]) -> str:
-    # Here: it loads rich where that is installed, which no import of the SDK should cost.
+    # Imported here: structlog loads rich if it is installed, which no import of the SDK should cost.
     from structlog.processors import LogfmtRenderer  # noqa: PLC0415
 
     return visible(f"{name} {LogfmtRenderer()(None, '', dict(facts))}".rstrip())

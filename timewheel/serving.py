@@ -1,4 +1,4 @@
-"""What a process tells by HTTP: a few pages, each a function that is asked at every call."""
+"""HTTP server of a process: a few pages, each a function that is called for every request."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ __all__ = [
 
 LOOPBACK = "127.0.0.1"
 LIVE_PATH = "/livez"
-"""Whether a restart would help. A broker that is away is no reason: a new process would not find it either."""
+"""Liveness page: reports whether a restart would help. A missing broker is not a reason:
+a new process would not find it either."""
 READY_PATH = "/readyz"
-"""Whether all is looked after at this moment."""
+"""Readiness page: reports whether everything is served at this moment."""
 METRICS_PATH = "/metrics"
-"""For Prometheus."""
+"""Page for Prometheus."""
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 SLOW_CLIENT_S = 10
-"""A client that is silent for this long in the middle of a request is dropped, since it keeps a thread."""
+"""A client that is silent for this long in the middle of a request is dropped, since it occupies a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a page answers.
+    """Response of a page.
 
     Attributes:
-        status: The HTTP status.
-        body: The whole answer.
-        content_type: What the body is.
+        status: HTTP status.
+        body: The whole body.
+        content_type: Content type of the body.
     """
 
     status: int
@@ -55,10 +56,10 @@ Page = Callable[[], Answer]
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT`` (this machine only).
+    """Parse host and port of ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT`` (this machine only).
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: The text has none of these forms.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
@@ -71,25 +72,25 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class CannotListen(OSError):
-    """The port is taken, or the host is none of this machine."""
+    """The port is taken, or the host is not an address of this machine."""
 
     def __init__(self, host: str, port: int, cause: OSError) -> None:
         super().__init__(f"cannot listen on {host} port {port}: {cause.strerror or cause}")
 
 
 class HttpServer:
-    """Answers GET and HEAD by the page of that path; everything else is 404.
+    """Answers GET and HEAD with the page of the path; all other paths are 404.
 
-    A page that raises answers 500 with the kind of error only: what it says may name what a stranger should not read.
+    If a page raises, the answer is 500 with the error's type only: its message may contain data that is not public.
 
     Args:
-        host: The address to listen on; only from there it can be asked.
-        port: 0: any free one, see `port`.
-        pages: By path, as in ``/readyz``.
-        name: Of the thread that listens.
+        host: Address to listen on; the server is reachable only there.
+        port: Port to listen on; 0: any free port, see `port`.
+        pages: Pages by path, such as ``/readyz``.
+        name: Name of the thread that listens.
 
     Raises:
-        CannotListen: The port is taken, or the host is none of this machine.
+        CannotListen: The port is taken, or the host is not an address of this machine.
     """
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page], *, name: str = "timewheel-http") -> None:
@@ -102,11 +103,11 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which the server listens."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop answering, and close the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -141,7 +142,7 @@ def _handler_of(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
                 return Answer(404, f"no such page; there are {' '.join(sorted(pages))}\n".encode())
             try:
                 return page()
-            except Exception as error:  # noqa: BLE001 - whoever asks must be told, and the server lives on
+            except Exception as error:  # noqa: BLE001 - the client needs an answer, and the server must go on
                 return Answer(500, f"{type(error).__name__}\n".encode())
 
         def _head(self, answer: Answer) -> None:
@@ -151,6 +152,6 @@ def _handler_of(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            """An answer a second is no news."""
+            """Log nothing: an answer each second is not news."""
 
     return Handler

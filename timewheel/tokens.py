@@ -1,4 +1,4 @@
-"""Tokens that are renewed while a client lives."""
+"""Tokens that are renewed during a client's lifetime."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How sends get from a producer to the client: the producers, the bound on sends under way, what an outcome means."""
+"""Path of sends from a producer to the client: the client's producers, the limit on pending sends, their outcomes."""

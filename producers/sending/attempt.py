@@ -1,4 +1,4 @@
-"""One message handed to the client, and what came back."""
+"""Attempt: a message handed over to the client, and its result."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["Attempt"]
 
 
 class Attempt:
-    """One send of one message; it is itself the client's callback. It can be started again when it has finished.
+    """Single send of a message, and the client's callback for it. It can be started again when it has finished.
 
     Args:
-        outgoing: What is sent.
+        outgoing: Message to send.
         finished: Called with this attempt when the client knows the result, on the client's own thread: it must never
             raise and never wait.
 
     Attributes:
-        pooled: The producer that sends it; borrowed by whoever starts the attempt, who also gives it back.
+        pooled: Producer that sends the message; the caller of `start` borrows it and gives it back.
         handed_over: False if the client refused the message before it could have written any of it.
-        result: The client's; None until it is known.
-        message_id: The client's; meaningful if the result is Ok.
+        result: The client's result; None until it is known.
+        message_id: The client's message id; meaningful if the result is Ok.
     """
 
     __slots__ = ("_finished", "_sending_thread", "handed_over", "message_id", "outgoing", "pooled", "result")
@@ -40,10 +40,10 @@ class Attempt:
         self._sending_thread = 0
 
     def start(self) -> None:
-        """Hand the message to the client, by the producer in ``pooled``.
+        """Hand the message over to the client, through the producer in ``pooled``.
 
         Raises:
-            Exception: The client could not take it; nothing was sent and ``finished`` is not called.
+            Exception: The client could not take the message; it was not sent, and ``finished`` is not called.
         """
         self.handed_over = True
         self._sending_thread = get_ident()
@@ -51,14 +51,14 @@ class Attempt:
         self._sending_thread = 0
 
     def __call__(self, result: Any, message_id: Any) -> None:
-        """The client's callback."""
+        """Take the result, as the client's callback."""
         if self._sending_thread and self._sending_thread == get_ident():
-            # Called back from inside our own call: the client refused on the spot, so nothing was written.
+            # Called from inside our own call: the client refused on the spot, so nothing was written.
             self.handed_over = False
         self.message_id = message_id
         self.result = result
         self._finished(self)
 
     def outcome(self) -> Outcome:
-        """Classify the result; call it once it is there."""
+        """Classify the result; call this once the result is known."""
         return outcome_of_result(self.result, self.message_id, handed_over=self.handed_over)

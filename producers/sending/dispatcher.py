@@ -1,7 +1,7 @@
-"""The thread on which finished sends are handled and users' callbacks run.
+"""Dispatcher: the thread on which finished sends are handled and users' callbacks run.
 
-A Python callback that raises inside the client's own thread ends the process, and one that is slow there stops every
-send of the client. So the client's thread only puts what is finished on a queue, and this thread does the rest.
+A Python callback that raises on the client's own thread ends the process, and a slow callback there stops every send of
+the client. So the client's thread only puts finished sends on a queue, and this thread does the rest.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ __all__ = ["Dispatcher"]
 T = TypeVar("T")
 
 LINGER_MS = 3
-"""Pause between two looks at a busy queue: it fills meanwhile, instead of waking this thread for each item."""
+"""Pause between two reads of a busy queue: it fills meanwhile, instead of waking this thread for each item."""
 MAX_AT_ONCE = 256
-"""Items handled in one go: what is done once for all of them waits for the slowest."""
+"""Items handled together: work that is done once for all of them waits for the slowest."""
 BUSY_MS = 6
-"""A queue is busy if something was on it twice within this time."""
+"""Time within which two non-empty reads of a queue make it busy."""
 
 
 class Dispatcher(Generic[T]):
-    """Hands what is put to ``handle``, in order, on a thread of its own.
+    """Passes queued items to ``handle``, in order, on a thread of its own.
 
     Args:
-        handle: Takes what is on the queue, at most `MAX_AT_ONCE`; an exception of it is reported and stops nothing.
+        handle: Called with queued items, at most `MAX_AT_ONCE`; its exceptions are reported and stop nothing.
         housekeeping: Called about every ``housekeeping_ms`` on the same thread.
         housekeeping_ms: Milliseconds.
-        clock: Waits.
-        hooks: Told of exceptions.
+        clock: Clock for waits.
+        hooks: Called with exceptions, as events.
     """
 
     __slots__ = (
@@ -68,28 +68,28 @@ class Dispatcher(Generic[T]):
         self._queue: SimpleQueue[T | None] = SimpleQueue()
         self._hurry: SimpleQueue[None] = SimpleQueue()
         self.put: Callable[[T], None] = self._queue.put
-        """Hand one over; never blocks, never raises."""
+        """Queue an item; never blocks, never raises."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timewheel-producer", daemon=True)
 
     def put_urgent(self, item: T) -> None:
-        """Hand one over for which a caller waits; never blocks, never raises."""
+        """Queue an item for which a caller waits; never blocks, never raises."""
         self._queue.put(item)
         self._hurry.put(None)
 
     def start(self) -> None:
-        """Start the thread; once."""
+        """Start the thread; call this once."""
         self._thread.start()
 
     def is_current_thread(self) -> bool:
-        """Whether the caller runs on this dispatcher's thread, inside a user's callback for instance."""
+        """Return whether the caller runs on this dispatcher's thread, inside a user's callback for instance."""
         return threading.current_thread() is self._thread
 
     def stop(self, timeout_ms: int) -> bool:
-        """Handle what is on the queue, then end the thread.
+        """Handle the queued items, then end the thread.
 
         Returns:
-            False if it still runs after ``timeout_ms``; it ends by itself when it is through.
+            False if the thread still runs after ``timeout_ms``; it ends by itself after the last item.
         """
         self._stopping = True
         self._queue.put(None)
@@ -115,7 +115,7 @@ class Dispatcher(Generic[T]):
             before_ms = now_ms
 
     def _handle_all(self, timeout_ms: int) -> None:
-        """Wait for the first, then take what is there."""
+        """Wait for the first item, then handle all queued items."""
         items: list[T] = []
         with suppress(Empty):
             item = self._clock.get(self._queue, timeout_ms)
@@ -129,7 +129,7 @@ class Dispatcher(Generic[T]):
             self._guarded(self._handle, items)
 
     def _forget_hurry(self) -> None:
-        # Whoever is in a hurry put its item on the queue first, so the next look at the queue finds it.
+        # Urgent items are queued before their hurry mark, so the next read of the queue finds them.
         with suppress(Empty):
             while True:
                 self._hurry.get_nowait()

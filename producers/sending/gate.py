@@ -1,4 +1,4 @@
-"""How many sends may be under way at once."""
+"""Gate: the limit on pending sends."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Group:
 
 
 class Ticket(Protocol):
-    """Whatever stands for one send; the gate writes its group."""
+    """Any object that represents a send; the gate sets its group."""
 
     group: Group | None
 
 
 class Gate:
-    """Lets at most ``limit`` sends in, from any number of threads.
+    """Admits at most ``limit`` sends, from any number of threads.
 
-    Whoever finds it full waits until half of it is free, and newcomers wait behind: one wake-up for many sends
-    instead of one for each.
+    A thread that finds the gate full waits until half of it is free, and newcomers wait behind it: a single wake-up for
+    many sends instead of a wake-up for each.
 
     Args:
-        limit: Sends whose outcome is not known yet; at least 1.
-        may_wait: Says whether the calling thread may wait for room. The thread that finishes sends may not, it would
-            wait for itself: it passes the limit, by the sends that its callbacks make.
+        limit: Limit on sends with an unknown outcome; at least 1.
+        may_wait: Returns whether the calling thread may wait for room. The thread that finishes sends may not, since it
+            would wait for itself: it exceeds the limit by the sends that its callbacks make.
     """
 
     __slots__ = (
@@ -68,11 +68,11 @@ class Gate:
 
     @property
     def inside(self) -> int:
-        """Sends under way now."""
+        """Number of pending sends."""
         return self._inside
 
     def enter(self, ticket: Ticket) -> None:
-        """Wait for room and take it.
+        """Wait for room, and take it.
 
         Raises:
             ClientMisuse: The gate is closed.
@@ -85,7 +85,7 @@ class Gate:
             group.inside += 1
 
     def leave(self, *tickets: Ticket) -> None:
-        """Give the room of these back: their outcomes are known. A second time it does nothing."""
+        """Free the room of sends whose outcomes are known. A second call for a send does nothing."""
         with self._lock:
             emptied = False
             for ticket in tickets:
@@ -99,16 +99,16 @@ class Gate:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuse whoever comes from now on, and whoever waits for room."""
+        """Refuse all sends from now on, including those that wait for room."""
         with self._lock:
             self._closed = True
             self._changed.notify_all()
 
     def drain(self, clock: Clock, timeout_ms: int | None = None) -> bool:
-        """Wait until every send that is inside now has left; later ones are not waited for.
+        """Wait until every pending send has left; later sends are not waited for.
 
         Returns:
-            False if the time passed first.
+            False if the time passed before.
         """
         deadline_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         with self._lock:

@@ -1,8 +1,8 @@
-"""Handing a prepared message to the client in as few steps as its API has.
+"""Handover of a prepared message to the client, in as few steps as its API allows.
 
 pulsar-client's own ``Producer.send_async`` encodes, checks every argument again and sets properties one by one, which
-costs as much as all of routing. What is sent here was encoded and checked already. This is the one module of sending
-that leans on the client's internals, and it does without them where they are missing.
+costs as much as all of routing. Messages that reach this module are already encoded and checked. It is the only module
+of sending that relies on the client's internals, and it uses the public API if they are missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Sender = Callable[[Outgoing, Callable[[Any, Any], None]], None]
 
 
 def sender_of(producer: Any) -> Sender:
-    """How to send through a producer, found out once when it is opened."""
+    """Return the fastest way to send through a producer, chosen once when it is opened."""
     native = getattr(producer, "_producer", None)
     if type(producer) is pulsar.Producer and isinstance(native, _pulsar.Producer):
         return _native_sender(native)

@@ -1,4 +1,4 @@
-"""The client's producer options: which pass through, and which are ours."""
+"""Producer options of the client: options that are passed through, and options that timewheel sets."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ OWNED: Mapping[str, str] = {
     "producer_name": "a fixed name would let one producer of many live, and one that is known can be used up by others",
     "topic": "the plan names the topics",
 }
-"""Options that timewheel sets itself, each with the reason that its refusal gives."""
+"""Options that timewheel sets itself, each with the reason that the refusal states."""
 
 
 class ProducerOptions:
-    """How a plan's producers are opened.
+    """Options with which a plan's producers are opened.
 
     Args:
         schema: The user's schema, registered with every topic, holding topics too (broker-facts: byte-for-byte).
         options: pulsar-client's own keyword arguments of ``create_producer``.
 
     Raises:
-        ClientMisuse: An option is ours to set, or batches could be larger than a relay takes.
+        ClientMisuse: Only timewheel may set an option, or batches could be larger than a relay takes.
         TypeError: pulsar-client has no such option.
     """
 
@@ -73,13 +73,13 @@ class ProducerOptions:
                 f"{LARGEST_BATCH} messages; pass that or less"
             )
         self._common: dict[str, Any] = {
-            # The bound is ours, over all topics; a second one here would drop sends into callbacks
-            # (broker-facts: full-send-queue).
+            # timewheel limits pending sends over all topics; a second limit here would report refused sends in
+            # callbacks (broker-facts: full-send-queue).
             "max_pending_messages": 0,
             "schema": PassThroughSchema.like(schema),
             **{name: value for name, value in options.items() if not name.startswith("batching_")},
         }
-        # Small, and many at once where a service cancels in bulk; whoever waits for one waits a millisecond more.
+        # Cut-offs are small, and many at once if a service cancels in bulk; a waiting cancel waits a millisecond more.
         self._cuts: dict[str, Any] = {
             **{name: value for name, value in self._common.items() if name != "schema"},
             "batching_enabled": True,
@@ -87,16 +87,16 @@ class ProducerOptions:
         }
         self._held: dict[str, Any] = {
             "batching_enabled": True,
-            # Cheap to make, and a batch of timers repeats itself.
+            # Cheap to compute, and a batch of timers is repetitive.
             "compression_type": pulsar.CompressionType.LZ4,
             **options,
         }
 
     def of(self, place: Place) -> dict[str, Any]:
-        """Keyword arguments of ``create_producer`` for a topic where messages wait at this place.
+        """Return keyword arguments of ``create_producer`` for a topic in which messages wait at this place.
 
-        Batched and compressed where a relay holds. Where the broker delays the client batches nothing anyway, and
-        compressing one small message at a time makes none of them smaller.
+        Messages are batched and compressed if a relay holds them. If the broker delays them, the client does not batch
+        them anyway, and compressing small messages individually does not make them smaller.
         """
         match place:
             case "relay":

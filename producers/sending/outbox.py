@@ -1,9 +1,9 @@
-"""Handing messages to the client several at a time, while it is busy.
+"""Outbox: hands messages over to the client together, while the client is busy.
 
-Every call into the client lets go of Python's interpreter lock, and while sends are under way the client's own thread
-waits for that lock to report results. If each message is prepared, then handed over, then the next prepared, the lock
-changes hands twice per message, which costs more than all that a send does in Python. Prepared one by one and handed
-over together, it changes hands a few times for many.
+Every call into the client releases Python's interpreter lock, and while sends are pending the client's own thread waits
+for that lock to report results. If messages are prepared and handed over individually, the lock changes hands twice per
+message, which costs more than the rest of a send in Python. If messages are handed over together, the lock changes
+hands a few times for many messages.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from timewheel.core.clock import Clock
 __all__ = ["BUSY_FROM", "TOGETHER", "Outbox"]
 
 TOGETHER = 128
-"""Messages handed over together; prepared one after another that is about a millisecond."""
+"""Messages handed over together; preparing that many takes about a millisecond."""
 BUSY_FROM = 2 * TOGETHER
-"""Sends under way from which on messages wait for each other. Fewer, and each is handed over at once."""
+"""Pending sends from which on messages wait for each other. With fewer, each message is handed over at once."""
 MAX_WAIT_MS = 5
-"""Longer than this no message waits for others while the broker answers: a slow stream of sends over a slow broker."""
+"""Longest wait of a message for other messages while the broker answers: a slow stream of sends over a slow broker."""
 
 
 class Starts(Protocol):
-    """What stands for one send that is ready to be handed over."""
+    """Send that is ready to be handed over."""
 
     def start(self) -> None:
-        """Hand it over."""
+        """Hand the message over."""
         ...
 
 
@@ -37,15 +37,15 @@ S = TypeVar("S", bound=Starts)
 
 
 class Outbox(Generic[S]):
-    """Holds ready messages back while the client is busy; safe to use from several threads.
+    """Holds ready messages back while the client is busy. Thread-safe.
 
-    Nothing is ever stuck in it: `put` keeps a message back only while `BUSY_FROM` sends have not ended. Fewer than
-    `TOGETHER` of them can be in here, so others are under way, and whoever ends those says so by `some_ended`.
+    No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are pending. Fewer than `TOGETHER`
+    of them are in the outbox, so other sends are with the client, and the thread that ends them calls `some_ended`.
 
     Args:
-        under_way: How many sends have begun and not ended, those in here included.
-        refused: Told of a send that the client's own code would not take, with what it raised.
-        clock: Tells how long messages have waited.
+        under_way: Returns the number of pending sends, including those in the outbox.
+        refused: Called with a send that the client's code refused, and with the exception.
+        clock: Clock for the time that messages have waited.
     """
 
     __slots__ = ("_handing_over", "_monotonic_ms", "_ready", "_refused", "_since_ms", "_under_way")
@@ -53,30 +53,30 @@ class Outbox(Generic[S]):
     def __init__(self, under_way: Callable[[], int], refused: Callable[[S, Exception], None], clock: Clock) -> None:
         self._under_way = under_way
         self._refused = refused
-        self._monotonic_ms = clock.monotonic_ms  # bound once: asked for on the way of every few messages
+        self._monotonic_ms = clock.monotonic_ms  # bound once: called for every few messages
         self._ready: deque[S] = deque()
         self._handing_over = threading.Lock()
         self._since_ms = 0
 
     def put(self, send: S) -> None:
-        """Hand it over soon: with others if the client is busy, else now."""
+        """Hand a message over soon: together with others if the client is busy, otherwise now."""
         if not self._ready:
             self._since_ms = self._monotonic_ms()
         self._ready.append(send)
-        # In this order: what ends after this look finds what was put before it.
+        # In this order: sends that end after the check find every message that was put before it.
         if len(self._ready) >= TOGETHER or self._under_way() < BUSY_FROM:
             self.hand_over()
 
     def some_ended(self) -> None:
-        """Call after sends have ended: what is ready is handed over, unless more will end, and soon."""
+        """Hand over ready messages, unless more sends will end, and soon. Call this after sends have ended."""
         if self._ready and (self._under_way() < BUSY_FROM or self._monotonic_ms() - self._since_ms > MAX_WAIT_MS):
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Hand over all that is ready, in the order in which it was put.
+        """Hand over all ready messages, in the order in which they were put.
 
-        One thread does it at a time, else two could overtake each other between taking a message and handing it over.
-        Whoever finds another one at it leaves: that one looks again before it goes.
+        A single thread does it at a time, else a thread could overtake another between taking a message and handing it
+        over. A second thread leaves at once: the first thread checks for new messages before it ends.
         """
         while self._ready and self._handing_over.acquire(blocking=False):
             try:
@@ -90,9 +90,9 @@ class Outbox(Generic[S]):
             send = ready.popleft()
             try:
                 send.start()
-            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the sender is told
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; the sender gets them
                 self._refused(send, error)
             except BaseException:
-                # Interrupted, perhaps after it was taken: twice under one timer id is safe, never is not.
+                # Interrupted, perhaps after the handover: twice under one timer id is safe, never is not.
                 ready.appendleft(send)
                 raise

@@ -1,4 +1,4 @@
-"""A message on its way to one partition of one topic."""
+"""Outgoing message to one partition of one topic."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from timewheel.core.routing import Due, Route
 __all__ = ["Outgoing", "Place", "place_of"]
 
 Place = Literal["due", "broker", "relay", "cuts"]
-"""Where a message waits: in a due topic, in a tier under the broker's delay, or where a relay holds it. Or it is a
-cut-off, and waits for nobody."""
+"""Place in which a message waits: a due topic, a tier under the broker's delay, or a topic that a relay holds. A
+cut-off goes to the log of cut-offs and does not wait."""
 
 
 class Outgoing(NamedTuple):
-    """Everything that one send needs; nothing is looked up or computed after it exists.
+    """All data of a send; nothing is looked up or computed after its creation.
 
     Args:
-        topic: The topic, without a partition suffix.
-        partition: The partition to write to; chosen by us, never by the client (broker-facts: keys-and-partitions).
-        place: Where it waits; decides batching and compression.
+        topic: Topic, without a partition suffix.
+        partition: Partition to write to; chosen by us, never by the client (broker-facts: keys-and-partitions).
+        place: Place in which the message waits; decides batching and compression.
         payload: Encoded content; None: a null value.
-        properties: The user's, with the envelope's two.
-        partition_key: None: without a key.
-        ordering_key: None: without one.
-        event_timestamp_ms: None: without one.
-        deliver_at_ms: What the broker is asked for, UTC milliseconds; 0: at once.
-        timer_id: The same through all hops.
-        due_ms: When the timer must reach its handler, UTC milliseconds.
-        release_at_ms: When the slot of a ring is swept, UTC milliseconds; 0 for every other topic.
-        generation: 0, or the stamp by which it replaces what had its id before.
+        properties: Properties of the user and the envelope.
+        partition_key: Partition key; None: no key.
+        ordering_key: Ordering key; None: no key.
+        event_timestamp_ms: Event time; None: no event time.
+        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
+        timer_id: Timer id, the same through all hops.
+        due_ms: Time at which the timer must reach its handler, UTC milliseconds.
+        release_at_ms: Time at which the slot of a ring is swept, UTC milliseconds; 0 for every other topic.
+        generation: 0, or the stamp of a send that replaces earlier timers of the same id.
     """
 
     topic: str
@@ -49,12 +49,12 @@ class Outgoing(NamedTuple):
     generation: int = 0
 
     def size_bytes(self) -> int:
-        """What payload, keys and properties take."""
+        """Return the bytes of payload, keys and properties."""
         texts = (*self.properties, *self.properties.values(), self.partition_key or "", self.ordering_key or "")
         return len(self.payload or b"") + sum(len(text.encode()) for text in texts)
 
     def in_its_turn(self, out_of_order: OutOfOrder) -> Outgoing:
-        """As it is sent; call it once per message.
+        """Return the message to send, perhaps with an earlier delivery; call this once per message.
 
         Only delayed messages of due topics count: in a broker-held tier fixed-delay detection is wanted.
         """
@@ -64,12 +64,12 @@ class Outgoing(NamedTuple):
         return self if asked_ms == self.deliver_at_ms else self._replace(deliver_at_ms=asked_ms)
 
     def sent_to(self, route: Route, at_ms: int, revision: int) -> Outgoing:
-        """The same timer on another route: only topic, delay, the time of entry and the revision change.
+        """Return the same timer on another route: only topic, delay, time of entry and revision change.
 
         Args:
-            route: Where to.
-            at_ms: The time that was routed at, UTC milliseconds.
-            revision: The plan's.
+            route: The new route.
+            at_ms: Time for which the route was decided, UTC milliseconds.
+            revision: The plan's revision.
         """
         place, release_at_ms = place_of(route)
         written = Envelope.read(self.properties)
@@ -85,7 +85,7 @@ class Outgoing(NamedTuple):
 
 
 def place_of(route: Route) -> tuple[Place, int]:
-    """Where a route's messages wait, and when a slot is swept (0 for all else)."""
+    """Return the place in which a route's messages wait, and the time at which a slot is swept (0 for other topics)."""
     if isinstance(route, Due):
         return "due", 0
     if route.deliver_at_ms:

@@ -1,4 +1,4 @@
-"""The client's producers that are open: one per partition topic, a bounded number, closed when idle."""
+"""Pool of the client's open producers: one per partition topic, limited in number, closed when idle."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from timewheel.wire.surface import ClientLike
 __all__ = ["PooledProducer", "ProducerPool", "room_for_all"]
 
 MOST_PRODUCERS = 4_096
-"""Open producers of one of ours, unless it is told otherwise: each costs the client and the broker some kilobytes."""
+"""Default limit on the client's open producers: each costs the client and the broker some kilobytes."""
 
 Key = tuple[str, int]
 """Topic, without a partition suffix, and partition."""
 
 
 def room_for_all(plan: Plan) -> int:
-    """How many producers there must be, so that each partition of each topic that a send may go to has one.
+    """Return the number of producers that gives every partition of every possible destination a producer of its own.
 
-    With fewer, sends that go round over all partitions close and open a producer each (broker-facts: forgotten-names).
+    With fewer producers, sends that go round over all partitions close and open a producer each
+    (broker-facts: forgotten-names).
     """
     cuts = int(plan.cancel is not None)
     return min(_topics(plan) * plan.own_partitions + cuts, MOST_PRODUCERS)
@@ -48,19 +49,19 @@ def _topics(plan: Plan) -> int:
         case Wheel(rings=rings):
             return sum(ring.slots for ring in rings) + 1
         case Calendar(interval_ms=interval_ms):
-            # The interval that runs, the one after it, and the one in which the longest delay ends.
+            # The present interval, the next interval, and the interval in which the longest delay ends.
             return plan.max_delay_ms // interval_ms + 3
 
 
 class PooledProducer:
-    """One open producer.
+    """Open producer of the client.
 
     Attributes:
         key: Topic and partition.
-        producer: The client's.
-        send: How to send through it.
-        in_flight: Sends that were not given back; above 0 it is not closed for being idle.
-        last_turn: The pool's count of borrowings at its last use; orders producers by use without reading a clock.
+        producer: The client's producer.
+        send: Function that sends through it.
+        in_flight: Sends that were not given back; while there are any, the producer is not closed as idle.
+        last_turn: The pool's count of borrowings at the last use; orders producers by use without reading a clock.
     """
 
     __slots__ = ("in_flight", "key", "last_turn", "producer", "send")
@@ -74,9 +75,9 @@ class PooledProducer:
 
 
 class Opening:
-    """A producer that some thread is opening; those who wait for it share its failure.
+    """Producer that a thread is opening; all threads that wait for it share its failure.
 
-    Each of them trying again by itself would take the client's operation time-out (30 s by default) once per waiter.
+    If each of them tried again, it would take the client's operation time-out (30 s by default) for every waiter.
     """
 
     __slots__ = ("error",)
@@ -86,17 +87,18 @@ class Opening:
 
 
 class ProducerPool:
-    """Opens producers on demand and keeps them; safe to use from several threads.
+    """Opens producers on demand and keeps them open. Thread-safe.
 
     Args:
-        client: The user's client; it stays theirs to close.
-        options: How to open.
-        plan: Says how many partitions its topics have; a topic with fewer is refused.
-        max_producers: The most that are open. Full: the least recently used one without sends in flight is closed;
-            while all have sends in flight, a borrower waits.
-        may_wait: Says whether the calling thread may wait; the thread that finishes sends may not, and opens one more.
-        clock: Waits at the end.
-        hooks: Told of producers that could not be closed in order.
+        client: The user's client; only the user closes it.
+        options: Options of new producers.
+        plan: Plan with the number of partitions; a topic with fewer partitions is refused.
+        max_producers: Limit on open producers. If the pool is full, the least recently used producer without sends in
+            flight is closed; while all producers have sends in flight, a borrower waits.
+        may_wait: Returns whether the calling thread may wait; the thread that finishes sends may not, and opens an
+            additional producer.
+        clock: Clock for the waits at the end.
+        hooks: Called with events about producers that could not be closed in order.
     """
 
     __slots__ = (
@@ -149,11 +151,11 @@ class ProducerPool:
         self._idle_turn = 0
 
     def __len__(self) -> int:
-        """Producers that are open now."""
+        """Return the number of open producers."""
         return len(self._open)
 
     def borrow(self, topic: str, partition: int) -> PooledProducer | None:
-        """Take the open producer of a partition for one send; None if there is none: `open` it."""
+        """Take the open producer of a partition for a send; None: no producer is open, call `open`."""
         with self._lock:
             pooled = self._open.get((topic, partition))
             if pooled is not None:
@@ -163,7 +165,7 @@ class ProducerPool:
             return pooled
 
     def give_back(self, *borrowed: PooledProducer) -> None:
-        """The outcomes of borrowed sends are known; one producer for each send."""
+        """Return producers whose borrowed sends have outcomes; pass a producer for each send."""
         with self._lock:
             for pooled in borrowed:
                 pooled.in_flight -= 1
@@ -171,12 +173,12 @@ class ProducerPool:
                 self._changed.notify_all()
 
     def open(self, topic: str, partition: int, place: Place) -> PooledProducer:
-        """Open the producer of a partition, or wait for the one that another thread is opening, and borrow it.
+        """Open the producer of a partition, or wait for another thread that is opening it, and borrow it.
 
         Raises:
             ClientMisuse: The pool is closed.
             TopologyError: The topic does not exist with the plan's partitions.
-            Exception: The client's own, when the broker refuses.
+            Exception: Any error of the client, when the broker refuses.
         """
         key = (topic, partition)
         ready, victim = self._reserve(key)
@@ -203,7 +205,7 @@ class ProducerPool:
         return pooled
 
     def discard(self, pooled: PooledProducer) -> None:
-        """Forget a producer that must send no more; the next send opens another. It is closed with the idle ones."""
+        """Forget a producer that must not send any more; the next send opens another. Idle cleanup closes it."""
         with self._lock:
             if self._open.get(pooled.key) is pooled:
                 del self._open[pooled.key]
@@ -211,15 +213,15 @@ class ProducerPool:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Send what waits for its batch to fill, and wait for the outcomes; the send's own callbacks report them."""
+        """Send pending batches, and wait for their outcomes; the callbacks of the sends report them."""
         with self._lock:
             busy = [pooled for pooled in self._open.values() if pooled.in_flight]
         for pooled in busy:
-            with suppress(Exception):  # a failed send fails this too, and has its own callback
+            with suppress(Exception):  # a failed send makes the flush fail too, and has its own callback
                 pooled.producer.flush()
 
     def close_idle(self) -> None:
-        """Close what was not used since the last call but one, and has nothing in flight."""
+        """Close producers that were not used since the last call but one, and have no sends in flight."""
         with self._lock:
             idle = [
                 pooled for pooled in self._open.values() if not pooled.in_flight and pooled.last_turn <= self._idle_turn
@@ -227,7 +229,7 @@ class ProducerPool:
             for pooled in idle:
                 del self._open[pooled.key]
             self._idle_turn = self._turn
-            # One that was given up for its name can have sends in flight, which a close would end as unknown.
+            # A discarded producer can have sends in flight, which a close would end as unknown.
             discarded = [pooled for pooled in self._discarded if not pooled.in_flight]
             self._discarded = [pooled for pooled in self._discarded if pooled.in_flight]
             self._changed.notify_all()
@@ -237,8 +239,8 @@ class ProducerPool:
     def close_all(self, timeout_ms: int) -> None:
         """Close every producer; sends in flight end with an unknown outcome at once.
 
-        A broker that does not answer would keep each close waiting for the client's operation time-out (30 s by
-        default), so they run beside each other, and after ``timeout_ms`` nobody waits for them any more.
+        If a broker does not answer, each close waits for the client's operation time-out (30 s by default). So the
+        closes run in parallel, and after ``timeout_ms`` they are no longer waited for.
         """
         with self._lock:
             every = [*self._open.values(), *self._discarded]
@@ -255,13 +257,13 @@ class ProducerPool:
             try:
                 thread.start()
             except RuntimeError:
-                thread.run()  # the interpreter ends, and from Python 3.12 on begins no thread then
+                thread.run()  # the interpreter is ending, and starts no threads then from Python 3.12 on
         for thread in closing:
             if thread.ident is not None:
                 self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
 
     def _reserve(self, key: Key) -> tuple[PooledProducer | Opening, PooledProducer | None]:
-        """Either the open producer, borrowed, or the right to open it, with an idle one to close first."""
+        """Borrow the open producer, or reserve the right to open it, with an idle producer to close first."""
         with self._lock:
             while True:
                 if self._closed:
@@ -288,7 +290,7 @@ class ProducerPool:
         return not self._may_wait()
 
     def _evicted(self) -> PooledProducer | None:
-        """The least recently used idle producer, taken out to be closed, if the pool is full."""
+        """Remove the least recently used idle producer, to be closed, if the pool is full."""
         idle = [pooled for pooled in self._open.values() if not pooled.in_flight] if self._is_full() else []
         if not idle:
             return None
@@ -309,8 +311,8 @@ class ProducerPool:
         pooled.last_turn = self._turn
 
     def _check_partitions(self, topic: str, needed: int) -> None:
-        # Asked before every opening: a producer on a partition of a topic that does not exist would create it bare,
-        # without subscriptions, and what it takes is lost to every reader.
+        # Checked before every opening: a producer on a partition of a missing topic would create it without
+        # subscriptions, and its messages would be lost to every reader.
         if not self._names.is_partitioned(topic):
             problem = unpartitioned_problem(self._client, self._names, topic)
             if problem is not None:
@@ -332,5 +334,5 @@ class ProducerPool:
     def _close(self, pooled: PooledProducer) -> None:
         try:
             pooled.producer.close()
-        except Exception as error:  # noqa: BLE001 - the client raises its own kinds; nothing depends on this close
+        except Exception as error:  # noqa: BLE001 - the client raises errors of its own; nothing depends on this close
             self._hooks.emit(ProducerCloseFailed(topic=self._names.part(*pooled.key), error=repr(error)))

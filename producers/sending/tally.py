@@ -1,4 +1,4 @@
-"""How sends ended, for metrics: kept for whole batches of outcomes, so that a send costs nothing more."""
+"""Counters of outcomes for metrics, updated for whole batches of outcomes, so that they cost a send nothing."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["ProducerCounts", "Tally"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerCounts:
-    """What a producer has done since it was made; all but ``pending`` only grow.
+    """Counts of a producer since its creation; all except ``pending`` only grow.
 
     Args:
         stored: Timers that the broker has confirmed.
-        refused: Sends and cancels with arguments that cannot be honoured; nothing of them left this process.
+        refused: Sends and cancels with invalid arguments; none of them left this process.
         failed: Sends and cancels that the broker did not take.
-        unknown: Sends and cancels that may be stored or not.
-        pending: Sends under way now, and cancels.
-        cut: Cut-offs that the broker has confirmed: of cancels, and of timers that replaced others.
+        unknown: Sends and cancels that may or may not be stored.
+        pending: Sends and cancels that are pending now.
+        cut: Cut-offs that the broker has confirmed: for cancels, and for timers that replaced others.
     """
 
     stored: int = 0
@@ -41,7 +41,7 @@ class ProducerCounts:
 class Tally:
     """Counts outcomes.
 
-    `ended` is called from one thread only, the one that concludes sends; `raised` from any, since errors are rare.
+    A single thread calls `ended`, the thread that concludes sends; any thread may call `raised`, since errors are rare.
     """
 
     __slots__ = ("_cut", "_errors", "_failed", "_refused", "_stored", "_unknown")
@@ -51,18 +51,18 @@ class Tally:
         self._errors = threading.Lock()
 
     def ended(self, count: int, errors: Sequence[TimewheelError] = ()) -> None:
-        """So many sends have ended, these of them with an error."""
+        """Count ended sends, some of them with an error."""
         self._stored += count - len(errors)
         for error in errors:
             self.raised(error)
 
     def was_cut(self, *, is_cancel: bool) -> None:
-        """A cut-off was stored; that of a cancel ends without a timer."""
+        """Count a stored cut-off; a cancel ends without a timer."""
         self._cut += 1
         self._stored -= is_cancel
 
     def raised(self, error: BaseException) -> None:
-        """A send ended with that in its caller; what is none of ours (an interrupt) says nothing of the send."""
+        """Count a send that ended with an error in its caller; foreign errors, such as an interrupt, do not count."""
         with self._errors:
             if isinstance(error, SendRefused | CancelRefused):
                 self._refused += 1
@@ -72,7 +72,7 @@ class Tally:
                 self._failed += 1
 
     def counts(self, pending: int) -> ProducerCounts:
-        """All of it now."""
+        """Return all counts as they are now."""
         return ProducerCounts(
             stored=self._stored,
             refused=self._refused,

@@ -1,6 +1,6 @@
-"""What both producers do alike: prepare a message, choose its producer, judge what came back.
+"""Common part of both producers: prepares messages, chooses their producers, evaluates their outcomes.
 
-Nothing here waits for an outcome; how to wait is where the two differ.
+No function here waits for an outcome; the two producers differ in how they wait.
 """
 
 from __future__ import annotations
@@ -48,41 +48,42 @@ from timewheel.wire.surface import ClientLike
 __all__ = ["DEFAULT_MAX_PENDING", "Send", "TimerWriter", "idle_ms"]
 
 DEFAULT_MAX_PENDING = 1_000
-"""Sends under way, over all topics; pulsar-client's own default for one producer."""
+"""Limit on pending sends, over all topics; pulsar-client's own default for one producer."""
 IDLE_MS = 4 * HOUR_MS
-"""A producer that was not used for one to two of these is closed. Seldom, since each that opens again uses up one of
-the names that a broker remembers of a topic (broker-facts: forgotten-names)."""
+"""A producer that was not used for one to two of these periods is closed. The period is long, since each reopening uses
+up one of the names that a broker remembers of a topic (broker-facts: forgotten-names)."""
 CALENDAR_IDLE_MS = 30_000
-"""In a calendar: a passed topic cannot be removed while a producer is connected to it (broker-facts: removing-a-topic),
-and no names are remembered of its topics."""
+"""Shorter period in a calendar: a passed topic cannot be removed while a producer is connected to it
+(broker-facts: removing-a-topic), and no names of producers are remembered for calendar topics."""
 
 
 def idle_ms(plan: Plan) -> int:
-    """How long a producer is kept open that nobody uses."""
+    """Return how long an unused producer is kept open."""
     return CALENDAR_IDLE_MS if isinstance(plan.scheme, Calendar) else IDLE_MS
 
 
 _STAMPS: dict[int, Stamps] = {}
-"""All producers of a process share them, and agree on what was before a cancel. By process: a fork copies locks."""
+"""Stamps by process id: producers of a process share them, and agree on the order of sends and cancels. A fork copies
+locks, so a child needs stamps of its own."""
 
 
 class Send(Attempt):
-    """One timer that is being sent, through one or more attempts.
+    """Send of one timer, through one or more attempts.
 
     Args:
-        outgoing: What is sent.
-        finished: As for `Attempt`.
-        notify: What the shell does with the outcome.
+        outgoing: Message to send.
+        finished: See `Attempt`.
+        notify: Receives the outcome for the producer.
 
     Attributes:
-        group: The gate's; None once the send has ended.
-        raised: What the client's own code raised instead of taking it.
-        attempts: How many have come to an end.
-        stored: Whether one of them was confirmed, in a slot that had been swept, or may have been.
-        cut_off: What goes into the log, or is there; None: nothing does, or it is not known yet.
-        older_due_ms: When the timer that is cut off is due; None: not known.
-        confirmed_ms: When the cut-off was confirmed.
-        copy: A timer that replaces another, and its position, once it is stored.
+        group: Group of the gate; None once the send has ended.
+        raised: Error with which the client's code refused the message.
+        attempts: Number of finished attempts.
+        stored: True if an attempt was confirmed, in a slot that had been swept, or may have been.
+        cut_off: Cut-off that goes into the log, or is stored; None: there is none, or it is not known yet.
+        older_due_ms: Due time of the timer that is cut off; None: unknown.
+        confirmed_ms: Time at which the cut-off was confirmed.
+        copy: A timer that replaces another timer, and its position, once it is stored.
     """
 
     __slots__ = (
@@ -113,22 +114,22 @@ class Send(Attempt):
 
     @property
     def is_cancel(self) -> bool:
-        """Whether nothing is sent but a cut-off."""
+        """True if the send consists of a cut-off only."""
         return self.cut_off is not None and self.copy is None
 
 
 class TimerWriter:
-    """Prepares timers of one plan and judges their sends.
+    """Prepares timers of one plan and evaluates their sends.
 
     Args:
         client: The user's client.
         plan: The plan.
         schema: The user's schema; None: bytes.
-        clock: Where the send time comes from; waits at the end.
-        hooks: Told of what an operator should know.
-        max_producers: As for `ProducerPool`.
+        clock: Clock for send times, and for the waits at the end.
+        hooks: Called with events for operators.
+        max_producers: See `ProducerPool`.
         max_message_bytes: The broker's ``maxMessageSize``.
-        may_wait: As for `ProducerPool`.
+        may_wait: See `ProducerPool`.
         options: pulsar-client's producer options.
     """
 
@@ -181,12 +182,12 @@ class TimerWriter:
         )
 
     def prepare(self, content: Any, options: SendOptions, above: int = 0) -> Outgoing:
-        """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`.
+        """Build a message from the arguments of a send, at this clock's time; see `prepare.prepare` for the errors.
 
         Args:
-            content: See there.
-            options: See there.
-            above: The generation that it replaces, if that is known.
+            content: See `prepare.prepare`.
+            options: See `SendOptions`.
+            above: Generation that the timer replaces, if it is known.
         """
         now_ms = self._clock.now_ms()
         try:
@@ -207,7 +208,7 @@ class TimerWriter:
         return outgoing.in_its_turn(self._out_of_order) if outgoing.deliver_at_ms else outgoing
 
     def cancelling(self, timer: Timer | str, finished: Callable[[Any], None], notify: Any) -> Send:
-        """The send that cancels a timer; errors as `cutting.cut_of_timer`."""
+        """Build the send that cancels a timer; see `cutting.cut_of_timer` for the errors."""
         due_ms = timer.due_ms if isinstance(timer, Timer) else None
         above = timer.generation if isinstance(timer, Timer) else 0
         now_ms = self._clock.now_ms()
@@ -216,7 +217,7 @@ class TimerWriter:
         )
 
     def cancelling_group(self, group: str, finished: Callable[[Any], None], notify: Any) -> Send:
-        """The send that cancels a group; errors as `cutting.cut_of_group`."""
+        """Build the send that cancels a group; see `cutting.cut_of_group` for the errors."""
         now_ms = self._clock.now_ms()
         return self._cutting(
             lambda: cut_of_group(self._router.plan, group, self._stamp(now_ms), now_ms), None, finished, notify
@@ -235,8 +236,8 @@ class TimerWriter:
         return send
 
     def told(self, send: Send, error: TimewheelError | None) -> Timer | Cancellation | None:
-        """What the caller of an ended send is given: a timer, without a position if there was an error, or what became
-        of a cancel, if it was stored.
+        """Return the result for the caller of an ended send: a timer, without a position if there was an error, or a
+        cancellation, if it was stored.
         """
         cancellation = None
         cancel = self._router.plan.cancel
@@ -257,10 +258,11 @@ class TimerWriter:
         )
 
     def routed_now(self, send: Send) -> Outgoing:
-        """What is sent next, on the route of this moment: ask before opening a producer.
+        """Return the next message to send, on the present route: call this before opening a producer.
 
-        Never is one opened for a passed interval, which would come too late, or create the topic again and bare
-        (broker-facts: removing-a-topic); and the interval may have passed while the send waited for room.
+        A producer must not be opened for a passed interval: the timer would come too late, or the topic would be
+        created again, without policies and subscriptions (broker-facts: removing-a-topic). The interval may have passed
+        while the send waited for room.
         """
         outgoing = send.outgoing
         if self._router.interval_ms and outgoing.place != "cuts":
@@ -271,10 +273,10 @@ class TimerWriter:
         return outgoing
 
     def opening_failed(self, send: Send, error: Exception) -> None:
-        """Take the failure to open a producer: put another route into the send, or say that there is none.
+        """Handle the failure to open a producer: set another route on the send, or raise if there is none.
 
         Raises:
-            TimewheelError: The send ends here; nothing was sent, or nothing more.
+            TimewheelError: The send ends here; nothing was sent, or nothing further.
         """
         if isinstance(error, TimewheelError):
             if not send.stored or send.outgoing.place == "cuts":
@@ -288,11 +290,11 @@ class TimerWriter:
         send.outgoing = step
 
     def judge(self, send: Send) -> TimewheelError | Outgoing | None:
-        """Take a finished attempt, whose producer was given back, and say what follows.
+        """Evaluate a finished attempt, whose producer was given back.
 
         Returns:
-            None: the timer is stored. An error: it is not, or nobody knows. An Outgoing, put into the send as well:
-            start it again.
+            None: the timer is stored. An error: it is not stored, or may not be. An Outgoing, also set on the send:
+            start the send again.
         """
         if send.raised is not None:
             return self.refused(send, send.raised)
@@ -311,7 +313,7 @@ class TimerWriter:
         return step
 
     def _cut_next(self, send: Send) -> Outgoing | None:
-        """What follows on a stored part of a cancel, or of a timer that replaces another: its cut-off, once."""
+        """Continue after a stored part of a cancel, or of a timer that replaces another: send the cut-off, once."""
         now_ms = self._clock.now_ms()
         if send.cut_off is not None:
             send.confirmed_ms = now_ms
@@ -324,7 +326,7 @@ class TimerWriter:
         return send.outgoing
 
     def refused(self, send: Send, error: Exception) -> TimewheelError:
-        """The error for a send that the client's own code would not take."""
+        """Return the error for a send that the client's code refused."""
         topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
         if send.outgoing.place == "cuts":
             return CancelFailed(send.outgoing.timer_id, topic, cause_of(error))
@@ -344,7 +346,7 @@ class TimerWriter:
         )
 
     def _as_unknown(self, send: Send, error: TimewheelError) -> TimewheelError:
-        # A first copy is stored already: "not stored" would be wrong, and "again under the same id" is right.
+        # A first copy is already stored: "not stored" would be wrong, and "again under the same id" is right.
         if not send.stored:
             return error
         topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)

@@ -1,4 +1,4 @@
-"""The pure core: plans, routing, envelopes, names, the law of gaps. No clock, socket, environment or randomness."""
+"""Pure core: plans, routing, envelopes, names and the law of gaps, without clock, socket, environment or randomness."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
     "save_plan",
 ]
 
-# Loaded on first use: whoever makes a plan in code should not load pydantic, which reads the file's form.
+# Loaded on first use: a plan made in code should not load pydantic, which only reads plan files.
 _OF_PLANFILE = ("dump_plan", "load_plan", "parse_plan", "save_plan")
 
 __getattr__ = names_on_first_use(__name__, dict.fromkeys(_OF_PLANFILE, ".planfile"))

@@ -1,6 +1,6 @@
-"""What a broker forgets and pins: the numbers of one broker version or installation by which a plan is judged.
+"""Broker profiles: limits and costs of one broker version or installation, by which a plan is judged.
 
-Kept pure, so that a profile can come from a name, a file or the runtime configuration of a live broker alike.
+The module is pure, so that a profile can come from a name, a file or the runtime configuration of a live broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AckFormat = Literal["ranges", "bitmap"]
 MIB_BYTES = 1024 * 1024
 
 DEFAULT_PROFILE = "4.0"
-"""Where nobody says which broker it is: the line with long-term support, whose limit on gaps is the lowest."""
+"""Used if no broker is named: the line with long-term support, whose limit on gaps is the lowest."""
 
 BROKER_SETTINGS: Mapping[str, tuple[str, int]] = {
     "managedLedgerMaxUnackedRangesToPersist": ("gap_limit_ranges", 1),
@@ -33,51 +33,53 @@ BROKER_SETTINGS: Mapping[str, tuple[str, int]] = {
     "nettyMaxFrameSizeBytes": ("frame_limit_bytes", 1),
     "managedLedgerDefaultWriteQuorum": ("write_quorum", 1),
 }
-"""Settings of ``GET /admin/v2/brokers/configuration/runtime`` -> (our field, what one of theirs is in our unit)."""
+"""Settings of ``GET /admin/v2/brokers/configuration/runtime`` -> (profile field, factor from Pulsar's unit to ours)."""
 
 METADATA_STORE_LIMIT_BEFORE = "managedLedgerMaxUnackedRangesToPersistInZooKeeper"
-"""The name of that setting up to 2.10. Newer brokers know it, too, and go by it where it is above 0."""
+"""Name of ``managedLedgerMaxUnackedRangesToPersistInMetadataStore`` up to 2.10. Newer brokers still read the old name,
+and prefer it if its value is above 0."""
 PERSIST_AS_BITMAP = "managedLedgerPersistIndividualAckAsLongArray"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerProfile:
-    """One broker's limits and costs, per partition topic and subscription unless said otherwise.
+    """Limits and costs of one broker, per partition topic and subscription unless another scope is named.
 
     Args:
-        name: What to call it in a report.
-        gap_limit_ranges: ``managedLedgerMaxUnackedRangesToPersist``: what is past it is forgotten by an unload.
+        name: Name of the profile in reports.
+        gap_limit_ranges: ``managedLedgerMaxUnackedRangesToPersist``: an unload forgets all ranges beyond this limit.
             10,000 through 4.2, 200,000 in 5.0 (apache/pulsar#25992).
-        ack_format: How a cursor's individual acks are persisted: ``managedLedgerPersistIndividualAckAsLongArray``, off
-            in 4.0, on since 4.1.
-        keeps_crossing_ledger: bitmap: whether the ledger whose acknowledged entries cross the limit is still kept.
-            4.x compares the sum **before** a ledger with the limit (``getAndAdd`` in
-            ``OpenLongPairRangeSet.toRanges``, and so on brokers of 4.0.7 and 4.2.4); the code towards 5.0 the sum
-            with it (``addAndGet``), and falls back to ranges if that leaves nothing.
+        ack_format: Format in which a cursor persists individual acks, by
+            ``managedLedgerPersistIndividualAckAsLongArray``: ranges (off) in 4.0, bitmap (on) since 4.1.
+        keeps_crossing_ledger: bitmap: True if the ledger whose acknowledged entries cross the limit is still kept.
+            4.x compares the limit with the sum **before** a ledger (``getAndAdd`` in
+            ``OpenLongPairRangeSet.toRanges``, observed on 4.0.7 and 4.2.4); the code towards 5.0 compares it with
+            the sum that includes the ledger (``addAndGet``), and falls back to ranges if no ledger is left.
         metadata_store_limit_ranges: A closing cursor with at most this many ranges writes them to the metadata store
             as ranges, whatever the format (``shouldPersistUnackRangesToLedger``).
-        ledger_max_entries: A ledger of the topic is full with this many entries, if it is at least
+        ledger_max_entries: Entries with which a ledger of the topic is full, if it is at least
             ``ledger_min_age_ms`` old.
-        ledger_max_bytes: The same by size.
-        ledger_min_age_ms: Full ledgers younger than this are written on.
-        ledger_max_age_ms: Older ledgers are closed by the next entry.
+        ledger_max_bytes: Bytes with which a ledger is full, under the same condition.
+        ledger_min_age_ms: The broker goes on writing to full ledgers that are younger than this.
+        ledger_max_age_ms: The next entry closes a ledger that is older than this.
         tick_ms: ``delayedDeliveryTickTimeMillis``.
         silence_us_per_pending: Microseconds of silence after an unload for each entry pending in a due partition
             (79-97 measured on 4.0.7 and 4.2.4, broker-facts: silence-after-unload).
-        bytes_per_range: Of the persisted cursor in range format: 200,000 of them are taken to fill its 5 MB
-            (apache/pulsar#25992). Encoded (``MLDataFormats.MessageRange``) one takes 10 bytes and twice the varints of
-            ledger and entry: 26 where ledger ids are beyond 2^28 and entries beyond 2^14, 18 on a young broker.
-        frame_limit_bytes: A persisted cursor beyond it cannot be written at all (apache/pulsar#25985).
-        index_bytes_per_pending: Broker memory of the delayed index for each pending entry; a least value.
-        ghost_bytes: Broker memory for each message that a shadow has acknowledged before it is due: the index keeps it
-            until then, or until an unload (27 measured on 4.0.7; on 4.2.4, which keeps a bitmap for each half-second
-            and ledger, 560 where hardly two are due in the same half-second, and 5 where fifty are).
+        bytes_per_range: Size of one range in a cursor persisted as ranges: 200,000 ranges are taken to fill its 5 MB
+            (apache/pulsar#25992). An encoded range (``MLDataFormats.MessageRange``) takes 10 bytes and twice the
+            varints of ledger and entry: 26 bytes if ledger ids are beyond 2^28 and entries beyond 2^14, 18 on a
+            young broker.
+        frame_limit_bytes: A persisted cursor beyond this size cannot be written at all (apache/pulsar#25985).
+        index_bytes_per_pending: Broker memory of the delayed index for each pending entry; a lower bound.
+        ghost_bytes: Broker memory for each message that a shadow has acknowledged before its due time: the index keeps
+            the entry until then, or until an unload (27 measured on 4.0.7; 4.2.4 keeps a bitmap for each half-second
+            and ledger: 560 if hardly two messages are due in the same half-second, 5 if fifty are).
         relay_hops_per_second: Unbatched hops of one relay process (13,000-20,000 measured on one machine).
         write_quorum: Copies of each entry.
-        entry_overhead_bytes: Metadata, envelope and checksum of an entry besides its payload; an estimate.
+        entry_overhead_bytes: Metadata, envelope and checksum of an entry in addition to its payload; an estimate.
 
     Raises:
-        ProfileError: A number is out of its range; names the field.
+        ProfileError: A number is out of its range. The error names the field.
     """
 
     name: str
@@ -119,10 +121,13 @@ class BrokerProfile:
 
     @classmethod
     def named(cls, name: str) -> BrokerProfile:
-        """The defaults of a version: one of `PROFILE_NAMES`.
+        """Return the defaults of a version.
+
+        Args:
+            name: A name in `PROFILE_NAMES`.
 
         Raises:
-            ProfileError: There is no such name.
+            ProfileError: No version has this name.
         """
         match name:
             case "4.0":
@@ -141,11 +146,11 @@ class BrokerProfile:
 
     @classmethod
     def from_mapping(cls, facts: Mapping[str, object]) -> BrokerProfile:
-        """From the fields of this class by name, as a file holds them.
+        """Build a profile from the fields of this class by name, as a file holds them.
 
         Args:
-            facts: Any of the fields; ``base`` names the version whose defaults fill the others (`DEFAULT_PROFILE` if
-                absent).
+            facts: Any of the fields. ``base`` names the version whose defaults fill the other fields (`DEFAULT_PROFILE`
+                if absent).
 
         Raises:
             ProfileError: A field is unknown or out of its range.
@@ -161,15 +166,15 @@ class BrokerProfile:
 
     @classmethod
     def from_broker_settings(cls, settings: Mapping[str, object], version: str = "") -> BrokerProfile:
-        """From a live broker's runtime configuration.
+        """Build a profile from a live broker's runtime configuration.
 
         Args:
-            settings: The answer of ``GET /admin/v2/brokers/configuration/runtime``: texts by setting. Settings that
-                are absent keep the version's default.
-            version: The broker's version, as ``4.2.4``; empty: unknown, taken as the 4.2 line.
+            settings: The answer of ``GET /admin/v2/brokers/configuration/runtime``: texts by setting. An absent setting
+                keeps the version's default.
+            version: The broker's version, such as ``4.2.4``. An empty text means an unknown version, treated as 4.2.
 
         Raises:
-            ProfileError: A setting that decides is not a number.
+            ProfileError: A setting that a profile uses is not a number.
         """
         base = cls.named(_line(version))
         facts: dict[str, object] = {field.name: getattr(base, field.name) for field in fields(cls)}
@@ -187,7 +192,7 @@ class BrokerProfile:
 
 
 PROFILE_NAMES = ("4.0", "4.2", "5.0")
-"""Versions whose defaults are known."""
+"""Versions with known defaults."""
 
 _MAY_BE_ZERO = frozenset(
     {"gap_limit_ranges", "metadata_store_limit_ranges", "ledger_min_age_ms", "entry_overhead_bytes"}

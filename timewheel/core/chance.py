@@ -1,7 +1,7 @@
 """Randomness as a parameter.
 
-Whoever needs a number by chance is handed where to get it from: tests and simulations hand in ``random.Random(seed)``,
-which draws the same numbers again.
+Code that draws random numbers takes their source as an argument: tests and simulations pass ``random.Random(seed)``,
+which draws the same numbers in every run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __all__ = ["Chance", "system_chance"]
 
 
 class Chance(Protocol):
-    """Draws numbers; every ``random.Random`` is one."""
+    """Source of random numbers. ``random.Random`` satisfies the protocol."""
 
     def random(self) -> float:
-        """The next number: at least 0, below 1."""
+        """Return the next number: at least 0, below 1."""
         ...
 
 
 def system_chance() -> Chance:
-    """The machine's own, without a seed: two processes never draw alike, not even after a fork."""
+    """Return the operating system's source, without a seed: no two processes draw the same numbers, even after fork."""
     return random.SystemRandom()

@@ -1,9 +1,10 @@
 """Time as a parameter.
 
-Nothing in timewheel reads the system's clock, or waits for time to pass, but through a `Clock` that was handed in:
-tests and simulations hand in one that moves only when told to. Two readings, because they fail differently:
-``now_ms`` may jump (an operator sets the clock), ``monotonic_ms`` never goes back and means nothing by itself. Three
-waits, because three things end them: a notice, an item on a queue, the end of a thread. All else is made of these.
+timewheel reads the system's clock, and waits for time to pass, only through a `Clock` that the caller passes in:
+tests and simulations pass a clock that moves only by command. A clock has two readings, because they fail differently:
+``now_ms`` may jump (an operator sets the clock); ``monotonic_ms`` never goes back and has no meaning by itself. It has
+three waits, because three things end a wait: a notice, an item on a queue, the end of a thread. All other waits are
+built from these.
 """
 
 from __future__ import annotations
@@ -21,45 +22,45 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Clock(Protocol):
-    """Where the shells get time from, and how they wait for it."""
+    """Source of time, with the ways to wait for it."""
 
     def now_ms(self) -> int:
-        """UTC milliseconds since 1970; may jump."""
+        """Return UTC milliseconds since 1970; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back; for durations and deadlines only."""
+        """Return milliseconds that never go back; for durations and deadlines only."""
         ...
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         """Wait on a condition that the caller holds, for at most ``timeout_ms`` of this clock's time.
 
         Returns:
-            False if the time passed first. Spurious wake-ups are allowed.
+            False if the time passed before a notice. Spurious wake-ups are allowed.
         """
         ...
 
     def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
-        """Take the first item of a queue, waiting for one for at most ``timeout_ms`` of this clock's time.
+        """Take the first item of a queue, waiting for at most ``timeout_ms`` of this clock's time.
 
-        A queue and not a condition where every message passes: `SimpleQueue` takes and gives without running Python.
+        The queue is faster than a condition on paths that every message takes: `SimpleQueue` runs no Python code.
 
         Raises:
-            queue.Empty: The time passed first.
+            queue.Empty: The time passed before an item came.
         """
         ...
 
     def join(self, thread: threading.Thread, timeout_ms: int) -> bool:
-        """Wait for the end of a thread that was started, for at most ``timeout_ms`` of this clock's time.
+        """Wait for the end of a started thread, for at most ``timeout_ms`` of this clock's time.
 
         Returns:
-            False if it still runs.
+            False if the thread still runs.
         """
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The operating system's clocks."""
 
     __slots__ = ()
 
@@ -84,7 +85,7 @@ def wait_until(clock: Clock, condition: threading.Condition, reached: Callable[[
     """Wait on a condition that the caller holds until ``reached()``, for at most ``timeout_ms`` of the clock's time.
 
     Returns:
-        False if the time passed first.
+        False if the time passed before.
     """
     if reached():
         return True
@@ -97,7 +98,7 @@ def wait_until(clock: Clock, condition: threading.Condition, reached: Callable[[
 
 
 def pause(clock: Clock, duration_ms: int) -> None:
-    """Let so much of the clock's time pass, whatever happens."""
+    """Wait until this much of the clock's time has passed."""
     nothing = threading.Condition()
     with nothing:
         wait_until(clock, nothing, lambda: False, duration_ms)

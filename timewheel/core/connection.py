@@ -1,7 +1,7 @@
-"""How clients reach a cluster and who they are there: one value, whoever makes a client of it.
+"""Connection settings: addresses of a cluster, and the identity of its clients, for every kind of client.
 
-It comes in layers: options of a command, environment, a file, defaults. Its fields are named as the arguments of
-``pulsar.Client`` and of ``pulsar.AuthenticationOauth2``. No message about it repeats a value, which may be a secret.
+The settings come in layers: options of a command, environment, a file, defaults. Fields are named like the arguments
+of ``pulsar.Client`` and ``pulsar.AuthenticationOauth2``. No error message repeats a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
     try:
         parts = urlsplit(url)
         host, has_user = parts.hostname, parts.username is not None
-        _ = parts.port  # raises for one that is none
+        _ = parts.port  # raises if the port is invalid
     except ValueError as error:
         raise BadConnection(name, "is no URL") from error
     if parts.scheme not in schemes or not host:
@@ -42,15 +42,15 @@ def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth2:
-    """The flow of client credentials.
+    """OAuth2 with the client credentials flow.
 
     Args:
-        issuer_url: Of the authorization server, which tells under ``/.well-known/openid-configuration`` where it gives
-            tokens.
+        issuer_url: URL of the authorization server, which names its token endpoint under
+            ``/.well-known/openid-configuration``.
         private_key: A JSON file with ``client_id`` and ``client_secret``: its path, ``file://`` and its path, or
             ``data:application/json;base64,`` and its content.
-        audience: What the token is for, where the server asks for that.
-        scope: The same.
+        audience: Audience of the token, if the server requires an audience.
+        scope: Scope of the token, if the server requires a scope.
     """
 
     issuer_url: str
@@ -63,7 +63,7 @@ class OAuth2:
 
     @property
     def key_file(self) -> Path | None:
-        """The file of the private key; None: the key holds its content itself."""
+        """File of the private key; None: `private_key` holds the key itself."""
         key = self.private_key.reveal()
         if key.startswith("data:"):
             return None
@@ -72,22 +72,22 @@ class OAuth2:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """One layer of it, or all of them together; None: this layer says nothing.
+    """One layer of the connection settings, or all layers together; None: the layer leaves the field open.
 
     Args:
-        service_url: Where the brokers are: ``pulsar://host:6650`` or, with TLS, ``pulsar+ssl://host:6651``.
+        service_url: Brokers: ``pulsar://host:6650`` or, with TLS, ``pulsar+ssl://host:6651``.
         admin_url: Web service of any broker: ``http://host:8080`` or ``https://host:8443``.
-        token: Shown to brokers; one of `token`, `token_file` and `oauth2`.
-        token_file: A file with it, read at every connect.
-        oauth2: Who gives it.
+        token: Token for the brokers. Only one of `token`, `token_file` and `oauth2` may be given.
+        token_file: File with the token, read at every connect.
+        oauth2: Authorization server that issues the token.
         tls_trust_certs_file_path: PEM file with the authorities to trust instead of the system's.
-        tls_certificate_file_path: PEM file with a client certificate. Without a token it says who the client is.
-        tls_private_key_file_path: PEM file with its key; None: the certificate's file holds both.
-        tls_validate_hostname: Whether a certificate must name the host that shows it.
-        tls_allow_insecure_connection: Whether any certificate will do.
+        tls_certificate_file_path: PEM file with a client certificate. It identifies the client if no token is given.
+        tls_private_key_file_path: PEM file with the certificate's key; None: the certificate's file holds both.
+        tls_validate_hostname: Require that a certificate names the host that presents it.
+        tls_allow_insecure_connection: Accept any certificate.
 
     Raises:
-        BadConnection: It contradicts itself, or an URL is none.
+        BadConnection: The settings contradict each other, or a URL is not valid.
     """
 
     service_url: str | None = None
@@ -103,7 +103,7 @@ class Connection:
 
     def __post_init__(self) -> None:
         if self.service_url is not None:
-            # pulsar-client takes several hosts behind one scheme.
+            # pulsar-client accepts several hosts behind one scheme.
             _check_url("service_url", self.service_url.partition(",")[0], SERVICE_SCHEMES)
         if self.admin_url is not None:
             _check_url("admin_url", self.admin_url, WEB_SCHEMES)
@@ -114,13 +114,13 @@ class Connection:
             raise BadConnection("tls_private_key_file_path", "needs tls_certificate_file_path beside it")
 
     def over(self, lower: Connection) -> Connection:
-        """This layer, and what it leaves open taken from a lower one.
+        """Return this layer, with its open fields taken from a lower layer.
 
-        Who a client is comes from one layer alone: a token replaces the lower layers' OAuth2, and a certificate their
-        key.
+        A client's identity comes from one layer alone: a token replaces OAuth2 of the lower layers, and a certificate
+        replaces their key.
 
         Args:
-            lower: The layer that counts for less.
+            lower: The layer with lower precedence.
         """
         taken = {field.name: getattr(lower, field.name) for field in fields(self) if getattr(self, field.name) is None}
         for group in (_AUTHENTICATION, _IDENTITY):
@@ -135,17 +135,17 @@ DEFAULTS = Connection(
     tls_validate_hostname=True,
     tls_allow_insecure_connection=False,
 )
-"""The lowest layer."""
+"""Lowest layer."""
 
 
 def connection_of_environment(environment: Mapping[str, str]) -> Connection:
-    """The layer of the variables ``PULSAR_`` and a field's name in capitals, ``PULSAR_OAUTH2_`` for those of `OAuth2`.
+    """Build the layer of the variables ``PULSAR_<FIELD>``, and ``PULSAR_OAUTH2_<FIELD>`` for the fields of `OAuth2`.
 
     Args:
-        environment: A variable that is empty is as one that is not set.
+        environment: Variables by name. An empty variable counts as unset.
 
     Raises:
-        BadConnection: As `Connection`; or a switch is neither ``true`` nor ``false``.
+        BadConnection: `Connection` refuses the settings, or a switch is neither ``true`` nor ``false``.
     """
 
     def said(name: str) -> str | None:

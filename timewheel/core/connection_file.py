@@ -1,4 +1,4 @@
-"""The connection's file: TOML with one table ``[connection]``, apart from any plan, since it may hold secrets."""
+"""Connection file: TOML with one table ``[connection]``. It is separate from plans, since it may hold secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timewheel.core.secret import Secret
 __all__ = ["is_open_to_others", "load_connection", "parse_connection", "secrets_open_to_all"]
 
 MAX_FILE_BYTES = 100_000
-"""It takes a few hundred bytes; more is another file."""
+"""A connection file takes a few hundred bytes; a larger file is a mistake."""
 
 
 class _Table(BaseModel):
@@ -47,10 +47,10 @@ class _File(_Table):
 
 
 def load_connection(path: Path) -> Connection:
-    """Read a connection's file; paths in it that are relative are so to its folder.
+    """Read a connection file. Relative paths in the file are relative to its folder.
 
     Raises:
-        BadConnection: It cannot be read, is no TOML, has a key that is none, or contradicts itself.
+        BadConnection: The file is unreadable, is not TOML, has an unknown key, or contradicts itself.
     """
     try:
         with path.open("rb") as file:
@@ -64,19 +64,19 @@ def load_connection(path: Path) -> Connection:
     try:
         return parse_connection(text, path.parent)
     except BadConnection as error:
-        # Not "from error": what pydantic and TOML report repeats what stands in the file.
+        # Not "from error": reports of pydantic and TOML repeat the file's content.
         raise BadConnection(f"{path}: {error.field}", error.problem) from None
 
 
 def parse_connection(text: str, folder: Path) -> Connection:
-    """Read a connection from the text of its file.
+    """Read a connection from the text of a connection file.
 
     Args:
         text: TOML.
-        folder: What its relative paths are relative to.
+        folder: Base of relative paths.
 
     Raises:
-        BadConnection: As `load_connection`.
+        BadConnection: See `load_connection`.
     """
     try:
         data = tomllib.loads(text)
@@ -113,11 +113,11 @@ def parse_connection(text: str, folder: Path) -> Connection:
 
 
 def is_open_to_others(path: Path, connection: Connection) -> bool:
-    """Whether a file holds a secret itself, and more than its owner may read it.
+    """Return whether a file itself holds a secret, and users other than its owner may read it.
 
     Args:
-        path: The file.
-        connection: What it says.
+        path: The connection file.
+        connection: Its content.
     """
     oauth2 = connection.oauth2
     holds_secret = connection.token is not None or (oauth2 is not None and oauth2.key_file is None)
@@ -125,8 +125,9 @@ def is_open_to_others(path: Path, connection: Connection) -> bool:
 
 
 def secrets_open_to_all(connection: Connection) -> tuple[Path, ...]:
-    """Files with a secret alone - a token, a key - that every user of the machine may read; a group is let in by many
-    services on purpose, as Kubernetes does.
+    """Return the files with a secret, such as a token or a key, that every user of the machine may read.
+
+    Read access for a group is allowed: many services grant it on purpose, Kubernetes for example.
     """
     key = None if connection.oauth2 is None else connection.oauth2.key_file
     files = [connection.token_file, key, connection.tls_private_key_file_path]
@@ -137,7 +138,7 @@ def _is_open_to_all(file: Path) -> bool:
     try:
         return bool(file.stat().st_mode & stat.S_IROTH)
     except (OSError, ValueError):
-        return False  # whoever reads it says why it cannot be read
+        return False  # the code that reads the file reports the error
 
 
 def _key_of(key: str, folder: Path) -> str:
@@ -145,7 +146,7 @@ def _key_of(key: str, folder: Path) -> str:
 
 
 def _as_bad_connection(error: ValidationError) -> BadConnection:
-    """The first complaint, without the value that it is about."""
+    """Convert the first complaint, without the value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "file"
     if first["type"] == "missing":

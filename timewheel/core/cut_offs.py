@@ -1,8 +1,8 @@
-"""Cut-offs: how timers are cancelled and replaced, as values.
+"""Cut-offs: cancellations and replacements of timers, as values.
 
-A cut-off says of a timer id, or of a group, up to where its timers are dead: those whose generation (whose stamp in the
-group) is below the cut. It is merged by maximum and never taken back, so that it may be read twice, late, or in any
-order, by any number of readers, and each comes to the same in the end (broker-facts: cut-off-log).
+A cut-off names a timer id or a group, and a limit: timers whose generation (whose stamp in the group) is below the
+limit are dead. Cut-offs are merged by maximum and never taken back. So readers may read a cut-off twice, late, or in
+any order, and all readers come to the same result in the end (broker-facts: cut-off-log).
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ __all__ = [
 ]
 
 PACK_BYTES = 512 * 1024
-"""One message of the log at most; a broker takes ten times that by default."""
+"""Size limit of one message of the log; a broker takes ten times that by default."""
 MOST_REFUSED = 100
-"""Lines of one message that cannot be read; with the last of them the message ends. Each costs a refusal of its own."""
+"""Limit on unreadable lines of a message. The rest of the message is skipped, since each line costs an attempt of its
+own."""
 
 _OF_LETTER: dict[object, Literal["timer", "group"]] = {"t": "timer", "g": "group"}
 _MAX_NAME_CHARS = max(MAX_TIMER_ID_CHARS, MAX_GROUP_CHARS)
 
 
 class CutOff(NamedTuple):
-    """One record of the log.
+    """Record of the log of cut-offs.
 
     Args:
-        kind: What is named: a timer id, or a group.
-        name: The id, or the group.
-        cut: A copy is dead if its generation, or its stamp in the group, is below this.
-        forget_ms: From when on nothing can come any more that it is about, UTC milliseconds.
+        kind: Kind of the name: a timer id, or a group.
+        name: The timer id, or the group.
+        cut: A copy is dead if its generation, or its stamp in the group, is below this limit.
+        forget_ms: Time from which no message that this cut-off concerns can arrive any more, UTC milliseconds.
     """
 
     kind: Literal["timer", "group"]
@@ -63,17 +64,17 @@ class CutOff(NamedTuple):
     forget_ms: int
 
     def line(self) -> str:
-        """As one line of JSON, without a line's end."""
+        """Return the record as one line of JSON, without a line's end."""
         return json.dumps([self.kind[0], self.name, self.cut, self.forget_ms], separators=(",", ":"))
 
 
 def latest_forget_ms(max_delay_ms: int, keep_ms: int, written_ms: int) -> int:
-    """Until when a plan's cut-off can matter: the day is for clocks that differ, by ``skew`` at most.
+    """Return the time until which a plan's cut-off can matter. A day is added for clocks that differ.
 
     Args:
-        max_delay_ms: The plan's.
-        keep_ms: The plan's.
-        written_ms: When it was written, UTC milliseconds.
+        max_delay_ms: The plan's ``max_delay``.
+        keep_ms: The plan's ``keep``.
+        written_ms: Time at which the cut-off was written, UTC milliseconds.
     """
     return written_ms + max_delay_ms + keep_ms + DAY_MS
 
@@ -83,13 +84,13 @@ def read_cut_offs(data: bytes, latest_ms: int = MAX_TIME_MS) -> list[CutOff]:
 
     Args:
         data: The message.
-        latest_ms: None of them is remembered for longer, whatever it says (`latest_forget_ms`).
+        latest_ms: Latest time until which a cut-off is remembered, whatever its line declares (`latest_forget_ms`).
 
     Raises:
-        CutOffUnreadable: Some of it is none of ours, garbled, or of a later version; it has those that can be read.
+        CutOffUnreadable: A line is foreign, garbled, or of a later version. The error has the readable cut-offs.
     """
     try:
-        # All lines at once: a pack has thousands, and JSON has no line's end within a line.
+        # All lines at once: a pack has thousands of lines, and JSON never has a line's end within a line.
         return _read(data.strip(b"\n").replace(b"\n", b","), latest_ms)
     except _UNREADABLE as error:
         readable: list[CutOff] = []
@@ -115,21 +116,21 @@ def _checked(latest_ms: int, letter: object, name: object, cut: object, forget_m
     if type(name) is not str or not 0 < len(name) <= _MAX_NAME_CHARS:
         raise TypeError(f"a name has 1 to {_MAX_NAME_CHARS} characters")
     if not name.isascii():
-        name.encode()  # half of a surrogate pair is a ValueError: no timer has such an id
+        name.encode()  # half of a surrogate pair raises ValueError: no timer has such an id
     if type(cut) is not int or not 0 <= cut <= MAX_GENERATION:
         raise ValueError("a cut is a whole number of at most 16 digits")
     if type(forget_ms) is not int or not 0 <= forget_ms <= 2 * MAX_TIME_MS:
         raise ValueError("a time is whole milliseconds since 1970")
-    # As the class itself makes one, at half the cost: a start reads them by the million.
+    # Equal to calling the class, at half the cost: a start reads millions of cut-offs.
     return tuple.__new__(CutOff, (_OF_LETTER[letter], name, cut, min(latest_ms, forget_ms)))
 
 
 def packs(cut_offs: Iterable[CutOff], most_bytes: int = PACK_BYTES) -> Iterator[bytes]:
-    """Many cut-offs as few messages of the log: packs are only more cut-offs, so halves and repeats do no harm.
+    """Pack many cut-offs into few messages of the log. A repeated or partial pack does no harm: it only adds cut-offs.
 
     Args:
-        cut_offs: In any order.
-        most_bytes: Of one message.
+        cut_offs: Cut-offs in any order.
+        most_bytes: Size limit of one message.
     """
     lines: list[bytes] = []
     size = 0
@@ -145,12 +146,13 @@ def packs(cut_offs: Iterable[CutOff], most_bytes: int = PACK_BYTES) -> Iterator[
 
 
 class Stamps:
-    """Numbers that order what happened to one timer id: microseconds by this machine's clock, none twice from here.
+    """Stamps that order the events of one timer id: microseconds by this machine's clock, each issued only once.
 
-    Any thread may ask. Producers of one process share them, so that what one of them sent is before another's cancel.
+    Thread-safe. The producers of a process share an instance, so that a send by one of them is ordered before a later
+    cancel by another.
 
     Args:
-        chance: Draws what the clock does not say, so that two processes hardly ever make the same stamp.
+        chance: Draws the digits below a millisecond, so that two processes hardly ever issue the same stamp.
     """
 
     __slots__ = ("_chance", "_last", "_lock")
@@ -161,11 +163,11 @@ class Stamps:
         self._lock = Lock()
 
     def new(self, now_ms: int, above: int = 0) -> int:
-        """A stamp above ``above`` and above all that were made here.
+        """Return a stamp above ``above`` and above all stamps issued so far.
 
         Args:
             now_ms: UTC milliseconds.
-            above: A generation that is known: what replaces it comes after it, whatever the clock says.
+            above: A known generation: its replacement is ordered after it, whatever the clock shows.
         """
         drawn = now_ms * 1_000 + int(self._chance.random() * 1_000)
         with self._lock:
@@ -175,24 +177,24 @@ class Stamps:
 
 @unique
 class Answer(Enum):
-    """What a cancel can truthfully say when its cut-off is stored."""
+    """Guarantee that a cancel can give once its cut-off is stored."""
 
     CERTAIN = "certain"
-    """Stored well before the timer was due: no consumer hands it out."""
+    """Stored well before the timer was due: no consumer delivers the timer."""
     TOO_CLOSE = "too close"
-    """Stored when the timer was nearly or already due: it may have been handed out, and is not handed out again."""
+    """Stored when the timer was nearly or already due: it may have been delivered, and is not delivered again."""
     UNSEEN = "unseen"
-    """When it is due was not said: what was sent before and was not handed out yet will not be. What another process
-    sent within the plan's ``skew`` counts as before if clocks say so."""
+    """The caller gave no due time: timers that were sent before the cancel and are not yet delivered will not be.
+    Timers that another process sent within the plan's ``skew`` count as before if the clocks order them so."""
 
 
 class Cancellation(NamedTuple):
-    """A cut-off that is stored.
+    """Stored cut-off.
 
     Args:
-        answer: What it means for the timer.
-        confirmed_ms: When the broker had it, by this machine's clock, UTC milliseconds.
-        cut_off: What was stored.
+        answer: Guarantee for the timer.
+        confirmed_ms: Time at which the broker confirmed the cut-off, by this machine's clock, UTC milliseconds.
+        cut_off: The stored cut-off.
     """
 
     answer: Answer
@@ -201,12 +203,12 @@ class Cancellation(NamedTuple):
 
 
 def answer_of(due_ms: int | None, confirmed_ms: int, skew_ms: int) -> Answer:
-    """What may be promised.
+    """Return the guarantee of a stored cut-off.
 
     Args:
-        due_ms: When the timer is due; None: not known.
-        confirmed_ms: When its cut-off was confirmed.
-        skew_ms: How far clocks may differ, by the plan.
+        due_ms: Due time of the timer; None: unknown.
+        confirmed_ms: Time at which the cut-off was confirmed.
+        skew_ms: Largest difference between clocks, by the plan.
     """
     if due_ms is None:
         return Answer.UNSEEN
@@ -214,11 +216,11 @@ def answer_of(due_ms: int | None, confirmed_ms: int, skew_ms: int) -> Answer:
 
 
 def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:
-    """Whether a timer comes when its cut-off may have been forgotten: only an operator can say what becomes of it.
+    """Return whether a timer arrives when its cut-off may have been forgotten, so that an operator must decide.
 
     Args:
-        envelope: Its.
+        envelope: The timer's envelope.
         now_ms: UTC milliseconds.
-        keep_ms: The plan's.
+        keep_ms: The plan's ``keep``.
     """
     return now_ms - first_wanted_ms(envelope) > keep_ms

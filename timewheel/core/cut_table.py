@@ -1,4 +1,4 @@
-"""What is cut off, in memory: merged by maximum, forgotten when nothing can come any more that it is about."""
+"""Table of cut-offs in memory: merged by maximum, forgotten when no timer that they concern can arrive any more."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from timewheel.core.envelope import Envelope
 __all__ = ["MOST_LIVE", "CutTable"]
 
 MOST_LIVE = 1_000_000
-"""Cut-offs that one process is made for: some 250 MB. Beyond that it refuses new names, and says so; a group takes one,
-however many timers it has."""
+"""Cut-offs that a process is designed for, about 250 MB. A full table refuses new names and reports the refusal. A
+group takes one entry, however many timers it has."""
 
 BUCKET_MS = 10 * MINUTE_MS
-"""So exactly are cut-offs forgotten, and never too early."""
+"""Precision with which cut-offs are forgotten; never too early."""
 
 
 class CutTable:
-    """Answers whether a copy is dead.
+    """Cut-offs of timers and groups, to decide whether a copy is dead.
 
-    Any thread may ask (`is_dead`); one at a time may change it. An answer meanwhile is that from before or that from
-    after, each true at some moment since the question.
+    Any thread may read (`is_dead`); only one thread at a time may change the table. A concurrent read returns the state
+    before or after the change; either was true at some moment since the call.
 
     Args:
-        most: Cut-offs that it remembers.
+        most: Cut-offs that the table holds at most.
     """
 
     __slots__ = ("_buckets", "_groups", "_most", "_timers")
@@ -35,17 +35,18 @@ class CutTable:
         self._most = most
         self._timers: dict[str, tuple[int, int]] = {}
         self._groups: dict[str, tuple[int, int]] = {}
-        # By when they are forgotten. A name whose time was put off stands in an earlier bucket too, at most once each.
-        # Timers and groups apart: a list of names alone costs a third of a list of pairs, in memory and in time.
+        # Names by the time to forget them. A name whose time was postponed stands in an earlier bucket too, at most
+        # once in each. Timers and groups are separate: a list of names costs a third of a list of pairs, in memory and
+        # in time.
         self._buckets: dict[int, tuple[list[str], list[str]]] = {}
 
     def __len__(self) -> int:
-        """Cut-offs that are remembered."""
+        """Return the number of cut-offs in the table."""
         return len(self._timers) + len(self._groups)
 
     def is_dead(self, envelope: Envelope) -> bool:
-        """Whether what carries this envelope was cancelled or replaced, as far as is known here."""
-        # Without a cut-off, which is the rule, this is one look into an empty dictionary.
+        """Return whether the message with this envelope was cancelled or replaced, as far as this table knows."""
+        # Usually there is no cut-off: then this is one check of an empty dictionary.
         if self._timers:
             found = self._timers.get(envelope.timer_id)
             if found is not None and envelope.generation < found[0]:
@@ -57,12 +58,12 @@ class CutTable:
         return False
 
     def of_timer(self, timer_id: str) -> CutOff | None:
-        """What is remembered of this id; its timers of other generations may live."""
+        """Return the cut-off of this timer id; timers of the same id with other generations may live."""
         found = self._timers.get(timer_id)
         return None if found is None else CutOff("timer", timer_id, *found)
 
     def why_dead(self, envelope: Envelope) -> CutOff | None:
-        """The cut-off by which `is_dead` says yes; None: it says no."""
+        """Return the cut-off that makes a copy dead; None: the copy is not dead (`is_dead`)."""
         if not self.is_dead(envelope):
             return None
         by_id = self.of_timer(envelope.timer_id)
@@ -71,10 +72,10 @@ class CutTable:
         return CutOff("group", envelope.life.group, *self._groups[envelope.life.group])
 
     def merge(self, cut_off: CutOff) -> bool:
-        """Take a cut-off in: the higher cut counts, and the later time to forget it.
+        """Merge a cut-off: the higher limit and the later time to forget it win.
 
         Returns:
-            False: it is full, and of this name nothing is in it; the cut-off is not remembered.
+            False if the table is full and has no entry for this name: the cut-off is not remembered.
         """
         kind, name, cut, forget_ms = cut_off
         table = self._timers if kind == "timer" else self._groups
@@ -99,12 +100,12 @@ class CutTable:
         return True
 
     def forget(self, now_ms: int) -> int:
-        """Forget what nothing can come for any more; how many.
+        """Forget the cut-offs for which no timer can arrive any more, and return their number.
 
         Args:
             now_ms: UTC milliseconds.
         """
-        # A bucket is over when its end has passed: none of it is needed then.
+        # A bucket is over when its end has passed: none of its cut-offs is needed then.
         over = [bucket for bucket in self._buckets if (bucket + 1) * BUCKET_MS <= now_ms]
         forgotten = 0
         for bucket in over:
@@ -117,7 +118,7 @@ class CutTable:
         return forgotten
 
     def live(self) -> Iterator[CutOff]:
-        """All that are remembered, as they are now."""
+        """Iterate over all cut-offs in the table, as they are now."""
         for kind, table in self._tables():
             for name, (cut, forget_ms) in list(table.items()):
                 yield CutOff(kind, name, cut, forget_ms)

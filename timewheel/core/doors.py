@@ -1,4 +1,4 @@
-"""Doors to something heavy: a package whose names are loaded on first use."""
+"""Lazy exports: packages whose names are loaded on first use, because their modules are heavy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def names_on_first_use(
     module_of: Mapping[str, str],
     missing: Callable[[str], Exception | None] = lambda _: None,
 ) -> Callable[[str], object]:
-    """The ``__getattr__`` of such a package.
+    """Return a ``__getattr__`` for a package whose names are loaded on first use.
 
     Args:
-        package: Its name, ``__name__``.
-        module_of: By name the module that has it: of the package, as in ``.relay``, or a whole name.
-        missing: The error for a library that is not installed, by its top-level name; None: it is none that an extra
-            would bring, and Python's own error stands.
+        package: Name of the package, ``__name__``.
+        module_of: Module of each name: relative to the package, as in ``.relay``, or absolute.
+        missing: Returns the error for a library that is not installed, by its top-level name; None: no extra installs
+            this library, and Python's own error is raised.
     """
 
     def load(name: str) -> object:

@@ -36,7 +36,7 @@ ROUND_MS = (
     *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
     *(days * DAY_MS for days in (1, 2, 5, 10, 20, 30, 60, 90, 180, 365)),
 )
-"""Durations that people use, of which windows, tiers and the longest delay of a plan are chosen."""
+"""Usual durations, from which windows, tiers and the longest delay of a plan are chosen."""
 
 _UNITS_MS = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}
 _PATTERN = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)", re.ASCII)
@@ -76,21 +76,21 @@ def format_duration(duration_ms: int) -> str:
 
 
 def round_duration(duration_ms: int) -> int:
-    """The least of `ROUND_MS` that is as long; the duration itself, if none is."""
+    """Return the shortest of `ROUND_MS` that is at least as long; the duration itself if none is."""
     return next((round_ms for round_ms in ROUND_MS if round_ms >= duration_ms), duration_ms)
 
 
 def rounded_up(duration_ms: int) -> str:
-    """Write milliseconds as a round bound: up to a whole number of the largest unit of which there are two."""
+    """Write milliseconds rounded up: as a whole number of the largest unit that the duration holds at least twice."""
     unit_ms = next((unit_ms for unit_ms in _UNITS_MS.values() if duration_ms >= 2 * unit_ms), 1)
     return format_duration(-(-duration_ms // unit_ms) * unit_ms)
 
 
 def span(span_ms: float) -> str:
-    """Write a length of time to be read at a glance: in the largest unit of which there is one, to three digits."""
+    """Write a length of time for quick reading: in the largest unit that it reaches, with three digits."""
     units = (("ms", 1), ("s", SECOND_MS), ("min", MINUTE_MS), ("h", HOUR_MS), ("d", DAY_MS))
     for (unit, unit_ms), (_, next_ms) in pairwise(units):
-        # As it is rounded: there are no 60 s and no 1,000 ms.
+        # Compared as rounded: never 60 s, never 1,000 ms.
         if float(f"{abs(span_ms) / unit_ms:.3g}") * unit_ms < next_ms:
             return f"{span_ms / unit_ms:.3g} {unit}"
     days = span_ms / DAY_MS
@@ -98,7 +98,7 @@ def span(span_ms: float) -> str:
 
 
 def spelled(duration_ms: int) -> str:
-    """Write milliseconds for people, to the millisecond: in as many units as it takes, ``2d 5m``."""
+    """Write milliseconds for people, exact to the millisecond, in as many units as needed: ``2d 5m``."""
     parts = []
     for unit, unit_ms in _UNITS_MS.items():
         whole, duration_ms = divmod(duration_ms, unit_ms)

@@ -1,16 +1,16 @@
-"""What a timer carries through all its hops, as Pulsar properties: two for most timers.
+"""Envelope: the Pulsar properties that a timer carries through all its hops, two for most timers.
 
 ``tw-id`` is the timer id as the caller gave it. ``tw-timer`` is one line of numbers,
 ``<version> <due> <generation> <hops> <entered> <revision>``, readable with ``curl`` in the broker's per-entry headers.
 
-A timer that has replaced another, belongs to a group, is tried again or is for one subscription alone has more to say
-than version 1 has room for. Its line is of version 2, ``2 <due> <generation> <hops> <entered> <revision> <attempt>
-<first due>``, and ``tw-group`` (``<stamp> <group>``) and ``tw-for`` (the subscription) stand beside it where there is
-one. All others stay in version 1, which older consumers and relays read as well.
-``tw-due`` (UTC milliseconds) is how a client without an SDK asks the intake for a timer, and ``tw-from``
-(``<ledger>:<entry> <published>``) how a shadow remembers where in the due topic it lifted one from; neither leaves the
-intake. ``tw-stir`` marks a message that a shadow puts into a due topic for the broker's sake, and takes out again.
-Everything else under the prefix ``tw-`` is kept for later versions.
+Version 1 has no room for a timer that has replaced another timer, belongs to a group, is a repeated attempt, or is for
+a single subscription. The line of such a timer has version 2, ``2 <due> <generation> <hops> <entered> <revision>
+<attempt> <first due>``. If it has a group or a subscription of its own, ``tw-group`` (``<stamp> <group>``) and
+``tw-for`` name them. All other timers stay in version 1, which older consumers and relays read as well.
+``tw-due`` (UTC milliseconds) is the due time with which a client without an SDK sends a timer to the intake. With
+``tw-from`` (``<ledger>:<entry> <published>``) a shadow records the position in the due topic from which it lifted a
+message. Neither leaves the intake. ``tw-stir`` marks a message that a shadow puts into a due topic to make the broker
+read on, and takes out again. All other names under the prefix ``tw-`` are reserved for later versions.
 """
 
 from __future__ import annotations
@@ -56,27 +56,28 @@ DUE_PROPERTY = "tw-due"
 FROM_PROPERTY = "tw-from"
 STIR_PROPERTY = "tw-stir"
 PROBE_PROPERTY = "tw-probe"
-"""Marks a probe, by which a relay learns that it was given all that waits; its value names the relay."""
+"""Marks a probe, by which a relay learns that it has received all waiting messages; its value names the relay."""
 ENVELOPE_VERSION = 2
-"""The highest that is read; what has room in version 1 is written in it."""
+"""Highest version that is read. Envelopes that fit into version 1 are written in version 1."""
 
 MAX_TIME_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: what a datetime can still name."""
+"""Last millisecond of the year 9999, the latest time of a datetime."""
 _TIME_DIGITS = len(str(MAX_TIME_MS))
 _VERSION_DIGITS = 9
 MIN_DUE_MS = MAX_TIME_MS // 1_000 + 1
-"""In January 1978: a due time in seconds, up to the year 9999, is below it, and no timer was ever meant for before."""
+"""Least due time, in January 1978: every due time given in seconds, up to the year 9999, is below it, and no real timer
+is due before it."""
 MAX_HOPS_WRITTEN = 999_999
-"""What the line has room for; a bound on hops is the plan's."""
+"""Highest number of hops that the line has room for; the plan has the limit on hops."""
 MAX_TIMER_ID_CHARS = 256
-"""A timer id is a key in memory once per handled timer; longer ones would make that window's size unbounded."""
+"""A timer id is a key in memory for each handled timer; longer ids would make the size of that memory unbounded."""
 MAX_GROUP_CHARS = 256
-"""As of a timer id: a group is a key in memory once it is cancelled."""
+"""Limited like a timer id: a cancelled group is a key in memory."""
 MAX_SUBSCRIPTION_CHARS = 1_024
 MAX_GENERATION = 9_999_999_999_999_999
 """Stamps are microseconds since 1970, in 16 digits."""
 _SHORT_GENERATION = 999_999_999
-"""What version 1 has room for."""
+"""Highest generation that version 1 has room for."""
 
 # One regular expression checks form, version and sizes at once: fewer steps per message than any loop.
 _LINE = re.compile(r"1 (\d{1,15}) (\d{1,9}) (\d{1,6}) (\d{1,15}) (\d{1,10})", re.ASCII)
@@ -85,14 +86,14 @@ _GROUP = re.compile(r"(\d{1,16}) (.+)", re.ASCII | re.DOTALL)
 
 
 class Life(NamedTuple):
-    """What only some timers have to say; the same through all hops of one attempt.
+    """Fields that only some timers have; the same through all hops of one attempt.
 
     Args:
-        attempt: How often a handler of one subscription has asked to have it later; 0 at first.
-        first_due_ms: When it was due before the first of those attempts, UTC milliseconds; 0: it is the first.
-        group: The group that it belongs to; empty: none.
-        group_stamp: When it joined the group, as a stamp (`timewheel.core.cut_offs.Stamps`).
-        only_for: The one subscription that it is for; empty: all of the plan's.
+        attempt: Number of times that a handler of a subscription has postponed the timer; 0 at first.
+        first_due_ms: Due time before the first of those attempts, UTC milliseconds; 0: this is the first attempt.
+        group: Group of the timer; empty: none.
+        group_stamp: Stamp of the time at which the timer joined the group (`timewheel.core.cut_offs.Stamps`).
+        only_for: The only subscription that gets the timer; empty: all subscriptions of the plan.
     """
 
     attempt: int = 0
@@ -106,7 +107,7 @@ FIRST_LIFE = Life()
 
 
 def unit_mistake(due_ms: int) -> str | None:
-    """Recognises a due time that somebody gives in another unit; as the end of a sentence, None: it is milliseconds."""
+    """Detect a due time in a wrong unit, and return the end of an error's sentence; None: the time is milliseconds."""
     if due_ms < MIN_DUE_MS:
         return "before 1978: milliseconds since 1970 are needed, not seconds"
     if due_ms > MAX_TIME_MS:
@@ -115,18 +116,18 @@ def unit_mistake(due_ms: int) -> str | None:
 
 
 class Envelope(NamedTuple):
-    """One timer's envelope.
+    """Envelope of one timer.
 
     Args:
-        timer_id: The same through all hops.
-        due_ms: When it is due, UTC milliseconds.
-        entered_ms: When it entered the topic that it is in: the send time, or the nominal release time of its last
-            hop; UTC milliseconds.
-        generation: 0, or the stamp of the send by which it replaced what had this id before: (timer id, generation) is
-            what is handled once.
-        hops: Re-publications so far.
-        revision: The plan's, at send.
-        life: What only some timers have.
+        timer_id: Timer id, the same through all hops.
+        due_ms: Due time, UTC milliseconds.
+        entered_ms: Time at which the timer entered its present topic: the send time, or the nominal release time of
+            its last hop; UTC milliseconds.
+        generation: 0, or the stamp of the send that replaced the former timer of this id. A consumer handles each
+            (timer id, generation) once.
+        hops: Number of re-publications so far.
+        revision: Revision of the plan at the send.
+        life: Fields that only some timers have.
     """
 
     timer_id: str
@@ -138,7 +139,7 @@ class Envelope(NamedTuple):
     life: Life = FIRST_LIFE
 
     def properties(self) -> dict[str, str]:
-        """As Pulsar properties."""
+        """Return the envelope as Pulsar properties."""
         found = {ID_PROPERTY: self.timer_id, TIMER_PROPERTY: self.line()}
         life = self.life
         if life.group:
@@ -148,29 +149,29 @@ class Envelope(NamedTuple):
         return found
 
     def line(self) -> str:
-        """As the value of `TIMER_PROPERTY`, the only one that changes with a hop."""
+        """Return the value of `TIMER_PROPERTY`, the only property that changes with a hop."""
         numbers = f"{self.due_ms} {self.generation} {self.hops} {self.entered_ms} {self.revision}"
         if self.life == FIRST_LIFE and self.generation <= _SHORT_GENERATION:
             return f"1 {numbers}"
         return f"2 {numbers} {self.life.attempt} {self.life.first_due_ms}"
 
     def hopped(self, entered_ms: int) -> Envelope:
-        """The envelope of its next copy.
+        """Return the envelope of the next copy.
 
         Args:
-            entered_ms: When that one enters its topic, UTC milliseconds.
+            entered_ms: Time at which the copy enters its topic, UTC milliseconds.
         """
-        # Built anew: _replace would cost twice as much, once per message.
+        # Built without _replace, which costs twice as much for every message.
         hops = self.hops + 1 if self.hops < MAX_HOPS_WRITTEN else MAX_HOPS_WRITTEN
         if not 0 <= entered_ms <= MAX_TIME_MS:
-            entered_ms = min(max(entered_ms, 0), MAX_TIME_MS)  # of a due time in 1970 or 9999: it is to be read again
+            entered_ms = min(max(entered_ms, 0), MAX_TIME_MS)  # due in 1970 or 9999: the envelope must stay readable
         return Envelope(self.timer_id, self.due_ms, entered_ms, self.generation, hops, self.revision, self.life)
 
     @staticmethod
     def first_properties(timer_id: str, due_ms: int, entered_ms: int, revision: int) -> dict[str, str]:
-        """The properties of a timer that is sent for the first time: generation 0, no group, no hop yet.
+        """Return the properties of a timer that is sent for the first time: generation 0, no group, no hop yet.
 
-        The same as building an envelope and asking it, at a third of the cost: this runs once per send.
+        Equal to `properties` of such an envelope, at a third of the cost: this runs once per send.
         """
         return {
             ID_PROPERTY: timer_id,
@@ -182,11 +183,11 @@ class Envelope(NamedTuple):
         """Read a message's envelope.
 
         Returns:
-            None for a message that carries none of our properties (a foreign producer's).
+            None for a message without any of our properties (from a foreign producer).
 
         Raises:
             EnvelopeTooNew: A later version of timewheel wrote them.
-            EnvelopeError: The properties are there but garbled or incomplete.
+            EnvelopeError: The properties are garbled or incomplete.
         """
         line = properties.get(TIMER_PROPERTY)
         timer_id = properties.get(ID_PROPERTY)
@@ -207,20 +208,20 @@ class Envelope(NamedTuple):
 
 
 def first_wanted_ms(envelope: Envelope) -> int:
-    """From when on a handler was to have a timer, over all its attempts: its due time, UTC milliseconds.
+    """Return the time from which a handler should have had a timer, over all its attempts, UTC milliseconds.
 
-    Or when it was sent, if it was due before: its cancel is remembered from then on.
+    This is the due time, or the send time if that is later: the timer's cut-off is remembered from then on.
     """
     life = envelope.life
-    # Without a hop the time of entry is that of the send.
+    # Without a hop the time of entry is the send time.
     return life.first_due_ms or (envelope.due_ms if envelope.hops else max(envelope.due_ms, envelope.entered_ms))
 
 
 def read_due(text: str) -> int:
-    """Read `DUE_PROPERTY`: when a timer of the intake is due, UTC milliseconds.
+    """Read `DUE_PROPERTY`: the due time of a timer in the intake, UTC milliseconds.
 
     Raises:
-        EnvelopeError: It is garbled, or in another unit.
+        EnvelopeError: The value is garbled, or in another unit.
     """
     due_ms = whole_number(text, _TIME_DIGITS)
     if due_ms is None:

@@ -1,8 +1,8 @@
-"""Every error that timewheel raises on purpose.
+"""Errors that timewheel raises on purpose.
 
-One root, families by whose fault it is, and the fitting builtin beside it, so that ``except ValueError`` and
-``except TimeoutError`` do what a reader expects. Facts are attributes; the message names the fact, the limit and
-what to do.
+All errors have a common root, and form a family for each party at fault. Most also derive from the fitting builtin
+error, so that ``except ValueError`` and ``except TimeoutError`` work as expected. Facts are attributes; the message
+states the fact, the limit and the remedy.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
 
 
 _SHOWN_CHARS = 200
-"""Of a caller's value in a message; all of it stays in the attribute."""
+"""Characters of a caller's value in a message; the attribute holds the whole value."""
 
 
 def _shown(value: object) -> str:
-    """A value for a message: short, and never an error of its own (``repr`` of a huge integer is one)."""
+    """Shorten a value for a message, without raising an error (``repr`` of a huge integer raises)."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a stranger's __repr__ may raise anything, and must not hide our error
+    except Exception:  # noqa: BLE001 - a foreign __repr__ may raise anything, and must not hide our error
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
@@ -57,7 +57,7 @@ def _shown(value: object) -> str:
 class TimewheelError(Exception):
     """Root of all errors raised by timewheel.
 
-    They cross process borders (``multiprocessing``, Spark, a task queue) with all their attributes.
+    They can be pickled, with all attributes: they cross process borders (``multiprocessing``, Spark, a task queue).
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -88,8 +88,8 @@ class PlanError(TimewheelError, ValueError):
 
     Attributes:
         field: The key in the plan file, dotted (``tiered.window``).
-        value: What was given.
-        limit: The rule that it breaks, as a sentence without a full stop.
+        value: The given value.
+        limit: The broken rule, as a sentence without a full stop.
     """
 
     def __init__(self, field: str, value: object, limit: str) -> None:
@@ -100,12 +100,12 @@ class PlanError(TimewheelError, ValueError):
 
 
 class ProfileError(TimewheelError, ValueError):
-    """A broker profile has a number that no broker could have, or a field that none has.
+    """A broker profile has a number that no broker could have, or an unknown field.
 
     Attributes:
         field: The field, or the broker's own setting.
-        value: What was given.
-        limit: What it must be, as a sentence without a full stop.
+        value: The given value.
+        limit: The allowed values, as a sentence without a full stop.
     """
 
     def __init__(self, field: str, value: object, limit: str) -> None:
@@ -125,10 +125,10 @@ class EnvelopeError(TimewheelError, ValueError):
 
 
 class EnvelopeTooNew(EnvelopeError):
-    """A message was written by a later version of timewheel, which may mean something else by it.
+    """A later version of timewheel wrote the message, and its properties may have another meaning.
 
     Attributes:
-        version: Of the envelope.
+        version: Version of the envelope.
     """
 
     def __init__(self, version: int, readable: int, found: object = None) -> None:
@@ -137,7 +137,7 @@ class EnvelopeTooNew(EnvelopeError):
 
 
 class TopologyError(TimewheelError):
-    """A topic, subscription or policy on the broker is not as the plan needs it."""
+    """A topic, subscription or policy on the broker differs from the plan."""
 
     def __init__(self, topic: str, problem: str, remedy: str) -> None:
         self.topic = topic
@@ -151,7 +151,7 @@ class ClientMisuse(TimewheelError, RuntimeError):
 
 
 class UnsupportedAcknowledgement(TimewheelError, TypeError):
-    """An acknowledgement that the subscription type forbids, such as a cumulative one on Shared."""
+    """The subscription type forbids an acknowledgement, such as a cumulative acknowledgement on Shared."""
 
 
 class SendRefused(TimewheelError, ValueError):
@@ -159,7 +159,7 @@ class SendRefused(TimewheelError, ValueError):
 
 
 class BadArgument(SendRefused):
-    """An argument of a send that no message can carry: a property that is no text, a negative event time, ..."""
+    """No message can carry an argument of a send: a property that is not text, a negative event time, ..."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         self.name = name
@@ -169,7 +169,7 @@ class BadArgument(SendRefused):
 
 
 class BadDueTime(SendRefused):
-    """The due time is no point in time: naive, NaN, negative, out of range, or given twice."""
+    """The due time is not a point in time: naive, NaN, negative, out of range, or given twice."""
 
     def __init__(self, value: object, reason: str) -> None:
         self.value = value
@@ -178,12 +178,12 @@ class BadDueTime(SendRefused):
 
 
 class PayloadTooLarge(SendRefused):
-    """Payload, keys and properties together pass the broker's message size.
+    """Payload, keys and properties together exceed the broker's message size.
 
     Attributes:
-        size_bytes: What they take.
-        limit_bytes: What the producer was told that the broker takes; None: the broker refused it by a limit of its
-            own.
+        size_bytes: Size of payload, keys and properties.
+        limit_bytes: Limit that the broker announced to the producer; None: the broker refused the message by a limit of
+            its own.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int | None) -> None:
@@ -197,7 +197,7 @@ class PayloadTooLarge(SendRefused):
 
 
 class ReservedProperty(SendRefused):
-    """A user property under the prefix that timewheel keeps for its envelope."""
+    """A user property has the prefix that timewheel reserves for its envelope."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self.name = name
@@ -206,7 +206,7 @@ class ReservedProperty(SendRefused):
 
 
 class BadTimerId(SendRefused):
-    """A timer id that is empty, too long, or no text."""
+    """A timer id is empty, too long, or not text."""
 
     def __init__(self, value: object, reason: str) -> None:
         self.value = value
@@ -215,7 +215,7 @@ class BadTimerId(SendRefused):
 
 
 class SendFailed(TimewheelError, ConnectionError):
-    """The broker did not take the message; it was not stored, and may be sent again."""
+    """The broker did not take the message. It was not stored, and may be sent again."""
 
     def __init__(self, timer_id: str, topic: str, cause: str) -> None:
         self.timer_id = timer_id
@@ -241,7 +241,7 @@ class SendOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CancelRefused(TimewheelError, ValueError):
-    """What was to be cancelled cannot be: no id, a timer of another topic, no ``[cancel]`` in the plan.
+    """The timer or group cannot be cancelled: no id, a timer of another topic, no ``[cancel]`` in the plan.
 
     Nothing was done.
     """
@@ -253,7 +253,7 @@ class CancelRefused(TimewheelError, ValueError):
 
 
 class CancelFailed(TimewheelError, ConnectionError):
-    """The cut-off was not stored, so the timer will come; it may be tried again."""
+    """The cut-off was not stored, so the timer will be delivered. The cancel may be tried again."""
 
     def __init__(self, name: str, topic: str, cause: str) -> None:
         self.name = name
@@ -263,7 +263,7 @@ class CancelFailed(TimewheelError, ConnectionError):
 
 
 class CancelOutcomeUnknown(TimewheelError, TimeoutError):
-    """The broker may or may not have stored the cut-off; trying again is always safe."""
+    """The broker may or may not have stored the cut-off. Trying again is always safe."""
 
     def __init__(self, name: str, topic: str, cause: str) -> None:
         self.name = name
@@ -275,12 +275,12 @@ class CancelOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CutOffUnreadable(TimewheelError, ValueError):
-    """A message in the log of cut-offs that timewheel did not write, or with such a line in it.
+    """A message in the log of cut-offs is foreign, or has an unreadable line.
 
     Attributes:
         data: The message.
-        reason: What is wrong with it.
-        readable: The `CutOff` of each of its other lines.
+        reason: Reason why it is unreadable.
+        readable: The `CutOff` of each readable line.
     """
 
     def __init__(self, data: bytes, reason: str, readable: Sequence[Any] = ()) -> None:
@@ -294,9 +294,9 @@ class AdminError(TimewheelError):
     """A call to the broker's admin API failed.
 
     Attributes:
-        status: HTTP status, or None when no answer came.
+        status: HTTP status; None: no answer came.
         endpoint: Method and path.
-        reason: The broker's own words.
+        reason: The broker's message.
     """
 
     def __init__(self, status: int | None, endpoint: str, reason: str) -> None:
@@ -318,7 +318,7 @@ class AdminUnreachable(AdminError, ConnectionError):
     """No broker answered the admin call.
 
     Attributes:
-        sent: Whether the call may have reached a broker; if so, its outcome is unknown.
+        sent: True if the call may have reached a broker, so that its outcome is unknown.
     """
 
     def __init__(self, endpoint: str, reason: str, *, sent: bool) -> None:
@@ -327,7 +327,7 @@ class AdminUnreachable(AdminError, ConnectionError):
 
 
 class BadName(TimewheelError, ValueError):
-    """A name that no topic, namespace, tenant or subscription can have."""
+    """A name is invalid for a topic, namespace, tenant or subscription."""
 
     def __init__(self, kind: str, name: object, reason: str) -> None:
         self.kind = kind
@@ -337,11 +337,11 @@ class BadName(TimewheelError, ValueError):
 
 
 class BadConnection(TimewheelError, ValueError):
-    """What is said of a connection cannot be so. The message never repeats a value, which may be a secret.
+    """Connection settings are invalid. The message never repeats a value, which may be a secret.
 
     Attributes:
-        field: What it is about.
-        problem: What is wrong.
+        field: Name of the setting.
+        problem: The problem.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -351,11 +351,11 @@ class BadConnection(TimewheelError, ValueError):
 
 
 class TokenNotGiven(TimewheelError, ConnectionError):
-    """An authorization server gave no token.
+    """An authorization server issued no token.
 
     Attributes:
-        issuer_url: Of the server.
-        reason: Its own words, or why there are none.
+        issuer_url: URL of the server.
+        reason: The server's message, or the reason why there is no message.
     """
 
     def __init__(self, issuer_url: str, reason: str) -> None:

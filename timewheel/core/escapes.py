@@ -1,7 +1,7 @@
-"""Names, ids, keys and reasons that others chose, for terminals, shells and spreadsheets: shown, never executed.
+"""Escapes for names, ids, keys and reasons from other parties, so that no terminal, shell or spreadsheet executes them.
 
-Brokers and clients take nearly any character in a name. So each way out of the process has its escapes here, and
-nowhere else.
+Brokers and clients accept nearly any character in a name. So every output of the process has its escapes here, and in
+no other place.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 __all__ = ["pulsar_admin", "shell_line", "spreadsheet_cell", "timewheel_command", "visible", "visible_lines"]
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet computes."""
+"""First characters of a cell that a spreadsheet computes."""
 _SURROGATEESCAPE: Final = ("\udc80", "\udcff")
-"""In Python's text, bytes of a file's name that are no UTF-8."""
+"""Range of the characters by which Python's text represents bytes of a file's name that are not UTF-8."""
 
 
 def visible(text: str) -> str:
-    r"""Escape, as ``\x1b`` or ``\u202e``, all that has no picture of its own: control characters, line ends, terminals'
-    escapes, characters that turn the direction of writing or have no width, and lone surrogates.
+    r"""Escape, as ``\x1b`` or ``\u202e``, all characters without a glyph of their own: control characters, line ends,
+    terminal escapes, characters that change the direction of writing or have no width, and lone surrogates.
     """
     if text.isprintable():
         return text
@@ -27,24 +27,24 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, but line ends stay; a further line is indented, so that it cannot pass for a message of its own."""
+    """Escape like `visible`, but keep line ends. Further lines are indented, so that none looks like a new message."""
     return "\n  ".join(map(visible, text.split("\n")))
 
 
 def timewheel_command(*words: str) -> str:
-    """A command of timewheel's, as a shell takes it."""
+    """Render a ``timewheel`` command for a shell."""
     return shell_line("timewheel", *words)
 
 
 def pulsar_admin(*words: object) -> str:
-    """A command of Pulsar's own tool, as a shell takes it."""
+    """Render a ``pulsar-admin`` command for a shell."""
     return shell_line("pulsar-admin", *map(str, words))
 
 
 def shell_line(*words: str) -> str:
-    """One line that a shell splits into just these words, and runs nothing else.
+    """Render a line that a shell splits into exactly these words, without running anything else.
 
-    What cannot be seen is written as ``$'...'`` with octal escapes: bash, zsh and ksh take that.
+    Unprintable characters are written as ``$'...'`` with octal escapes, as bash, zsh and ksh read them.
     """
     return " ".join(map(_shell_word, words))
 
@@ -66,5 +66,5 @@ def _octal(letter: str) -> str:
 
 
 def spreadsheet_cell(value: object) -> object:
-    """A value for a CSV file; text that a spreadsheet would compute gets an apostrophe before it."""
+    """Convert a value for a CSV file: text that a spreadsheet would compute gets an apostrophe before it."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

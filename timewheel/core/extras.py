@@ -1,4 +1,4 @@
-"""Extras: libraries that are loaded only where they are used, and the line that installs the missing ones."""
+"""Extras: libraries that are imported only at their use, and the line that installs missing libraries."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "redis": {"redis": "redis>=5"},
     "report": {"altair": "altair>=6", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.9"},
 }
-"""By extra, the modules that it brings, each with its requirement as pyproject.toml has it."""
+"""Modules of each extra, each with its requirement as in pyproject.toml."""
 JAVA = "Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"
 
 
 class ExtraMissing(TimewheelError, ImportError):
     """Libraries of an extra, or Java, are not installed; the message ends with the line that installs the libraries.
 
-    The line names libraries and not the extra: it works wherever timewheel came from, a clone, a wheel or an index.
+    The line names libraries instead of the extra, so that it works wherever timewheel came from: a clone, a wheel or an
+    index.
 
     Attributes:
-        purpose: For which they are needed.
-        missing: Their requirements, as pip takes them.
-        java: Whether Java is missing.
+        purpose: Feature that needs them.
+        missing: Their requirements, in pip's syntax.
+        java: True if Java is missing.
     """
 
     def __init__(self, purpose: str, missing: Iterable[str], *, java: bool = False) -> None:
@@ -52,17 +53,17 @@ class ExtraMissing(TimewheelError, ImportError):
 
 
 def install_line(requirements: Iterable[str]) -> str:
-    """The line for a shell that installs requirements into this environment."""
+    """Return the shell line that installs requirements into this environment."""
     return shell_line(sys.executable or "python3", "-m", "pip", "install", *requirements)
 
 
 def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
-    """Refuse at once, and in one error, all that is not installed.
+    """Raise one error for everything that is not installed.
 
     Args:
-        purpose: For which they are needed, as the subject of a sentence.
+        purpose: Feature that needs the extras, as the subject of a sentence.
         extras: Names in pyproject.toml.
-        java: Whether Java is needed as well.
+        java: True if the feature needs Java as well.
 
     Raises:
         ExtraMissing: A library, or Java, is not installed.
@@ -74,9 +75,9 @@ def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
 
 
 def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | None]:
-    """The error for a library that is not installed, by its name; None: it is none of these extras.
+    """Return a function that builds the error for a missing library, by its name; None: none of the extras has it.
 
-    For `timewheel.core.doors.names_on_first_use`.
+    Made for `timewheel.core.doors.names_on_first_use`.
     """
     modules = _modules_of(extras)
 

@@ -1,8 +1,8 @@
-"""Topics of an earlier plan: what stands beside a due topic under timewheel's names, and no longer belongs to its plan.
+"""Former topics: topics beside a due topic under timewheel's names that do not belong to the present plan.
 
-A tier that was taken out, a ring of another geometry, an interval of another length: timers may still wait there, and
-their names tell what they are (broker-facts: topics-outside-the-plan). Relays drain what an earlier plan held, by the
-present plan's routing; consumers drain what was a due topic.
+Examples are a removed tier, a ring of another geometry, an interval of another length. Timers may still wait in them,
+and the topics' names describe them completely (broker-facts: topics-outside-the-plan). Relays drain former holding
+topics by the present plan's routing; consumers drain former due topics.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from timewheel.core.topology import HoldingTopic
 __all__ = ["FormerTopic", "TimersLeftBehind", "former_topics", "holding_topic"]
 
 _NAMED = 3
-"""So many topics are named in a message; all of them stand in the attribute."""
+"""Topics that a message names; the attribute has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerTopic:
-    """A topic outside the plan.
+    """Topic of an earlier plan, outside the present plan.
 
     Args:
         name: Full name, without a partition suffix.
-        holding: How a relay drains it; None: it is no holding topic, or its name cannot be read.
-        is_due: It is not for relays: it was the topic of an interval, or it is the due topic from before a calendar.
-        is_followed: It is a due topic, and consumers of this plan read it. The due topic from before a calendar is not,
-            where it is not partitioned: a consumer could not tell it from one that is missing
+        holding: Holding topic as a relay drains it; None: it is not a holding topic, or its name cannot be read.
+        is_due: The topic is not for relays: it was the topic of an interval, or the due topic before a calendar.
+        is_followed: The topic is a due topic, and consumers of this plan read it. The due topic before a calendar is
+            not followed if it is unpartitioned: a consumer could not distinguish it from a missing topic
             (broker-facts: unpartitioned-topics).
-        parked_by: The subscription whose parked timers lie there until an operator deals with them; None: it is for
-            none.
-        is_partitioned: It has partitions, as all have that timewheel made of its own.
-        backlog: Entries that are not acknowledged, on the subscription that has most; a batch of timers is one entry.
-        producers: That are connected: who works by the earlier plan may still send there.
-        relays: Ids of the relays that are connected.
-        drained_by: Of those the ones whose own plan no longer names it, wherever something waits: they drain it.
+        parked_by: Subscription whose parked timers lie in the topic until an operator handles them; None: the topic
+            has no parked timers.
+        is_partitioned: The topic has partitions, like all topics that timewheel creates.
+        backlog: Unacknowledged entries, on the subscription with the most of them; a batch of timers is one entry.
+        producers: Number of connected producers: clients of the earlier plan may still send to the topic.
+        relays: Ids of the connected relays.
+        drained_by: Those of the relays whose own plan no longer names the topic: they drain it.
     """
 
     name: str
@@ -55,15 +55,15 @@ class FormerTopic:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing waits there, and nobody is about to send."""
+        """True if no entry waits in the topic, and no producer is connected."""
         return not self.backlog and not self.producers
 
 
 class TimersLeftBehind(TopologyError):
-    """Timers wait in topics that the plan does not name, and nobody who works by it would move them on.
+    """Timers wait in topics that the plan does not name, and no client of the plan would move them on.
 
     Attributes:
-        topics: All of them.
+        topics: All these topics.
     """
 
     def __init__(self, topics: Sequence[FormerTopic], remedy: str) -> None:
@@ -80,24 +80,24 @@ class TimersLeftBehind(TopologyError):
 
 
 def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = ()) -> tuple[FormerTopic, ...]:
-    """Of the topics in the plan's namespaces those that an earlier plan of the same due topic used.
+    """Select the former topics from the topics in the plan's namespaces: an earlier plan of the due topic used them.
 
-    A calendar's topics whose interval has passed are not among them, as long as the intervals are as long as the
-    plan's: consumers visit those until they are drained.
+    A calendar's topics whose interval has passed are not former topics, as long as the intervals have the plan's
+    length: consumers visit these topics until they are drained.
 
     Args:
         plan: The plan.
-        names: Full names of topics; those of partitions too.
-        beside: Plans of the same due topic whose relays and consumers run beside this one's.
+        names: Full names of topics and of partitions.
+        beside: Plans of the same due topic whose relays and consumers run beside those of this plan.
 
     Returns:
-        Sorted by name; backlogs are not known here.
+        Former topics, sorted by name, without their backlogs.
     """
     names = tuple(names)
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
     ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
     own_prefixes = Names(plan).own_prefixes
-    # A dead letter waits for an operator, whatever the plan; cut-offs outlive the plan that took them.
+    # Dead letters wait for an operator, whatever the plan; cut-offs outlive the plan that took them.
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
     ours.add(Names(plan).cuts)
     if plan.intake:
@@ -107,7 +107,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
             ours |= {name(one) for one in each.subscriptions for name in (Names(each).retry, Names(each).parked)}
     lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}
     if len(lengths_ms) < len(plans):
-        ours.add(plan.due_topic)  # of one that is no calendar
+        ours.add(plan.due_topic)  # the due topic of a plan without a calendar
     prefixes = tuple(f"{prefix}." for prefix in own_prefixes)
     found = {
         topic for name in names if (topic := partition_of(name)[0]).startswith(prefixes) or topic == plan.due_topic
@@ -134,15 +134,15 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
 
 
 def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
-    """Read a holding topic's name, whichever plan of the due topic made it.
+    """Read the name of a holding topic, whichever plan of the due topic made it.
 
     Args:
-        plan: A plan of the due topic. A slot's head start is not in its name: this plan's guard is taken, which every
-            ring has unless it was told another (broker-facts: slot-release-time).
+        plan: A plan of the due topic. A slot's name does not contain its head start: this plan's guard is used, the
+            head start of every ring without its own setting (broker-facts: slot-release-time).
         name: Full name, without a partition suffix.
 
     Returns:
-        None: it is none of this due topic's, or of a form that is not known here.
+        None if the topic is not a holding topic of this due topic, or its name has an unknown form.
     """
     for prefix in Names(plan).own_prefixes:
         if (tier := TierTopic.parse(prefix, name)) is not None:

@@ -1,10 +1,9 @@
 """The law of gaps: how many ranges of acknowledged entries a cursor holds behind its mark-delete position.
 
 For entries in position order with acknowledgement times ``a_i``, the ranges at time t are the adjacent pairs with
-``a_i <= t < a_(i-1)``: a range begins where an acknowledged entry follows one that is not. With independent delays of
-distribution function F and an arrival rate L, the mean is ``L * integral F(s) (1 - F(s)) ds``; for n entries that
-arrive at once it is ``n F (1 - F)``. Every adjacent pair is in that state with
-probability F(1 - F).
+``a_i <= t < a_(i-1)``: a range begins where an acknowledged entry follows an unacknowledged entry. With independent
+delays of distribution function F and an arrival rate L, the mean is ``L * integral F(s) (1 - F(s)) ds``; for n entries
+that arrive at once it is ``n F (1 - F)``. Every adjacent pair is in that state with probability F(1 - F).
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ def exact_gaps(acknowledged_ms: Sequence[int], at_ms: Sequence[int]) -> list[int
     """Count gap ranges exactly.
 
     Args:
-        acknowledged_ms: When each entry of **one ledger** is acknowledged, in position order.
+        acknowledged_ms: Acknowledgement time of each entry of **a single ledger**, in position order.
         at_ms: Moments at which to count, ascending.
 
     Returns:
-        One count per moment. Only descents matter: +1 at ``a_i``, -1 at ``a_(i-1)``.
+        A count per moment. Only descents matter: +1 at ``a_i``, -1 at ``a_(i-1)``.
     """
     changes: defaultdict[int, int] = defaultdict(int)
     for before, after in pairwise(acknowledged_ms):
@@ -41,7 +40,7 @@ def exact_gaps(acknowledged_ms: Sequence[int], at_ms: Sequence[int]) -> list[int
 
 
 def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin_ms: int) -> list[float]:
-    """The law's prediction for a stream of arrivals.
+    """Predict the gap ranges of a stream of arrivals by the law.
 
     Args:
         arrivals: (arrival, acknowledgement) of each entry in one due topic's partition, UTC milliseconds.
@@ -49,8 +48,8 @@ def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin
         bin_ms: Entries that arrive within the same bin count as one burst in random order.
 
     Returns:
-        One mean per moment. With F the acknowledged share of a burst at that moment: the sum over bursts of
-        ``n F (1 - F)``, and of ``F_next (1 - F)`` for the one pair where two bursts meet.
+        A mean per moment. With F the acknowledged share of a burst at that moment: the sum over bursts of
+        ``n F (1 - F)``, and of ``F_next (1 - F)`` for the pair of entries at which two bursts meet.
     """
     bursts: defaultdict[int, list[int]] = defaultdict(list)
     for arrived_ms, acknowledged_at_ms in arrivals:
@@ -60,7 +59,7 @@ def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin
     for _, acknowledged in sorted(bursts.items()):
         acknowledged.sort()
         n = len(acknowledged)
-        # Before its first acknowledgement a burst has no ranges, and after the last of both it has none any more.
+        # A burst has no ranges before its first acknowledgement, and none after the last acknowledgement of both.
         first = bisect_right(at_ms, acknowledged[0] - 1)
         end_ms = max(acknowledged[-1], previous[-1] if previous else 0)
         for index in range(first, len(at_ms)):
@@ -76,5 +75,5 @@ def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin
 
 
 def peak(values: Sequence[float]) -> float:
-    """The largest of them; 0 for none."""
+    """Return the largest value; 0 if there is none."""
     return max(values, default=0.0)

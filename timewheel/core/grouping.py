@@ -1,5 +1,5 @@
-"""How many messages are one entry: of hops, and how long they wait for each other, what relays do and the planner
-reckons with (broker-facts: batched-hops); and of what others send, the most that is read one by one.
+"""Batching: how many hops a relay puts into an entry and how long they wait for each other, as the planner assumes too
+(broker-facts: batched-hops); and the largest foreign batch whose messages are read individually.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ __all__ = [
 
 GROUP_MESSAGES = 1_000
 LARGEST_BATCH = 10_000
-"""Messages of one entry that are read one by one: ten times what clients put into one by their defaults. An empty one
-takes 6 bytes, and next to none compressed: an entry of 500 bytes may hold 870,000."""
+"""Limit on messages of an entry that are read individually: ten times the default batch of clients. An empty message
+takes 6 bytes, and almost none compressed: an entry of 500 bytes may hold 870,000."""
 GROUP_BYTES = 1_000_000
-"""Of payloads and properties, in characters, of which none is more than four bytes. A broker takes entries of 5 MB."""
+"""Limit on payloads and properties, in characters of at most four bytes each. A broker takes entries of 5 MB."""
 LARGE_BYTES = 256_000
-"""Counted alike. What is as large goes alone, and compressed: its sender may have stored it only so. By its size alone,
-so that every relay sends it by the same producer."""
+"""Size, counted in the same way, from which a message goes alone and compressed: its sender may have stored it only by
+compression. Only the size decides, so that every relay sends the message with the same producer."""
 
 LONGEST_LINGER_MS = 1_000
 LIFT_LINGER_MS = 20
-"""How long what a shadow lifts waits for others: until it is stored, its original stays where it is."""
+"""Linger of messages that a shadow lifts: until the copy is stored, its original stays in the due topic."""
 PARTS_OF_ROOM = 10
-"""A hop waits for no more than a tenth of the time after which it would be late, and by default of the plan's guard."""
+"""A hop lingers for at most a tenth of the time after which it would be late; by default that is the plan's guard."""
 
 
 def default_linger_ms(guard_ms: int) -> int:
-    """How long a hop waits for others where nobody says otherwise: a second, or a tenth of the guard if that is less.
+    """Return how long a hop waits for other hops by default: a second, or a tenth of the guard if that is less.
 
-    The guard is the room that a plan leaves for everything that delays a hop (broker-facts: guard-and-skew).
+    The guard is the time that a plan leaves for everything that delays a hop (broker-facts: guard-and-skew).
     """
     return min(LONGEST_LINGER_MS, guard_ms // PARTS_OF_ROOM)

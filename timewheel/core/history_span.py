@@ -1,4 +1,4 @@
-"""Decides whether a history of sends is long enough to show a topic as it is once it is full."""
+"""Tests whether a history of sends is long enough to show a topic in its full state."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ __all__ = ["said_of_span", "shows_day", "shows_full"]
 
 
 def shows_day(span_ms: float) -> bool:
-    """Whether a history has a day at least: the first and the last send of a day lie some time within it. A shorter one
-    may be a burst: its rate is none that could go on, and what comes at other hours is not in it.
+    """Return whether a history has a day at least: the first and the last send of a day lie some time within it.
+
+    A shorter history may be a burst: its rate could not go on, and the sends of other hours are not in it.
 
     Args:
-        span_ms: From the first send to the last.
+        span_ms: Time from the first send to the last.
     """
     return span_ms >= DAY_MS - HOUR_MS
 
 
 def shows_full(span_ms: float, settles_ms: float) -> bool:
-    """Whether a history goes on for longer than its delays: after so long a topic holds what it will always hold.
+    """Return whether a history is longer than its delays: after that time a topic holds its lasting number of timers.
 
     Args:
-        span_ms: From the first send to the last.
-        settles_ms: How long a topic takes to fill up with such delays, the longest but for a hundredth or so.
+        span_ms: Time from the first send to the last.
+        settles_ms: Time that a topic takes to fill up with such delays to 99 %: nearly the longest delay.
     """
     return span_ms > 0 and span_ms >= settles_ms
 
 
 def said_of_span(span_ms: int, settles_ms: int) -> str:
-    """Render, as a sentence, in what a history is too short; empty: it is long enough.
+    """Render the respect in which a history is too short, as a sentence; empty: the history is long enough.
 
     Args:
-        span_ms: As of `shows_full`.
-        settles_ms: As of `shows_full`.
+        span_ms: Time from the first send to the last.
+        settles_ms: Time that a topic takes to fill up, as for `shows_full`.
     """
     span, settles = rounded_up(span_ms), rounded_up(settles_ms)
     is_full = shows_full(span_ms, settles_ms)

@@ -1,5 +1,5 @@
-"""Timer ids that no caller gave: generated ones, ordered by time, unique across producers, cheap and readable; and the
-places of messages that no SDK has sent.
+"""Generated timer ids, ordered by time, unique across producers, cheap and readable; and ids from the positions of
+messages that no SDK has sent.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCI
 
 
 class GeneratedId(NamedTuple):
-    """What a generated id says.
+    """Fields of a generated timer id.
 
     Args:
-        sent_ms: When the timer was sent, UTC milliseconds.
-        producer: Of the process that sent it.
-        number: Counts that producer's generated ids, from 0.
+        sent_ms: Send time of the timer, UTC milliseconds.
+        producer: Tag of the process that sent the timer.
+        number: Number of the id among the producer's generated ids, from 0.
     """
 
     sent_ms: int
@@ -31,18 +31,18 @@ class GeneratedId(NamedTuple):
 
     @classmethod
     def parse(cls, timer_id: str) -> GeneratedId | None:
-        """Read an id; None if it is not one of `TimerIds`, but a caller's own."""
+        """Parse a timer id; None: the id was not made by `TimerIds`, but by a caller."""
         match = _GENERATED.fullmatch(timer_id)
         return cls(int(match[1], 16), match[2], int(match[3], 16)) if match else None
 
 
 class TimerIds:
-    """Makes ids ``<12 hex of UTC ms>-<16 hex of this producer>-<8 hex of a counter>``.
+    """Generates ids ``<12 hex of UTC ms>-<16 hex of this producer>-<8 hex of a counter>``.
 
-    They sort by send time, which keeps a store of handled ids local, and say when a timer was sent.
+    The ids sort by send time, which keeps a store of handled ids local, and contain the send time.
 
     Args:
-        random_bytes: Gives the producer's 8 random bytes, once (``os.urandom``); a fork needs a new instance.
+        random_bytes: Returns the producer's 8 random bytes, called once (``os.urandom``); a fork needs a new instance.
     """
 
     __slots__ = ("_counter", "_newest", "_tag")
@@ -53,9 +53,9 @@ class TimerIds:
         self._newest = (-1, "")
 
     def new(self, now_ms: int) -> str:
-        """The next id."""
-        # Many are made within one millisecond: all but the counter is made once for them. One tuple, so that threads
-        # never mix the time of one with the prefix of another.
+        """Return the next id."""
+        # Many ids are made within the same millisecond: they share everything but the counter. A single tuple, so that
+        # threads never mix the time of one id with the prefix of another.
         made_ms, prefix = self._newest
         if made_ms != now_ms:
             prefix = f"{now_ms:012x}-{self._tag}-"
@@ -64,7 +64,7 @@ class TimerIds:
 
 
 class _Place(Protocol):
-    """Where an entry stands in its topic."""
+    """Position of an entry in its topic."""
 
     @property
     def ledger(self) -> int: ...
@@ -73,25 +73,25 @@ class _Place(Protocol):
 
 
 def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
-    """The timer id of a message that no SDK has sent: its place. So the copy and the original have the same.
+    """Return the timer id of a message that no SDK has sent: its position, so that copy and original share the id.
 
     Args:
         part: Full name of the partition, or of a due topic without partitions.
-        position: Of its entry.
-        batch_index: Its number in a batch, of which no shadow makes copies; -1: its entry is no batch.
+        position: Position of the message's entry.
+        batch_index: Index of the message in a batch, of which a shadow makes no copies; -1: the entry is not a batch.
     """
     text = place_id(part, position.ledger, position.entry, batch_index)
-    # The end tells entries apart; a topic's name may be longer than an id.
+    # The end distinguishes entries; a topic's name may be longer than an id.
     return text[-MAX_TIMER_ID_CHARS:]
 
 
 def place_id(part: str, ledger: int, entry: int, batch_index: int = -1) -> str:
-    """A name for a message by where it is stored; as long as it is.
+    """Name a message by the position at which it is stored; the name has any length.
 
     Args:
         part: Full name of a partition, or of a topic without partitions.
-        ledger: Of its entry.
-        entry: Its entry.
-        batch_index: Its number in a batch; -1: its entry is no batch.
+        ledger: Ledger of the message's entry.
+        entry: Number of the entry in its ledger.
+        batch_index: Index of the message in a batch; -1: the entry is not a batch.
     """
     return f"{part}:{ledger}:{entry}" + (f":{batch_index}" if batch_index >= 0 else "")

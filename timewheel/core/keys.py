@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as the Java client sees it.
+"""Partition of a key, computed like the Java client does.
 
 Python's and Java's clients agree on few keys (broker-facts: keys-and-partitions), so the SDK computes the partition
 itself, with Java's string hash by default, and writes to partition topics: the same key meets the same partition from
@@ -15,11 +15,11 @@ __all__ = ["java_string_hash", "partition_for_key"]
 
 _CACHED_KEYS = 16_384
 _CACHED_CHARS = 256
-"""Longer keys are not kept: a broker takes 5 MB of key."""
+"""Longest key that is cached: a broker takes keys of up to 5 MB."""
 
 
 def java_string_hash(text: str) -> int:
-    """``String.hashCode()`` of Java, sign bit cleared: over UTF-16 code units, modulo 2**32."""
+    """Compute Java's ``String.hashCode()``, sign bit cleared: over UTF-16 code units, modulo 2**32."""
     units = array("H")
     units.frombytes(text.encode("utf-16-le", "surrogatepass"))
     if sys.byteorder == "big":
@@ -31,7 +31,7 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """The partition of a key, 0 to ``partitions - 1``, as `JavaStringHash` routing gives it."""
+    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing."""
     return (_cached_hash if len(key) <= _CACHED_CHARS else java_string_hash)(key) % partitions
 
 

@@ -1,4 +1,4 @@
-"""What a plan says of a timer's life besides its way: whether it may be taken back."""
+"""Cancellation settings of a plan: a timer's life apart from its routing."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MAX_KEEP_MS = 400 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Timers of a plan may be cancelled, rescheduled and replaced.
+    """Settings of a plan whose timers may be cancelled, rescheduled and replaced.
 
     Args:
-        keep_ms: How long after a timer's due time its cut-off is remembered. What comes later than that to a consumer
-            is parked, since nobody could say whether it was cancelled. It may be made longer only with care: what was
-            cancelled before is remembered for the old one.
-        skew_ms: How far clocks of producers and consumers may differ: a cancel that is confirmed so long before the due
-            time is certain (broker-facts: cut-off-log).
-        when_blind: What a consumer does with a due timer while the log of cut-offs does not answer: ``"hold"`` it, or
-            ``"deliver"`` it after a while, cancelled or not.
+        keep_ms: Time after a timer's due time for which its cut-off is remembered. A timer that reaches a consumer
+            later is parked, since it may have been cancelled. Raise the value with care: cut-offs that are already
+            stored keep the old value.
+        skew_ms: Largest difference between the clocks of producers and consumers: a cancel is certain if it is
+            confirmed more than this before the due time (broker-facts: cut-off-log).
+        when_blind: Action of a consumer for a due timer while the log of cut-offs does not answer: ``"hold"`` the
+            timer, or ``"deliver"`` it after a while, cancelled or not.
 
     Raises:
-        PlanError: A rule is broken.
+        PlanError: A value is out of its range.
     """
 
     keep_ms: int = DAY_MS

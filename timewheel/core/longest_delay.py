@@ -1,4 +1,4 @@
-"""The longest delay: what a plan allows, how far that can be raised, and what helps a timer that is due later."""
+"""The longest delay: a plan's limit, how far the limit can be raised, and the remedy for a timer that is due later."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class DelayTooLong(SendRefused):
 
 
 def beyond(delay_ms: int, plan: Plan) -> str:
-    """How a delay passes the limits, and what helps; the end of a sentence.
+    """Describe how a delay exceeds the limits, with the remedy; the end of a sentence.
 
     Args:
-        delay_ms: Above the plan's ``max_delay``.
-        plan: Whose other limits the remedy keeps.
+        delay_ms: Delay above the plan's ``max_delay``.
+        plan: Plan whose other limits the remedy respects.
     """
     fact = f"beyond the plan's max_delay of {format_duration(plan.max_delay_ms)}"
     enough_ms = parse_duration(rounded_up(delay_ms)) if delay_ms <= MAX_DURATION_MS else delay_ms

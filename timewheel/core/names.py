@@ -1,10 +1,10 @@
-"""Names of topics and subscriptions: every name that timewheel makes up is made up here.
+"""Names of topics and subscriptions: timewheel builds every name of its own here.
 
-A plan's own topics are ``<due topic>.tw.<role>``. The name of a holding topic tells all that one needs to know to read
-it without the plan that made it: a tier's stay and who holds it, a slot's length, the number of slots in its ring and
-its index (broker-facts: topics-outside-the-plan). In a holding namespace of its own the topic's tenant and namespace
-stand before it, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last part of their due
-topics' names.
+A plan's own topics are ``<due topic>.tw.<role>``. The name of a holding topic contains everything that is needed to
+read it without its plan: a tier's stay and whether a relay or the broker holds it; a slot's length, the number of slots
+in its ring and its index (broker-facts: topics-outside-the-plan). In a separate holding namespace the name begins with
+the due topic's tenant and namespace, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last
+part of their due topics' names.
 """
 
 from __future__ import annotations
@@ -44,87 +44,91 @@ __all__ = [
 ]
 
 RELAY_SUBSCRIPTION = "timewheel-relay"
-"""The one subscription of every holding topic."""
+"""The only subscription of every holding topic."""
 RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
-"""How a relay names its consumers: what sorts them stands before its id."""
+"""Form of the names of a relay's consumers: a sort key stands before the relay's id."""
 DRAINS_PROPERTY = "timewheel-drains"
-"""Of a relay's consumer: it reads the topic as one of an earlier plan, and finds it again when it begins anew."""
+"""Property of a relay's consumer that reads the topic as a former topic; the relay finds it again after a restart."""
 DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
-"""Exists from the start, so that no dead letter is lost for want of a reader."""
+"""Created with the topic, so that no dead letter is lost for lack of a reader."""
 CUTS_SUBSCRIPTION = "timewheel-cuts"
-"""Keeps the cut-offs that no pack has yet; whoever holds it is the janitor."""
+"""Keeps the cut-offs that are not in a pack yet; the consumer that holds it is the janitor."""
 JOURNAL_SUBSCRIPTION = "timewheel-journal"
-"""Of a journal: keeps the copies until the acknowledgements in the due topic are safe; its holder is the lifter."""
+"""Subscription of a journal: keeps the copies until the acknowledgements in the due topic are safe. Its holder is the
+lifter."""
 LIFTER_PREFIX = "tw|lift|"
-"""How the name of the producer begins that lifts into a partition of the journal; only one at a time can have it."""
+"""Prefix of the name of the producer that lifts into a partition of the journal. Only one producer at a time can have
+the name."""
 STATE_PROPERTY = "timewheel-shadow"
-"""Of the journal: what is wished for its shadow, as ``<state> <since>``."""
+"""Property of the journal: the desired state of its shadow, as ``<state> <since>``."""
 PROVISIONED_PROPERTY = "timewheel-provisioned"
-"""Of a due topic: what was made for it, as JSON with ``subscriptions`` and ``namespaces``."""
+"""Property of a due topic: everything that was created for it, as JSON with ``subscriptions`` and ``namespaces``."""
 PARKED_SUBSCRIPTION = "timewheel-parked"
-"""Exists from the start, so that no parked timer is lost for want of a reader."""
+"""Created with the topic, so that no parked timer is lost for lack of a reader."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
 _UNFIT = re.compile(r"[/?#%\s]|-(?=partition-)")
-"""Parts of a subscription's name that no topic's name can have."""
+"""Characters of a subscription's name that are not allowed in a topic's name."""
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
-"""As a broker reads it: of no more digits than a number of 32 bits, and without leading zeros."""
+"""Form that a broker reads: at most the digits of a 32-bit number, and no leading zeros."""
 _TIER = re.compile(r"\.(tier|delay)-([0-9]+[a-z]+)", re.ASCII)
 _SLOT = re.compile(r"\.ring-([0-9]+[a-z]+)-(\d{1,4})\.(\d{3})", re.ASCII)
 _LABEL = re.compile(r"([0-9]+[a-z]+)-(\d{8})(?:T(\d{4})(\d{2})?(?:\.(\d{3}))?Z)?", re.ASCII)
 
 
 def namespace_of(topic: str) -> str:
-    """``tenant/namespace`` of a topic's full name."""
+    """Return ``tenant/namespace`` of a topic's full name."""
     return topic.partition("://")[2].rpartition("/")[0]
 
 
 def partition_topic(topic: str, partition: int) -> str:
-    """The name of one partition of a partitioned topic."""
+    """Return the name of one partition of a partitioned topic."""
     return f"{topic}-partition-{partition}"
 
 
 def partition_of(partition_topic_name: str) -> tuple[str, int]:
-    """Split a partition's name into the partitioned topic and its index; the index is -1 if there is none."""
+    """Split a partition's name into the partitioned topic and its index; index -1: the name has no partition suffix."""
     match = _PARTITION.fullmatch(partition_topic_name)
     return (match[1], int(match[2])) if match else (partition_topic_name, -1)
 
 
 def parts_of(topic: str, partitions: int) -> tuple[str, ...]:
-    """The names under which a broker stores a topic: its partitions', or its own where it has none.
+    """Return the names under which a broker stores a topic: its partitions, or the topic itself if it has none.
 
     Args:
         topic: Full name, without a partition suffix.
-        partitions: How many it has; 0: it is not partitioned.
+        partitions: Number of partitions; 0: the topic is not partitioned.
     """
     return tuple(partition_topic(topic, number) for number in range(partitions)) or (topic,)
 
 
 def dead_letter_topic(prefix: str) -> str:
-    """The dead-letter topic beside holding topics whose names begin so (`Names.own_prefixes`)."""
+    """Return the dead-letter topic beside holding topics with this prefix (`Names.own_prefixes`)."""
     return f"{prefix}.dead-letter"
 
 
 def _in_topic(subscription: str) -> str:
-    """A subscription's name as the end of a topic's: percent-encoded where it must be, so that no two become one."""
+    """Encode a subscription's name as the end of a topic's name: percent-encoded if needed, so that names stay
+    distinct.
+    """
     return _UNFIT.sub(lambda unfit: "".join(f"%{byte:02X}" for byte in unfit[0].encode()), subscription)
 
 
 def intake_topic(due_topic: str) -> str:
-    """Where timers of a due topic come in that no SDK has routed, beside it: other clients find it by its name."""
+    """Return the intake of a due topic: timers that no SDK has routed. Clients of other languages find it by name."""
     return f"{due_topic}.tw.intake"
 
 
 def journal_topic(due_topic: str) -> str:
-    """Where the copies of a due topic's shadow come in, beside it. Their originals are acknowledged for them, so only a
-    shadow's role may produce there.
+    """Return the journal of a due topic: copies made by its shadow. The shadow acknowledges the originals of these
+    copies, so only the role of a shadow may produce to the journal.
     """
     return f"{due_topic}.tw.journal"
 
 
 def _prefix(due_topic: str, namespace: str) -> str:
-    """How the names of a due topic's own topics begin in a namespace."""
+    """Return the prefix that a due topic's own topics have in a namespace."""
     domain, rest = due_topic.split("://")
     own, local = rest.rsplit("/", 1)
     # No tenant or namespace has a "~", so the parts cannot run into each other.
@@ -133,7 +137,7 @@ def _prefix(due_topic: str, namespace: str) -> str:
 
 
 class Names:
-    """The names of one plan's topics."""
+    """Names of one plan's topics."""
 
     __slots__ = (
         "_calendar",
@@ -152,53 +156,55 @@ class Names:
         self._plan = plan
         due = namespace_of(plan.due_topic)
         self.holding_namespace = plan.holding_namespace or due
-        """Where holding topics are."""
+        """Namespace of the holding topics."""
         self._held = _prefix(plan.due_topic, self.holding_namespace)
         self.dead_letter = dead_letter_topic(self._held)
         self.cuts = f"{plan.due_topic}.tw.cuts"
-        """The log of cut-offs, beside the due topic: it is the consumers', whatever becomes of holding topics."""
+        """Log of cut-offs, beside the due topic: it belongs to the consumers, independent of holding topics."""
         self.intake = intake_topic(plan.due_topic)
         self.journal = journal_topic(plan.due_topic)
         places = {due, self.holding_namespace, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
-        """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:
-        its own, the holding one, former ones. A full stop follows."""
+        """Prefixes of all names that timewheel builds for this due topic, in each of `namespaces`. A full stop follows
+        the prefix."""
         self.namespaces = tuple(sorted(places))
-        """Those namespaces."""
+        """Namespaces in which the due topic may have topics: its own, the holding namespace, former namespaces."""
         self._calendar: dict[int, str] = {}
 
     def part(self, topic: str, partition: int) -> str:
-        """The name under which a broker stores one partition of one of the plan's topics.
+        """Return the name under which a broker stores a partition of a topic of the plan.
 
-        That of a due topic which is not partitioned is its own, from whichever partition a timer comes.
+        An unpartitioned due topic is stored under its own name, whichever partition a timer comes from.
 
         Args:
             topic: Full name, without a partition suffix.
-            partition: Its index, below the plan's ``own_partitions``.
+            partition: Index of the partition, below the plan's ``own_partitions``.
         """
         return partition_topic(topic, partition) if self.is_partitioned(topic) else topic
 
     def is_partitioned(self, topic: str) -> bool:
-        """Whether one of the plan's topics has partitions: all have, but for a due topic of which the plan says so."""
+        """Return whether a topic of the plan has partitions: all have, except a due topic that the plan declares
+        unpartitioned.
+        """
         return topic != self._plan.due_topic or self._plan.is_partitioned
 
     def parked(self, subscription: str) -> str:
-        """Where timers of one subscription lie that nobody handles without being told to."""
+        """Return the topic of the parked timers of a subscription, which wait for an operator's command."""
         return f"{self._plan.due_topic}.tw.parked.{_in_topic(subscription)}"
 
     def parked_by(self, topic: str) -> str | None:
-        """The subscription whose parked timers lie in a topic; None: it is for none."""
+        """Return the subscription whose parked timers lie in a topic; None: it is not a topic of parked timers."""
         beginning = self.parked("")
         return unquote(topic.removeprefix(beginning)) if topic.startswith(beginning) else None
 
     def retry(self, subscription: str) -> str:
-        """Where timers of one subscription wait at the end of their way when they are tried again; it reads that too,
-        under its own name.
+        """Return the last topic of timers that a subscription tries again, where they wait until they are due. The
+        subscription reads it too, under its own name.
         """
         return f"{self._plan.due_topic}.tw.retry.{_in_topic(subscription)}"
 
     def of_step(self, step: Step) -> tuple[str, ...]:
-        """The holding topics of a step: one for a tier, one per slot for a ring, none for others."""
+        """Return the holding topics of a step: one for a tier, one per slot for a ring, none for other kinds."""
         match step.kind:
             case "tier":
                 return (TierTopic(self._held, step.stay_ms, by_broker=not self._plan.holds_in_relay).name,)
@@ -208,7 +214,7 @@ class Names:
                 return ()
 
     def calendar_topic(self, interval: int) -> str:
-        """The due topic of one calendar interval.
+        """Return the due topic of a calendar interval.
 
         Args:
             interval: Intervals since 1970 (due time // interval length).
@@ -224,13 +230,13 @@ class Names:
 
 
 class TierTopic(NamedTuple):
-    """The holding topic of one tier.
+    """Holding topic of a tier.
 
     Args:
-        prefix: What the name begins with (`Names.own_prefixes`).
-        stay_ms: How long a timer stays.
-        by_broker: Whether it is held by the broker's delay, or else by a relay. Messages under that delay and messages
-            without it must never share a topic.
+        prefix: Prefix of the name (`Names.own_prefixes`).
+        stay_ms: Time that a timer stays.
+        by_broker: True if the broker's delay holds the timers, False if a relay does. Messages under the broker's
+            delay and messages without it must never share a topic.
     """
 
     prefix: str
@@ -244,7 +250,7 @@ class TierTopic(NamedTuple):
 
     @classmethod
     def parse(cls, prefix: str, name: str) -> TierTopic | None:
-        """Read a topic's name; None if it is not that of a tier."""
+        """Read a topic's name; None if the topic is not a tier."""
         match = _TIER.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
         stay_ms = _duration(match[2]) if match else None
         if match is None or not stay_ms:
@@ -254,13 +260,13 @@ class TierTopic(NamedTuple):
 
 
 class SlotTopic(NamedTuple):
-    """The holding topic of one slot.
+    """Holding topic of a slot.
 
     Args:
-        prefix: As of a `TierTopic`.
+        prefix: Prefix of the name (`Names.own_prefixes`).
         slot_ms: Length of a slot.
-        slots: How many the ring has: with another number the same due time falls into another slot.
-        slot: Which of them.
+        slots: Number of slots in the ring: with another number the same due time falls into another slot.
+        slot: Index of the slot.
     """
 
     prefix: str
@@ -275,7 +281,7 @@ class SlotTopic(NamedTuple):
 
     @classmethod
     def parse(cls, prefix: str, name: str) -> SlotTopic | None:
-        """Read a topic's name; None if it is not that of a slot."""
+        """Read a topic's name; None if the topic is not a slot."""
         match = _SLOT.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
         slot_ms = _duration(match[1]) if match else None
         if match is None or not slot_ms:
@@ -285,12 +291,12 @@ class SlotTopic(NamedTuple):
 
 
 class CalendarTopic(NamedTuple):
-    """The due topic of one calendar interval.
+    """Due topic of a calendar interval.
 
     Args:
-        due_topic: The plan's.
+        due_topic: The plan's due topic.
         interval_ms: Length of the interval.
-        start_ms: When it begins, UTC milliseconds; a multiple of the length.
+        start_ms: Start of the interval, UTC milliseconds; a multiple of the length.
     """
 
     due_topic: str
@@ -299,12 +305,12 @@ class CalendarTopic(NamedTuple):
 
     @property
     def end_ms(self) -> int:
-        """When the next interval begins."""
+        """Start of the next interval."""
         return self.start_ms + self.interval_ms
 
     @property
     def name(self) -> str:
-        """The topic's full name: due topic, length, and start as far as the length needs it."""
+        """Full name of the topic: due topic, length, and the start with the precision that the length needs."""
         start = _EPOCH + dt.timedelta(milliseconds=self.start_ms)
         if self.interval_ms % DAY_MS == 0:
             label = f"{start:%Y%m%d}"
@@ -318,7 +324,7 @@ class CalendarTopic(NamedTuple):
 
     @classmethod
     def parse(cls, due_topic: str, name: str) -> CalendarTopic | None:
-        """Read a topic's name; None if it is not that of an interval of this due topic, of whatever length."""
+        """Read a topic's name; None if the topic is not an interval of this due topic, of any length."""
         head = due_topic + OWN_INFIX
         match = _LABEL.fullmatch(name, len(head)) if name.startswith(head) else None
         if match is None:
@@ -333,7 +339,7 @@ class CalendarTopic(NamedTuple):
             return None
         start_ms = round((start - _EPOCH).total_seconds()) * SECOND_MS + int(millisecond or 0)
         topic = cls(due_topic, interval_ms, start_ms)
-        # Only what we would have written ourselves: anything else is a stranger's, and not ours to remove.
+        # Accept only a name that we would have written: any other name is foreign, and its topic not ours to remove.
         return topic if start_ms % interval_ms == 0 and topic.name == name else None
 
 

@@ -1,7 +1,8 @@
-"""Where a timer goes on to from where it waits: the one place in which a hop is decided.
+"""Next hop of a timer from its present topic: the only place in which a hop is decided.
 
-A relay asks for what it holds (`NextHop.held`), for what a broker held and has delivered (`NextHop.delivered`), a
-consumer for what came to it far too early (`again`). All are functions of stored data and, for *when*, of the time.
+A relay asks for the timers that it holds (`NextHop.held`), and for those that the broker held and has delivered
+(`NextHop.delivered`); a consumer asks for timers that came far too early (`again`). All decisions are functions of
+stored data and, for *when*, of the time.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ __all__ = ["Bury", "Drop", "Hop", "NextHop", "NotYet", "again", "tried_again"]
 
 
 class Hop(NamedTuple):
-    """A timer moves on: publish it there.
+    """A timer moves on: publish its next copy.
 
     Args:
-        topic: Destination, without a partition suffix; the partition stays.
-        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
-        envelope: The next one.
-        is_due: Whether the destination is a due topic.
-        is_late: By the late lane: on its nominal way it would come after its due time (broker-facts: late-lane), or
-            hop many times without waiting (broker-facts: entered-long-ago).
-        latest_ms: When it must enter a topic that a relay holds at the latest, so as not to be late; None: the
-            destination is none, or it is late already.
-        leaves_plan: It goes to the due topic before its time, by the way out of the plan (`NextHop`).
+        topic: Destination, without a partition suffix; the partition stays the same.
+        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
+        envelope: Envelope of the next copy.
+        is_due: True if the destination is a due topic.
+        is_late: The timer takes the late lane: on its nominal way it would come after its due time
+            (broker-facts: late-lane), or hop many times without waiting (broker-facts: entered-long-ago).
+        latest_ms: Latest time at which the timer may enter a topic that a relay holds, so as not to be late; None: no
+            relay holds the destination, or the timer is already late.
+        leaves_plan: The timer goes to the due topic before its time, to leave the plan (`NextHop`).
     """
 
     topic: str
@@ -43,11 +44,12 @@ class Hop(NamedTuple):
 
 
 class NotYet(NamedTuple):
-    """It may not leave before ``until_ms``, UTC milliseconds.
+    """A timer may not leave before ``until_ms``, UTC milliseconds.
 
     Args:
-        until_ms: Its release time.
-        room_ms: How much later it may leave for a topic that a relay holds without being late; 0: it must not.
+        until_ms: Release time of the timer.
+        room_ms: Time after the release at which the timer may still leave for a topic that a relay holds without being
+            late; 0: it must not leave later.
     """
 
     until_ms: int
@@ -55,33 +57,34 @@ class NotYet(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """To the dead-letter topic, with the reason as a sentence."""
+    """A timer goes to the dead-letter topic, with the reason as a sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """It was cancelled or replaced: it goes nowhere."""
+    """A timer was cancelled or replaced: it goes nowhere."""
 
 
 _DROP = Drop()
 
 
 class NextHop:
-    """The decisions for the timers of one holding topic.
+    """Decides the next hops for the timers of one holding topic.
 
-    By a `native` plan nothing waits outside the due topic, so what an earlier plan held leaves at once. Its destination
-    is the same at any time: a relay that replays the hop later meets the broker's deduplication there.
+    With a `native` plan no timer waits outside the due topic, so timers that an earlier plan held leave at once. Their
+    destination is the same at any time: a relay that replays the hop later meets the broker's deduplication.
 
     Args:
-        router: The plan's.
-        step: The topic's step: its tier or its ring.
-        is_dead: Whether a timer is known to be cancelled or replaced; None: none can be. It need not know: a copy that
-            goes on is dropped later, by another relay or by a consumer (broker-facts: cut-off-log).
-        drains_from_ms: Nothing shall wait here any more: what is released later than this goes to the due topic at
-            once, for the broker to delay. What is released before goes as the plan says: a relay that has not heard of
-            it may have sent it on already, and by its nominal way the broker sees that. None: all goes by plan.
+        router: The plan's router.
+        step: Step of the topic: its tier or its ring.
+        is_dead: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may
+            miss a dead timer: another relay or a consumer drops the copy later (broker-facts: cut-off-log).
+        drains_from_ms: Drain the topic: timers with a release time after this go to the due topic at once, for the
+            broker to delay. Timers with an earlier release time go by plan: a relay that has not heard of the drain
+            may have sent them on already, and on the nominal way the broker detects the repeat. None: all timers go
+            by plan.
     """
 
     __slots__ = ("_drains_from_ms", "_is_dead", "_max_delay_ms", "_router", "_skew_ms", "_step")
@@ -103,18 +106,18 @@ class NextHop:
 
     @property
     def is_native(self) -> bool:
-        """Whether all leaves at once, by a `native` plan."""
+        """True if all timers leave at once, by a `native` plan."""
         return self._router.is_native
 
     def release_ms(self, envelope: Envelope) -> int:
-        """When a timer of this topic may leave it, UTC milliseconds."""
+        """Return when a timer may leave this topic, UTC milliseconds."""
         return release_at(self._step, envelope.due_ms, envelope.entered_ms)
 
     def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:
-        """Decide on the head of a topic that a relay holds.
+        """Decide on the timer at the head of a topic that a relay holds.
 
         Args:
-            envelope: Its.
+            envelope: Envelope of the timer.
             now_ms: UTC milliseconds.
         """
         if (settled := self._settled(envelope)) is not None:
@@ -125,10 +128,10 @@ class NextHop:
         if leaves_plan or router.is_native:
             return self._at_once(envelope, now_ms, leaves_plan=leaves_plan)
         if step.kind != "slot" and envelope.entered_ms > now_ms + self._skew_ms:
-            # By a clock that is far too fast. At the head it would hold up for so long what is behind it
-            # (broker-facts: clocks-too-fast).
+            # Entered by a clock that is far too fast. At the head this timer would hold up the timers behind it for as
+            # long (broker-facts: clocks-too-fast).
             return self._late(envelope, now_ms)
-        # By the nominal release time, not by the clock: a replay meets the same destination
+        # Routed by the nominal release time, not by the clock: a replay meets the same destination
         # (broker-facts: nominal-release-time).
         route = router.route(envelope.due_ms, at_ms, only_for)
         if isinstance(route, Due):
@@ -147,25 +150,26 @@ class NextHop:
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), True)
 
     def _at_once(self, envelope: Envelope, now_ms: int, *, leaves_plan: bool) -> Hop:
-        """Into the due topic before the release time, for the broker to delay."""
+        """Send a timer into the due topic before its release time, for the broker to delay."""
         due = self._router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
         onward = envelope.hopped(envelope.entered_ms)
         return Hop(due.topic, due.deliver_at_ms, onward, True, False, leaves_plan=leaves_plan)
 
     def _catches_up_too_far(self, hold: Hold, envelope: Envelope, at_ms: int, now_ms: int) -> bool:
-        """Whether it would leave the next topic at once, and left this one longer before its due time than the plan
-        allows a delay: no producer of this plan wrote that, and each hop on would be made without waiting
-        (broker-facts: entered-long-ago).
+        """Return whether a timer would leave the next topic at once, and left this topic longer before its due time
+        than the plan allows a delay. No producer of this plan wrote such a timer, and each further hop would be made
+        without waiting (broker-facts: entered-long-ago).
         """
         return hold.release_at_ms <= now_ms and envelope.due_ms - at_ms > self._max_delay_ms
 
     def delivered(self, envelope: Envelope, now_ms: int) -> Hop | Bury | Drop:
-        """Decide on a timer of a topic that the broker holds, once it was delivered.
+        """Decide on a timer that the broker held, once it was delivered.
 
-        By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
+        The nominal time decides, as in a tier that a relay holds: a delivery that is a tick early or an outage late
+        changes nothing.
 
         Args:
-            envelope: Its.
+            envelope: Envelope of the timer.
             now_ms: UTC milliseconds.
         """
         if (settled := self._settled(envelope)) is not None:
@@ -179,10 +183,10 @@ class NextHop:
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
 
     def _settled(self, envelope: Envelope) -> Bury | Drop | None:
-        """What becomes of one that can go nowhere; None: it can."""
+        """Decide on a timer that can go nowhere; None: the timer can move on."""
         if self._is_dead is not None and self._is_dead(envelope):
             return _DROP
-        # Whatever the plan says: a timer that was accepted may have been on its way under another, with more hops.
+        # Whatever the plan: an accepted timer may have been on its way under another plan, with more hops.
         if envelope.hops >= MAX_HOPS:
             return _ENDLESS
         only_for = envelope.life.only_for
@@ -195,14 +199,14 @@ _ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
 
 
 def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
-    """A timer came to a consumer far too early: back into its due topic, under its real due time.
+    """Route a timer that came to a consumer far too early back to its due topic, with its real due time.
 
     Args:
-        router: The plan's.
-        envelope: Its.
+        router: The plan's router.
+        envelope: Envelope of the timer.
         now_ms: UTC milliseconds.
-        came_from: The due topic that it came from, without a partition suffix. In a calendar it goes back there if it
-            is due beyond what the plan allows: its interval need not have a topic, and never may.
+        came_from: Due topic from which the timer came, without a partition suffix. In a calendar a timer that is due
+            beyond the plan's ``max_delay`` goes back to it: the timer's interval may not have a topic yet, or ever.
     """
     due = router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
     is_beyond = router.interval_ms and envelope.due_ms - now_ms > router.plan.max_delay_ms
@@ -214,18 +218,19 @@ def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Ho
 def tried_again(
     router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int, *, stored_within_ms: int
 ) -> Hop:
-    """A subscription's handler wants a timer later: its next attempt, for that subscription alone.
+    """Route the next attempt of a timer that a subscription's handler postponed, for that subscription alone.
 
-    Id, generation and group stay, so a cancel reaches it; hops are counted anew.
+    Id, generation and group stay, so a cancel reaches the attempt; its hops count from 0.
 
     Args:
-        router: The plan's; the subscription has a topic for what it tries again.
-        envelope: Of the attempt that failed.
-        subscription: Whose handler it was.
-        due_ms: When it is to be tried again, UTC milliseconds.
+        router: The plan's router. The subscription has a topic for timers that it tries again.
+        envelope: Envelope of the failed attempt.
+        subscription: Subscription of the handler.
+        due_ms: Time of the next attempt, UTC milliseconds.
         now_ms: UTC milliseconds.
-        stored_within_ms: How long the publish may take. What may come to a slot of a ring when that was swept goes to
-            the subscription's topic at once: in the slot it would wait for the next sweep (broker-facts: slot-sweep).
+        stored_within_ms: Longest time that the publish may take. A timer that might reach a slot of a ring after its
+            sweep goes to the subscription's topic at once: in the slot it would wait for the next sweep
+            (broker-facts: slot-sweep).
     """
     life = envelope.life
     next_life = life._replace(

@@ -1,4 +1,4 @@
-"""Keeping the broker reading a due topic (broker-facts: starved-due-topic)."""
+"""Out-of-order deliveries, which keep the broker reading a due topic (broker-facts: starved-due-topic)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["OutOfOrder"]
 
 
 class OutOfOrder:
-    """Asks for one delayed message of a due topic in `OUT_OF_ORDER_EVERY` 2.5 ticks earlier than its neighbours.
+    """Requests one delayed message of a due topic in `OUT_OF_ORDER_EVERY` 2.5 ticks earlier than its neighbours.
 
-    The first of a producer's is one of them, so that many short-lived producers do it too. Where any client may read
-    none is, since nobody would hold the early ones.
+    The first message of a producer is such a message, so that many short-lived producers have the same effect. If any
+    client may read the topic, no message is requested early, since foreign consumers would not hold it.
     """
 
     __slots__ = ("_early_ms", "_turns")
@@ -25,14 +25,14 @@ class OutOfOrder:
         self._turns = count()
 
     def asked_of(self, hop: Hop) -> int:
-        """What the broker is asked for with a hop; call it once for each."""
+        """Return the delivery time to request for a hop; call this once for each hop."""
         return self.asked(hop.deliver_at_ms) if hop.is_due else hop.deliver_at_ms
 
     def asked(self, deliver_at_ms: int) -> int:
-        """What the broker is asked for; call it once per message of a due topic.
+        """Return the delivery time to request; call this once for each message of a due topic.
 
         Args:
-            deliver_at_ms: By the route, UTC milliseconds; 0: at once, which never is.
+            deliver_at_ms: Delivery time by the route, UTC milliseconds; 0: at once, which stays 0.
         """
         if not deliver_at_ms or not self._early_ms or next(self._turns) % OUT_OF_ORDER_EVERY:
             return deliver_at_ms

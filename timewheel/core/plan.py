@@ -1,7 +1,7 @@
-"""A plan: what fixes how the timers of **one due topic** travel.
+"""Plan: the rules by which the timers of **one due topic** travel.
 
-Plans are frozen values; whoever holds one knows that it is valid. They are usually read from a file (`planfile`),
-but can be built here as well.
+Plans are frozen values; an existing plan is always valid. Plans are usually read from a file (`planfile`), but can be
+built in code as well.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ RelayPlace = Literal["embedded", "service"]
 MAX_PARTITIONS = 1_024
 MAX_SUBSCRIPTIONS = 64
 MAX_TIERS = 16
-"""More tiers than this cost more topics than they save hops."""
+"""Limit on tiers: beyond it, the topics cost more than the hops that they save."""
 MAX_RINGS = 6
 MAX_SLOTS = 1_000
-"""Slots of one ring; each is a topic with a subscription."""
+"""Limit on slots of a ring; each is a topic with a subscription."""
 MAX_HOPS = 10_000
-"""Beyond this a plan re-publishes absurdly often: the smallest tier is far too small for its max_delay."""
+"""Limit on hops: beyond it a plan re-publishes absurdly often, since its smallest tier is too small for max_delay."""
 MAX_CALENDAR_TOPICS = 1_000
-"""Intervals within max_delay; each is a topic that must exist before its first timer."""
+"""Limit on intervals within max_delay; each is a topic that must exist before its first timer."""
 
 MAX_INTERVAL_MS = 366 * DAY_MS
-"""The longest interval of a calendar."""
+"""Longest interval of a calendar."""
 MAX_FORMER = 16
-"""Of each kind: consumers read those intervals, and each look at the topics lists those namespaces."""
+"""Limit for each kind: consumers read all former intervals, and a look at the topics lists all former namespaces."""
 
 MIN_STAY_MS = SECOND_MS
-"""No tier, slot, window or interval below the broker's default tick: it could not be kept apart from now."""
+"""Shortest tier, slot, window or interval: below the broker's default tick, a stay could not be kept apart from now."""
 
 OWN_INFIX = ".tw."
-"""Stands in the name of every topic that timewheel makes up."""
+"""Part of the name of every topic that timewheel creates."""
 
 _TOPIC = re.compile(r"persistent://([\w.=:-]+)/([\w.=:-]+)/([^/\s?#]+)", re.ASCII)
 _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
@@ -67,38 +67,39 @@ _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Scheme, limits and names of one due topic. Building one checks every rule.
+    """Scheme, limits and names of one due topic. The constructor checks every rule.
 
     Args:
         due_topic: Full name, ``persistent://tenant/namespace/topic``, without a partition suffix.
         subscriptions: The business subscriptions that must exist before the first publish.
-        scheme: How timers beyond the window are held.
-        revision: Counts up whenever the file changes; travels in every envelope.
-        partitions: Of the due topic and of every topic of timewheel's own alike. 0: the due topic is not partitioned,
-            and cannot become it (broker-facts: unpartitioned-topics); timewheel's own have one partition then, since
-            their Failover subscriptions need one (broker-facts: failover-and-takeover).
+        scheme: Scheme by which timers beyond the window are held.
+        revision: Counts up with every change of the file; every envelope carries it.
+        partitions: Partitions of the due topic and of every topic of timewheel's own. 0: the due topic is
+            unpartitioned, and cannot become partitioned (broker-facts: unpartitioned-topics); timewheel's own topics
+            have one partition then, since their Failover subscriptions need one (broker-facts: failover-and-takeover).
         holding_namespace: ``tenant/namespace`` of holding topics; None: the due topic's.
-        max_delay_ms: Longer delays are refused at send.
-        relay: Where the relay runs: inside the consumer's process or as a service.
+        max_delay_ms: Longest delay; a send with a longer delay is refused.
+        relay: Place of the relay: inside the consumer's process or as a service.
         readers: ``"timewheel"``: all readers of the due topic are our consumers, so the broker is asked for a lead
             and the consumer holds to the millisecond; ``"any"``: no lead (broker-facts: a-tick-early-or-late).
-        guard_ms: Slack for clock skew, send time-out and takeover; a tier is used only if it fits with it
-            (broker-facts: guard-and-skew).
+        guard_ms: Slack for clock skew, send time-out and takeover; a timer enters a tier only if its stay and the guard
+            fit into the remaining time (broker-facts: guard-and-skew).
         tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
-        jitter_ms: Due times in the future are spread over so long after what was asked for: by the timer id, so that a
-            timer that is sent again is due at the same time, while this stays as it is. 0: none.
-        former_intervals_ms: Lengths of the intervals of earlier plans' calendars, whose topics consumers read as well
-            until they are empty. Nobody but the plan can tell a consumer, which cannot list topics
+        jitter_ms: Spread of future due times: up to this long after the requested time. The timer id decides, so that
+            a timer that is sent again gets the same due time, as long as the jitter is not changed. 0: none.
+        former_intervals_ms: Lengths of the intervals of earlier plans' calendars. Consumers read their topics as well
+            until they are empty; consumers cannot list topics, so only the plan can name these intervals
             (broker-facts: topics-outside-the-plan).
-        former_namespaces: Where earlier plans had their holding topics, if not in one of the namespaces above.
-        cancel: That timers may be cancelled and replaced, and how; None: they may not, and nothing of it exists.
-        retry: Whether a subscription's handlers may have timers tried again later, or parked, through topics of their
+        former_namespaces: Namespaces of earlier plans' holding topics, if they differ from the namespaces above.
+        cancel: Settings for cancelling and replacing timers; None: timers cannot be cancelled, and the log of cut-offs
+            does not exist.
+        retry: True if a subscription's handlers may have timers tried again later, or parked, through topics of their
             own.
-        intake: Whether timers may also come from clients of any language, through a topic of their own
-            (`Names.intake`), and from the due topic itself, from which a shadow lifts what is far from due.
+        intake: True if clients of any language may also send timers, through a topic of their own (`Names.intake`), and
+            a shadow may lift messages that are far from due out of the due topic.
 
     Raises:
-        PlanError: A rule is broken; names field, value and limit.
+        PlanError: A rule is broken; the error names field, value and limit.
     """
 
     due_topic: str
@@ -155,7 +156,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan file; errors as `timewheel.core.planfile.load_plan`."""
+        """Read a plan file; see `timewheel.core.planfile.load_plan`."""
         # Imported here: pydantic belongs to the file's edge, and a plan can be built without it.
         from timewheel.core.planfile import load_plan  # noqa: PLC0415 - see above
 
@@ -163,38 +164,39 @@ class Plan:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether the due topic has partitions, be it one."""
+        """True if the due topic has partitions, even a single one."""
         return self.partitions > 0
 
     @property
     def own_partitions(self) -> int:
-        """Of every topic of timewheel's own, and so what timers are spread over; at least 1."""
+        """Partitions of every topic of timewheel's own, over which timers are spread; at least 1."""
         return max(self.partitions, 1)
 
     @property
     def most_partitions(self) -> int:
-        """That the due topic can have: of one that is not partitioned, none can be made."""
+        """Largest number of partitions of the due topic; an unpartitioned due topic cannot get any."""
         return MAX_PARTITIONS if self.is_partitioned else 1
 
     def with_partitions(self, partitions: int) -> Plan:
-        """This plan with timers spread over so many; one on a due topic that is not partitioned stays as it is.
+        """Return this plan with another number of partitions. A plan with an unpartitioned due topic stays unchanged.
 
         Args:
-            partitions: From 1 to `most_partitions`.
+            partitions: Number of partitions, from 1 to `most_partitions`.
         """
         within("partitions", partitions, 1, self.most_partitions, "the number of partitions")
         return replace(self, partitions=partitions) if self.is_partitioned else self
 
     def scaled(self, factor: float | Fraction) -> Plan:
-        """This plan with every duration of a timer's way in proportion: a month in a minute, for a test.
+        """Return this plan with all durations of a timer's way scaled: a month in a minute, for a test.
 
-        ``tick`` is the broker's, and ``[cancel]`` is about handled timers: they stay as they are.
+        ``tick`` stays, since it is the broker's, and ``[cancel]`` stays, since it is about handled timers.
 
         Args:
-            factor: Each is as many times as long, to the nearest millisecond.
+            factor: Factor of each duration; results are rounded to the nearest millisecond.
 
         Raises:
-            PlanError: A window, tier, slot, interval or ``max_delay`` would be below a second; names the least factor.
+            PlanError: A window, tier, slot, interval or ``max_delay`` would be below a second. The error names the
+                least factor.
         """
 
         def of(duration_ms: int) -> int:
@@ -215,7 +217,7 @@ class Plan:
 
     @property
     def lead_ms(self) -> int:
-        """How much before the due time the broker is asked to deliver: 1.5 ticks, or 0 for foreign readers.
+        """Time before the due time at which the broker is asked to deliver: 1.5 ticks, or 0 for foreign readers.
 
         The broker is late by up to a tick as well as early (broker-facts: a-tick-early-or-late).
         """
@@ -223,47 +225,47 @@ class Plan:
 
     @property
     def skew_ms(self) -> int:
-        """The part of the guard that is for clocks that differ between hosts: a fifth, a minute by default."""
+        """Part of the guard for clocks that differ between hosts: a fifth, a minute by default."""
         return self.guard_ms // 5
 
     @property
     def holds_in_relay(self) -> bool:
-        """Whether holding topics are read in order by a relay, without any broker delay."""
+        """True if a relay reads the holding topics in order, without any broker delay."""
         return isinstance(self.scheme, Wheel) or (isinstance(self.scheme, Tiered) and self.scheme.hold == "relay")
 
     @property
     def needs_relay(self) -> bool:
-        """Whether there are holding topics at all."""
+        """True if the plan has holding topics."""
         return isinstance(self.scheme, Tiered | Wheel)
 
     @property
     def keeps_back(self) -> bool:
-        """Whether each subscription has a topic for what is tried again, and one for what is parked.
+        """True if each subscription has a topic for timers that it tries again, and a topic for parked timers.
 
-        Also where timers may be cancelled: one that comes too late to be judged is parked, and whoever wants it
-        handled all the same has it tried again, by that subscription alone.
+        This includes plans with cancellation: a timer that comes too late to be judged is parked, and an operator can
+        have it handled all the same by trying it again, for that subscription alone.
         """
         return self.retry or self.cancel is not None
 
     def headstart_ms(self, ring: Ring) -> int:
-        """How long before its start a slot of this ring is swept."""
+        """Return the time before its start at which a slot of this ring is swept."""
         return self.guard_ms if ring.headstart_ms is None else ring.headstart_ms
 
 
 def tier_entry_ms(scheme: Tiered, guard_ms: int, tier_ms: int) -> int:
-    """The least remaining time with which a timer enters a tier: it fits with the guard, and is beyond the window."""
+    """Return the least remaining time with which a timer enters a tier: stay and guard fit, beyond the window."""
     return max(tier_ms + guard_ms, scheme.window_ms + 1)
 
 
 def tier_hops(scheme: Tiered, guard_ms: int, remaining_ms: int) -> int:
-    """The most hops that a timer with at most this much remaining time makes."""
+    """Return the largest number of hops of a timer with at most this much remaining time."""
     hops = 0
     for tier_ms in reversed(scheme.tiers_ms):
         entry_ms = tier_entry_ms(scheme, guard_ms, tier_ms)
         if remaining_ms >= entry_ms:
-            # Stays are subtracted whole, so this many leave less than the tier asks for.
+            # Each hop subtracts a whole stay; after this many hops less time remains than the tier requires.
             hops += (remaining_ms - entry_ms) // tier_ms + 1
-            # A shorter delay may leave more below than a longer one: go on with the most that can be left.
+            # A shorter delay may leave more time below than a longer delay: continue with the longest possible rest.
             remaining_ms = entry_ms - 1
     return hops
 
@@ -272,7 +274,7 @@ def _check_names(plan: Plan) -> None:
     if not is_name(plan.due_topic, _TOPIC):
         raise PlanError("due_topic", plan.due_topic, "must be persistent://tenant/namespace/topic")
     if "-partition-" in plan.due_topic:
-        # Anywhere in the name, as the broker has it: our own topics' names begin with this one.
+        # Anywhere in the name, like the broker's check: the names of timewheel's own topics begin with this name.
         raise PlanError(
             "due_topic", plan.due_topic, "must name the topic, not one of its partitions: no -partition- in it"
         )
@@ -364,7 +366,7 @@ def _check_wheel(plan: Plan, scheme: Wheel) -> None:
                 format_duration(plan.headstart_ms(coarse)),
                 "at least the finer ring's, else a hop could go back to a coarser ring",
             )
-        # The finer ring covers one slot of the coarser, its head start, and two of its own
+        # The finer ring covers a slot of the coarser ring, its head start, and two slots of its own
         # (broker-facts: slot-release-time).
         needed_ms = coarse.slot_ms + plan.headstart_ms(coarse) + 2 * fine.slot_ms
         if fine.slots * fine.slot_ms < needed_ms:

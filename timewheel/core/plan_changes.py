@@ -1,4 +1,4 @@
-"""From the plans that a process serves to those that it should: what begins, what ends, what goes on untouched."""
+"""Differences between the plans that a process serves and the plans that it should serve."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["PlanChanges", "plan_changes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanges:
-    """A decision; whoever carries it out ends what is removed or changed before it begins what takes its place.
+    """Plans to begin and plans to end. End the removed and changed plans before beginning their replacements.
 
     Args:
-        added: Of due topics that had no plan.
-        removed: Of due topics that have none any more.
-        changed: The old and the new plan of one due topic.
-        unchanged: Equal before and after.
+        added: Plans of due topics that had no plan.
+        removed: Plans of due topics that have no plan any more.
+        changed: Old and new plan of the same due topic.
+        unchanged: Plans that are equal before and after.
     """
 
     added: tuple[Plan, ...] = ()
@@ -28,21 +28,21 @@ class PlanChanges:
 
     @property
     def ends(self) -> tuple[Plan, ...]:
-        """Plans that are served no more as they are."""
+        """Plans that are no longer served in this form."""
         return (*self.removed, *(old for old, _ in self.changed))
 
     @property
     def begins(self) -> tuple[Plan, ...]:
-        """Plans that are to be served."""
+        """Plans that are to be served from now on."""
         return (*self.added, *(new for _, new in self.changed))
 
 
 def plan_changes(old: Iterable[Plan], new: Iterable[Plan]) -> PlanChanges:
-    """What leads from one to the other. A plan is known by its due topic; several of one are paired in their order.
+    """Compare the served plans with the desired plans. Plans are matched by due topic; several of a topic, in order.
 
     Args:
         old: Plans that are served.
-        new: Plans that should be.
+        new: Plans that should be served.
     """
     ended, unchanged = list(old), []
     begun = []

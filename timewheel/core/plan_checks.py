@@ -1,4 +1,4 @@
-"""Checks that the parts of a plan share: each refuses with field, value and limit."""
+"""Checks shared by the parts of a plan: each raises an error with field, value and limit."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["a_subscription", "a_truth", "a_tuple", "is_name", "one_of", "texts",
 
 _SUBSCRIPTION = re.compile(r"(?!\.{1,2}$).+")
 _NO_DURATION_MS = 10**18
-"""Numbers from here on are shown as they are in an error."""
+"""Numbers from here on are shown as given in an error."""
 
 
 def within(name: str, value: object, low: int, high: int, what: str = "") -> None:
-    """Refuse what is no whole number between two limits, both included."""
+    """Require a whole number between two limits, both included."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise PlanError(name, value, f"{what or 'a whole number'} from {low} to {high}")
 
 
 def within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
-    """Refuse what is no duration between two limits, both included."""
+    """Require a duration between two limits, both included."""
     if isinstance(value_ms, bool) or not isinstance(value_ms, int) or not low_ms <= value_ms <= high_ms:
         shown: object = value_ms
         if isinstance(value_ms, int) and 0 <= value_ms < _NO_DURATION_MS:
@@ -30,36 +30,36 @@ def within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
 
 
 def is_name(value: object, form: re.Pattern[str]) -> bool:
-    """Whether a value is printable text of a form."""
+    """Return whether a value is printable text that matches a pattern."""
     # Unprintable characters (controls, halves of a surrogate pair) survive neither a file nor a URL.
     return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
 
 
 def a_subscription(name: object) -> None:
-    """Refuse what no admin API or plan file can name; a subscription may be called anything else."""
+    """Require a name that the admin API and plan files can carry; there is no other rule for subscriptions."""
     if not is_name(name, _SUBSCRIPTION):
         raise PlanError("subscriptions", name, 'a subscription\'s name is printable text, not empty, "." or ".."')
 
 
 def a_tuple(name: str, value: object) -> None:
-    """Refuse what is no tuple."""
+    """Require a tuple."""
     # A list would make the plan mutable and unhashable; a text would count as its letters.
     if not isinstance(value, tuple):
         raise PlanError(name, value, "must be a tuple")
 
 
 def a_truth(name: str, value: object) -> None:
-    """Refuse what is neither true nor false."""
+    """Require a boolean."""
     if not isinstance(value, bool):
         raise PlanError(name, value, "true or false")
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Refuse what is none of these."""
+    """Require an allowed value."""
     if value not in allowed:
         raise PlanError(name, value, "one of " + ", ".join(allowed))
 
 
 def texts(durations_ms: tuple[int, ...]) -> list[str]:
-    """Durations as they are written in a plan file."""
+    """Format durations as in a plan file."""
     return [format_duration(duration_ms) for duration_ms in durations_ms]

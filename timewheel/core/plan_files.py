@@ -1,6 +1,6 @@
-"""Plan files that may change while a process lives: read whole, compared by what stands in them.
+"""Plan files that may change while a process runs: read whole, and compared by their content.
 
-By that and not by their times: Kubernetes changes a mounted file by turning a link, and an editor may keep the time.
+File times are not compared: Kubernetes changes a mounted file by replacing a link, and an editor may keep the time.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ __all__ = ["PlanFiles", "PlanTexts"]
 
 @dataclass(frozen=True, slots=True)
 class PlanTexts:
-    """What stood in the files at one moment.
+    """Content of the plan files at one moment.
 
     Args:
-        texts: Path and text of each, in order.
+        texts: Path and text of each file, in order.
     """
 
     texts: tuple[tuple[Path, str], ...]
 
     def plans(self) -> tuple[Plan, ...]:
-        """All of them.
+        """Parse all files.
 
         Raises:
-            PlanError: One is wrong; it names the file.
+            PlanError: A plan is wrong; the error names its file.
         """
         return tuple(_parsed(path, text) for path, text in self.texts)
 
 
 class PlanFiles:
-    """Files and folders that plans are read from; of a folder all files ``*.toml`` that stand in it.
+    """Files and folders with plans; a folder stands for all its files ``*.toml``.
 
     Args:
-        paths: As they were given.
+        paths: Paths as given by the caller.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
 
     def read(self) -> PlanTexts:
-        """What stands there now.
+        """Read the present content of all files.
 
         Raises:
-            PlanError: A file cannot be read, or a folder has none: rather a slip than the wish to serve nothing.
+            PlanError: A file cannot be read, or a folder has no plan, which is more likely a mistake than a wish to
+                serve no plan.
         """
         files = [file for path in self._paths for file in _files_of(path)]
         return PlanTexts(tuple((file, read_plan_text(file)) for file in files))

@@ -1,6 +1,6 @@
-"""The plan file: TOML outside, a frozen `Plan` inside; the only place where pydantic checks a plan's form.
+"""Plan file: TOML outside, a frozen `Plan` inside. This is the only module in which pydantic checks a plan's form.
 
-Form (types, unknown keys, exactly one scheme table) is checked here, once; rules are checked by `Plan` itself.
+The form (types, unknown keys, exactly one scheme table) is checked here, once; `Plan` itself checks the rules.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["dump_plan", "edit_plan", "load_plan", "parse_plan", "read_plan_text"
 
 FORMAT = 1
 MAX_FILE_BYTES = 64_000
-"""A plan takes a few hundred bytes, 64 long names of subscriptions 17,000; TOML's reader takes
-time that grows with the square of a key's dots.
+"""A plan takes a few hundred bytes, 64 long names of subscriptions 17,000; the time of TOML's reader grows with the
+square of a key's dots.
 """
 
 
@@ -76,7 +76,7 @@ class _Cancel(_Table):
 
 
 class _File(_Table):
-    format: _Format  # first, so that a later format is told of before its new keys are
+    format: _Format  # first, so that a later format is reported before its new keys are
     due_topic: str
     subscriptions: list[str]
     revision: int = 1
@@ -100,7 +100,7 @@ class _File(_Table):
 
 
 _OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
-"""Keys that somebody may take for a plan's."""
+"""Keys of a connection that a user may put into a plan by mistake."""
 _ONE_VALUE = r"""(?:\d+|"[^"\n]*"|'[^'\n]*'|\[[^\]#]*\])"""
 """A number, a text, or a list without comments inside."""
 _SCHEMES = ("native", "tiered", "calendar", "wheel")
@@ -110,25 +110,25 @@ def load_plan(path: str | Path) -> Plan:
     """Read a plan file.
 
     Raises:
-        PlanError: It cannot be read, is no TOML, or breaks a rule; names field, value and limit.
+        PlanError: The file is unreadable, is not TOML, or breaks a rule; the error names field, value and limit.
     """
     return parse_plan(read_plan_text(Path(path)))
 
 
 def read_plan_text(path: Path) -> str:
-    """What stands in a file, if it can be a plan.
+    """Read the text of a file that can be a plan.
 
     Raises:
-        PlanError: It cannot be read, or is another file.
+        PlanError: The file cannot be read, or cannot be a plan.
     """
     if path.exists() and not path.is_file():
         raise PlanError("file", str(path), "must be a regular file: a pipe, a device or a folder may never end")
     try:
-        # Read at most that much, whatever its size claims to be.
+        # Read at most that much, whatever size the file claims to have.
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
         text = content.decode("utf-8")
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null character
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a null character
         raise PlanError("file", str(path), f"must be a readable UTF-8 file ({error})") from error
     if len(content) > MAX_FILE_BYTES:
         raise PlanError("file", str(path), f"at most {MAX_FILE_BYTES} bytes")
@@ -136,7 +136,7 @@ def read_plan_text(path: Path) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """Read a plan from the text of a plan file; errors as `load_plan`."""
+    """Read a plan from the text of a plan file; see `load_plan` for the errors."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting without end
@@ -150,7 +150,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def dump_plan(plan: Plan) -> str:
-    """The text of a plan's file; `parse_plan` reads the same plan back."""
+    """Return the text of a plan's file; `parse_plan` reads the same plan back."""
     data: dict[str, Any] = {
         "format": FORMAT,
         "revision": plan.revision,
@@ -186,14 +186,14 @@ def dump_plan(plan: Plan) -> str:
 
 
 def edit_plan(text: str, plan: Plan) -> str:
-    """The text of a plan's file with another revision, window and tiers: order, form and comments stay.
+    """Change revision, window and tiers in the text of a plan's file; order, form and comments stay.
 
     Args:
-        text: Of a plan that differs from this one in nothing else.
-        plan: With tiers.
+        text: Text of a plan that differs from ``plan`` in nothing else.
+        plan: Plan with tiers.
 
     Raises:
-        PlanError: It is written in a form in which comments would be lost.
+        PlanError: The text is written in a form in which comments would be lost.
     """
     table: dict[str, Any] = {"revision": plan.revision, **_scheme_table(plan.scheme)["tiered"]}
     edited = text
@@ -283,12 +283,12 @@ def _scheme(file: _File) -> Scheme:
 
 
 def _as_plan_error(error: ValidationError) -> PlanError:
-    """The first complaint, as field, value and limit; pydantic's own report stays the cause."""
+    """Convert the first complaint into field, value and limit; pydantic's own report stays the cause."""
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "file"
     limit = {"missing": "is required", "extra_forbidden": "is not a key of the plan file"}.get(first["type"])
     if first["type"] == "extra_forbidden" and first["loc"][0] in _OF_CONNECTION:
-        # Not its value, nor pydantic's report as the cause: it may be a secret, and errors are logged.
+        # Without value and without pydantic's report as the cause: they may contain a secret, and errors are logged.
         remedy = "belongs into the connection's file (--connection), never into a plan: plans are shown and shared"
         return PlanError(field, Secret(""), remedy)
     value = None if first["type"] == "missing" else first["input"]

@@ -1,4 +1,4 @@
-"""A number with its noun, for sentences that people read."""
+"""Numbers with their nouns, for messages to people."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["counted"]
 
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
-    """The number and the noun that fits it: "1 timer", "2,000 timers".
+    """Return a number with the fitting noun: "1 timer", "2,000 timers".
 
     Args:
-        number: How many.
-        noun: For one; a verb may follow it, "entry waits".
-        several: For any other number, none included; None: the noun with an "s".
+        number: The number.
+        noun: Noun in the singular; a verb may follow, "entry waits".
+        several: Noun for all other numbers, including 0; None: the singular with an "s".
     """
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"

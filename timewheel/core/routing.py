@@ -1,4 +1,4 @@
-"""Where a timer goes next, and when a held one may leave: the two decisions that everything else is a shell around.
+"""Routing: the next topic of a timer, and the release time of a held timer. All other code is a shell around the two.
 
 Both are pure functions of stored data. A producer routes at its send time; a relay routes at the *nominal* release
 time, never at the wall clock, so that a replay after a crash meets the same destination
@@ -19,18 +19,18 @@ from timewheel.core.steps import Step, steps
 __all__ = ["ROUTING_CODE", "Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
 
 ROUTING_CODE = 3
-"""Raise it with every change of this module, of `next_hop`, `steps` or `names` by which some timer takes another way.
+"""Raise this number with every change of this module, of `next_hop`, `steps` or `names` that alters any timer's route.
 
-It is part of the names of the relays' producers, see `Router.fingerprint`.
+It is part of the names of the relays' producers (`Router.fingerprint`).
 """
 
 
 class Due(NamedTuple):
-    """To a due topic.
+    """Route to a due topic.
 
     Args:
-        topic: Its full name, without a partition suffix.
-        deliver_at_ms: What to ask the broker for: due less the plan's lead; 0: deliver at once.
+        topic: Full name, without a partition suffix.
+        deliver_at_ms: Delivery time to request from the broker: the due time less the plan's lead; 0: at once.
     """
 
     topic: str
@@ -38,13 +38,13 @@ class Due(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """To a holding topic.
+    """Route to a holding topic.
 
     Args:
-        topic: Its full name, without a partition suffix.
-        deliver_at_ms: What to ask the broker for in a broker-held tier; 0 where a relay holds.
-        release_at_ms: The nominal time at which it leaves.
-        stay_ms: The tier's fixed stay; 0 for a slot.
+        topic: Full name, without a partition suffix.
+        deliver_at_ms: Delivery time to request from the broker in a broker-held tier; 0 if a relay holds the topic.
+        release_at_ms: Nominal time at which the timer leaves the topic.
+        stay_ms: Fixed stay of the tier; 0 for a slot.
     """
 
     topic: str
@@ -57,7 +57,7 @@ Route = Due | Hold
 
 
 class Router:
-    """The routing of one plan, compiled once.
+    """Compiled routing of one plan.
 
     Args:
         plan: A valid plan.
@@ -91,25 +91,25 @@ class Router:
         self.is_native = isinstance(plan.scheme, Native)
         self._retry_topics = {name: names.retry(name) for name in plan.subscriptions} if plan.keeps_back else {}
         self.fingerprint = _fingerprint(table, names, plan.due_topic, self._retry_topics)
-        """Names this way of routing: the same as long as every timer would go where it went before.
+        """Name of this routing, unchanged as long as every timer would take the same way as before.
 
-        A relay's hop is replayed safely only while a position leads to the same destination. After another window,
-        another guard or another version of this code it may lead to one whose mark stands above it, and the broker
-        would drop the timer as seen before. So it is part of the producers' names: a change costs copies, never a
-        timer.
+        A relay's hop is replayed safely only while a position leads to the same destination. With another window,
+        another guard or another version of this code it may lead to a destination whose deduplication mark is higher,
+        and the broker would drop the timer as a repeat. So the fingerprint is part of the producers' names: a change
+        costs copies, never a timer.
         """
 
     def has_retries(self, subscription: str) -> bool:
-        """Whether a subscription has a topic for what it tries again."""
+        """Return whether a subscription has a topic for timers that it tries again."""
         return subscription in self._retry_topics
 
     def route(self, due_ms: int, at_ms: int, only_for: str = "") -> Route:
-        """Decide where a timer goes.
+        """Decide a timer's next topic.
 
         Args:
-            due_ms: When it is due, UTC milliseconds.
-            at_ms: The send time in a producer, the nominal release time in a relay; UTC milliseconds.
-            only_for: The subscription that it is for, one that `has_retries`; empty: all.
+            due_ms: Due time, UTC milliseconds.
+            at_ms: Send time in a producer, nominal release time in a relay; UTC milliseconds.
+            only_for: The only subscription that gets the timer, with `has_retries`; empty: all subscriptions.
         """
         for step, topics in self._rows:
             if step.stay_ms:
@@ -125,9 +125,9 @@ class Router:
         return self.to_due(due_ms, at_ms, only_for)
 
     def to_due(self, due_ms: int, at_ms: int, only_for: str = "") -> Due:
-        """The due topic, whatever the remaining time; a past due time is delivered at once.
+        """Route to the due topic, whatever the remaining time; a past due time is delivered at once.
 
-        What is for one subscription alone ends in that one's topic for what is tried again, in a calendar too.
+        A timer for a single subscription ends in that subscription's topic for further attempts, in a calendar too.
         """
         deliver_at_ms = due_ms - self._lead_ms
         topic = self._due_topic
@@ -138,14 +138,14 @@ class Router:
         return Due(topic, deliver_at_ms if deliver_at_ms > at_ms else 0)
 
     def latest_entry_ms(self, hold: Hold, due_ms: int) -> int | None:
-        """When a timer must enter ``hold`` at the latest, UTC milliseconds; None: whenever.
+        """Return the latest time at which a timer may enter ``hold``, UTC milliseconds; None: any time.
 
-        Later it would leave it after its due time, or too late to be swept: it stands behind whatever entered before
-        it, in a tier up to a whole stay, however early its nominal release is. Such a timer takes the late lane
-        (broker-facts: late-lane).
+        A timer that enters later would leave after its due time, or too late to be swept: it stands behind the timers
+        that entered before it, in a tier for up to a whole stay, however early its nominal release is. Such a timer
+        takes the late lane (broker-facts: late-lane).
         """
         if hold.deliver_at_ms:
-            return None  # the broker releases each message by itself, nothing stands in its way
+            return None  # the broker releases each message independently of the messages before it
         return due_ms - hold.stay_ms if hold.stay_ms else hold.release_at_ms - 1
 
 
@@ -153,18 +153,18 @@ def _fingerprint(table: tuple[Step, ...], names: Names, due_topic: str, retry_to
     rows = [(astuple(step), names.of_step(step)) for step in table]
     way: tuple[object, ...] = (ROUTING_CODE, due_topic, rows)
     if retry_topics:
-        # What is for a subscription that has none any more goes to the dead letters instead.
+        # Timers for a subscription that has no such topic any more go to the dead letters instead.
         way = (*way, sorted(retry_topics.items()))
     return hashlib.sha256(repr(way).encode()).hexdigest()[:10]
 
 
 def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
-    """The nominal release time of a timer in a holding topic.
+    """Return the nominal release time of a timer in a holding topic.
 
     Args:
-        step: The holding topic's step: its tier or its ring, or that of the intake or the journal.
-        due_ms: When the timer is due.
-        entered_ms: When it entered, by its envelope: the send time, or the previous nominal release time.
+        step: Step of the holding topic: its tier or its ring, or the step of the intake or the journal.
+        due_ms: Due time of the timer.
+        entered_ms: Time of entry by the timer's envelope: the send time, or the previous nominal release time.
     """
     if step.slot_ms:
         return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
@@ -172,10 +172,10 @@ def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
 
 
 def calendar_topic_of(plan: Plan, due_ms: int) -> str:
-    """The due topic of a calendar plan for one due time.
+    """Return the due topic of a calendar plan for a due time.
 
     Raises:
-        TypeError: The plan is no calendar plan.
+        TypeError: The plan is not a calendar plan.
     """
     if not isinstance(plan.scheme, Calendar):
         raise TypeError(f"a {type(plan.scheme).__name__} plan has one due topic, not one per interval")

@@ -1,4 +1,4 @@
-"""How timers beyond the window are held: the schemes that a plan may have, as values. Their rules are the plan's."""
+"""Schemes: the ways in which a plan may hold timers beyond the window, as values. `Plan` checks their rules."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Holder = Literal["relay", "broker"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Native:
-    """Everything goes to the due topic with the broker's own delay: the baseline, and the way in and out."""
+    """All timers go to the due topic with the broker's own delay: the baseline, and the way to start and to leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiered:
-    """Tiers of fixed stay; a timer hops down them until its due time is within the window.
+    """Tiers of fixed stay; a timer hops down the tiers until its due time is within the window.
 
     Args:
-        window_ms: Up to this much remaining time a timer goes to the due topic.
-        tiers_ms: Fixed stays, ascending; the smallest at most the window (else a timer between them has nowhere
+        window_ms: Remaining time up to which a timer goes to the due topic.
+        tiers_ms: Fixed stays, ascending; the smallest is at most the window (else a timer due between them has nowhere
             to wait).
         hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
-            source article's way, each message under the broker's delay of one tier.
+            approach of the source article, each message under the broker's delay of one tier.
     """
 
     window_ms: int
@@ -37,7 +37,7 @@ class Tiered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """One due topic per interval of due times (UTC), with no hop at all.
+    """A due topic per interval of due times (UTC), without any hop.
 
     Args:
         interval_ms: Length of an interval; intervals start at multiples of it since 1970.
@@ -52,9 +52,10 @@ class Ring:
 
     Args:
         slot_ms: Length of a slot; slots start at multiples of it since 1970.
-        slots: Topics in the ring; it looks ``slots - 2`` slots ahead, so that a late sweep never meets the next turn.
-        headstart_ms: A slot is swept this long before it starts: at least its volume / relay rate + guard, since it
-            drains in order of arrival (broker-facts: slot-release-time). None: the plan's guard.
+        slots: Number of topics in the ring. It covers ``slots - 2`` slots ahead, so that a late sweep never meets the
+            next turn.
+        headstart_ms: Time before its start at which a slot is swept: at least its volume / relay rate + guard, since
+            the slot drains in order of arrival (broker-facts: slot-release-time). None: the plan's guard.
     """
 
     slot_ms: int
@@ -73,7 +74,7 @@ Scheme = Native | Tiered | Calendar | Wheel
 
 
 def scaled(scheme: Scheme, of: Callable[[int], int]) -> Scheme:
-    """A scheme with another length in place of each, by a function of milliseconds."""
+    """Return a scheme with all lengths converted by a function of milliseconds."""
     match scheme:
         case Native():
             return scheme
@@ -95,7 +96,7 @@ def scaled(scheme: Scheme, of: Callable[[int], int]) -> Scheme:
 
 
 def shortest_stay_ms(scheme: Scheme) -> int | None:
-    """The shortest window, tier, slot or interval; None: there is none."""
+    """Return the shortest window, tier, slot or interval; None: the scheme has none."""
     match scheme:
         case Native():
             return None

@@ -1,15 +1,15 @@
-"""A text that must not be shown: not in a log, a traceback, a test's report or an error."""
+"""Secrets: texts that must not appear in a log, a traceback, a test's report or an error."""
 
 from __future__ import annotations
 
 __all__ = ["HIDDEN", "Secret"]
 
 HIDDEN = "***"
-"""What stands for a secret wherever one would be shown."""
+"""Placeholder that is shown instead of a secret."""
 
 
 class Secret:
-    """Holds a secret; only `reveal` gives it, so that every place that shows it can be found.
+    """Holds a secret. Only `reveal` returns it, so that every use can be found in the code.
 
     Args:
         text: The secret.
@@ -21,7 +21,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The secret itself, for whoever sends it to where it belongs."""
+        """Return the secret itself, to send it to its server."""
         return self._text
 
     def __repr__(self) -> str:

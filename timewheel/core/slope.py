@@ -1,4 +1,4 @@
-"""The slope of a line through some points, and how far chance may have made it."""
+"""Slope of a line through some points, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 __all__ = ["CERTAIN", "LEAST_POINTS", "Slope", "slope_of"]
 
 LEAST_POINTS = 3
-"""Through two points there is always a line, and nothing to tell its error by."""
+"""Two points always form a line, without any residual to estimate its error from."""
 CERTAIN = 2.0
-"""Standard errors that a slope must be off none to be believed."""
+"""Standard errors by which a slope must differ from zero to count as real."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slope:
-    """A slope by least squares.
+    """Slope by least squares.
 
     Args:
-        value: What y rises by where x rises by one.
-        error: Its standard error.
+        value: Rise of y for each unit of x.
+        error: Standard error of the slope.
     """
 
     value: float
@@ -28,16 +28,16 @@ class Slope:
 
     @property
     def is_up(self) -> bool:
-        """It rises, and not by chance."""
+        """True if the slope rises significantly."""
         return self.value > CERTAIN * self.error
 
 
 def slope_of(x: Sequence[float], y: Sequence[float]) -> Slope:
-    """Fit a line.
+    """Fit a line by least squares.
 
     Args:
-        x: At least `LEAST_POINTS`, not all the same.
-        y: As many.
+        x: At least `LEAST_POINTS` values, not all the same.
+        y: A value for each x.
     """
     middle, mean = sum(x) / len(x), sum(y) / len(y)
     spread = sum((own - middle) ** 2 for own in x)

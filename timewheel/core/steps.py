@@ -1,4 +1,4 @@
-"""A plan as a table of routing steps: the one description of routing, read by Python and by Spark alike.
+"""Routing steps: a plan as a table, the single description of routing, read by Python and Spark alike.
 
 A timer with ``remaining_ms = due_ms - at_ms`` takes the **first** step of the table that matches:
 
@@ -27,16 +27,16 @@ StepKind = Literal["tier", "slot", "due", "intake", "journal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One row of the table; fields that its kind does not use are 0.
+    """Row of the table; fields that its kind does not use are 0.
 
     Args:
-        kind: Which rule of the table above.
-        min_remaining_ms: tier: the least remaining time that enters it.
-        stay_ms: tier: how long it holds.
+        kind: Rule in the table above.
+        min_remaining_ms: tier: least remaining time with which a timer enters.
+        stay_ms: tier: time that a timer stays.
         slot_ms: slot: length of a slot.
         slots: slot: number of slots in the ring.
-        headstart_ms: slot: how long before its start a slot is swept.
-        interval_ms: due: length of a calendar interval; 0 where there is one due topic.
+        headstart_ms: slot: time before its start at which a slot is swept.
+        interval_ms: due: length of a calendar interval; 0 if there is a single due topic.
     """
 
     kind: StepKind
@@ -49,13 +49,13 @@ class Step:
 
 
 INTAKE_STEP = Step(kind="intake")
-"""Of a timer in the intake: it stays for no time. It is in no table, since nothing is routed to it."""
+"""Step of a timer in the intake, with no stay. It is in no table, since no timer is routed to the intake."""
 JOURNAL_STEP = Step(kind="journal")
-"""The same, of a shadow's copy."""
+"""Step of a shadow's copy in the journal, likewise with no stay."""
 
 
 def steps(plan: Plan) -> tuple[Step, ...]:
-    """The routing steps of a plan, in the order in which they are tried."""
+    """Return the routing steps of a plan, in the order in which they are tried."""
     match plan.scheme:
         case Native():
             return (Step(kind="due"),)
@@ -68,7 +68,7 @@ def steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def hop_bound(plan: Plan) -> int:
-    """The most hops that a timer sent within ``max_delay`` makes; an envelope above it is an error."""
+    """Return the largest number of hops of a timer within ``max_delay``; an envelope with more hops is an error."""
     out_of_intake = int(plan.intake)
     match plan.scheme:
         case Tiered():
@@ -80,9 +80,9 @@ def hop_bound(plan: Plan) -> int:
 
 
 def longest_due_stay_ms(plan: Plan) -> int:
-    """The longest time that a timer waits in a due topic under the broker's delay, as long as nothing fails.
+    """Return the longest time that a timer waits in a due topic under the broker's delay, if nothing fails.
 
-    Policies (TTL, quotas) and checks go by it; tiered: max(window, smallest tier + guard)
+    Policies (TTL, quotas) and checks are derived from it; tiered: max(window, smallest tier + guard)
     (broker-facts: guard-and-skew).
     """
     match plan.scheme:
@@ -95,17 +95,17 @@ def longest_due_stay_ms(plan: Plan) -> int:
 
 
 def far_ms(plan: Plan) -> int:
-    """The least remaining time with which a shadow lifts a message out of the due topic, milliseconds.
+    """Return the least remaining time with which a shadow lifts a message out of the due topic, milliseconds.
 
-    The longest that the plan leaves a timer there, and the guard: for so long the shadow may be down between the
-    publish of a copy and the acknowledgement of its original before both can be delivered.
+    This is the longest time that the plan leaves a timer in the due topic, plus the guard. The shadow may be down for
+    the guard between the publish of a copy and the acknowledgement of its original before both can be delivered.
     """
     return longest_due_stay_ms(plan) + plan.guard_ms
 
 
 def spare_ms(plan: Plan) -> int:
-    """The least time that a timer has left when a relay is to send it on into the due topic: so late a relay may be,
-    or another one take over, before any timer comes late.
+    """Return the least time that a timer has left when a relay is to send it on into the due topic. A relay may be this
+    late, or another relay take over, before any timer comes late.
     """
     match plan.scheme:
         case Tiered(tiers_ms=tiers_ms) as scheme:
@@ -125,7 +125,7 @@ def _tier_steps(plan: Plan, scheme: Tiered) -> tuple[Step, ...]:
 
 
 def _slot_steps(plan: Plan, scheme: Wheel) -> tuple[Step, ...]:
-    # Coarsest first. At its own release a slot no longer matches, and no coarser one does: hops only go inward.
+    # Coarsest first. At its release a slot no longer matches, and no coarser slot does: hops only go inward.
     return tuple(
         Step(kind="slot", slot_ms=ring.slot_ms, slots=ring.slots, headstart_ms=plan.headstart_ms(ring))
         for ring in reversed(scheme.rings)

@@ -1,4 +1,4 @@
-"""What a JSON web token says of itself, unverified: for messages to humans, and for nothing that decides."""
+"""Claims of JSON web tokens, unverified: for messages to people, never for a decision."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["expires_ms_of", "role_of"]
 
 
 def role_of(token: str | None) -> str | None:
-    """The role that a token claims; None if it claims none, or is no JSON web token."""
+    """Return the role that a token claims; None if it claims no role, or is not a JSON web token."""
     role = _claims_of(token).get("sub")
     return role if isinstance(role, str) else None
 
 
 def expires_ms_of(token: str | None) -> int | None:
-    """When a token expires, UTC milliseconds; None if it never does, not before the year 9999, or is
-    no JSON web token.
+    """Return when a token expires, UTC milliseconds; None if it never does, not before the year 9999, or is not a JSON
+    web token.
     """
     expires_s = _claims_of(token).get("exp")
     if isinstance(expires_s, bool) or not isinstance(expires_s, int | float):

@@ -1,4 +1,4 @@
-"""Everything that must exist on the broker before a plan's first publish: topics, subscriptions, policies."""
+"""Topology: the topics, subscriptions and policies that must exist on the broker before a plan's first publish."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "park
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """One topic.
+    """Specification of a topic.
 
     Args:
         name: Full name, without a partition suffix.
-        role: What it is for.
-        partitions: How many; 0: it is not partitioned, which only a due topic may be
+        role: Purpose of the topic.
+        partitions: Number of partitions; 0: the topic is unpartitioned, which only a due topic may be
             (broker-facts: failover-and-takeover).
-        subscriptions: Must exist, from the earliest position, before the first publish.
-        deduplication: On where relays hop to (broker-facts: deduplicated-destinations); it is a topic policy, which
-            beats the namespace's.
-        longest_stay_ms: How long a message may wait here unacknowledged when nothing fails; TTL and quotas must not be
-            shorter.
+        subscriptions: Subscriptions that must exist, from the earliest position, before the first publish.
+        deduplication: True for the destinations of relays' hops (broker-facts: deduplicated-destinations). It is a
+            topic policy, which overrides the namespace's.
+        longest_stay_ms: Longest time that a message may wait in the topic unacknowledged if nothing fails; TTL and
+            quotas must not be shorter.
 
-    Further policies are the same for all: messageTTL 0, size and age quota -1, deleteWhileInactive false
+    Further policies are the same for all topics: messageTTL 0, size and age quota -1, deleteWhileInactive false
     (broker-facts: policies-of-topics).
     """
 
@@ -51,39 +51,39 @@ class TopicSpec:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names under which a broker stores it."""
+        """Names under which a broker stores the topic."""
         return parts_of(self.name, self.partitions)
 
     @property
     def is_own(self) -> bool:
-        """Whether timewheel made up its name: all but a due topic outside a calendar."""
+        """True if timewheel built the topic's name: all topics except a due topic outside a calendar."""
         return OWN_INFIX in self.name
 
     @property
     def takes_hops(self) -> bool:
-        """Whether timers come to it from a topic that waits, and keep the partition that they have there."""
+        """True if timers hop to the topic from a holding topic, and keep their partition."""
         return self.role in {"due", "retry", "tier", "slot"}
 
     @property
     def is_entrance(self) -> bool:
-        """Whether what comes to it moves on at once: timers from clients of any language, or a shadow's copies."""
+        """True if incoming messages move on at once: timers from clients of any language, or a shadow's copies."""
         return self.role in {"intake", "journal"}
 
     @property
     def is_consumed(self) -> bool:
-        """Whether consumers read it, and the broker delays what is in it."""
+        """True if consumers read the topic, and the broker delays its messages."""
         return self.role in {"due", "retry"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldingTopic:
-    """A holding topic with the step that says when its timers leave.
+    """Holding topic with the step that decides when its timers leave.
 
     Args:
         name: Full name, without a partition suffix.
-        step: Its tier or its ring.
-        slot: The slot's number in its ring; 0 for a tier.
-        by_broker: Whether its timers are under the broker's delay, or else held by a relay.
+        step: Step of the topic: its tier or its ring.
+        slot: Index of the slot in its ring; 0 for a tier.
+        by_broker: True if the broker's delay holds the timers, False if a relay does.
     """
 
     name: str
@@ -94,7 +94,7 @@ class HoldingTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """All topics of a plan (for a calendar: those of a span of time), and its holding topics with their steps."""
+    """All topics of a plan (for a calendar, of a span of time), and its holding topics with their steps."""
 
     topics: tuple[TopicSpec, ...]
     holding: tuple[HoldingTopic, ...]
@@ -104,11 +104,11 @@ class Topology:
 
 
 def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
-    """Everything that a plan implies at one moment.
+    """Return all topics that a plan needs at one moment.
 
     Args:
         plan: A valid plan.
-        now_ms: UTC milliseconds; decides which intervals of a calendar exist, nothing else.
+        now_ms: UTC milliseconds; decides only which intervals of a calendar exist.
         drains: Holding topics of an earlier plan are to be drained: relays hop, whatever this plan's scheme is.
     """
     names = Names(plan)
@@ -145,8 +145,8 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
         )
         for topic in holding
     )
-    # No client can tell whether an unpartitioned topic is there. So whoever sends or subscribes to one looks for this,
-    # which is made after it (broker-facts: unpartitioned-topics).
+    # No client can detect whether an unpartitioned topic exists. So clients that send or subscribe to such a topic look
+    # for the dead-letter topic, which is created after it (broker-facts: unpartitioned-topics).
     has_dead_letters = hops or not plan.is_partitioned
     dead_letter = TopicSpec(
         name=names.dead_letter,
@@ -171,7 +171,7 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
 
 
 def _of_cut_offs(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
-    """Their log; nothing where none can be."""
+    """Return the log of cut-offs; empty if the plan has no cancellation."""
     if plan.cancel is None:
         return ()
     log = TopicSpec(
@@ -186,7 +186,7 @@ def _of_cut_offs(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
 
 
 def _for_retries(plan: Plan, names: Names, *, hops: bool) -> Iterator[TopicSpec]:
-    """Each subscription's own topic of what it has tried again; nothing where nothing is kept back."""
+    """Yield each subscription's topic of timers that it tries again, if the plan keeps timers back."""
     for subscription in plan.subscriptions if plan.keeps_back else ():
         yield TopicSpec(
             name=names.retry(subscription),
@@ -199,7 +199,7 @@ def _for_retries(plan: Plan, names: Names, *, hops: bool) -> Iterator[TopicSpec]
 
 
 def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
-    """Each subscription's own topic of what waits for an operator."""
+    """Yield each subscription's topic of parked timers, which wait for an operator."""
     remembered_ms = plan.max_delay_ms + (0 if plan.cancel is None else plan.cancel.keep_ms)
     for subscription in plan.subscriptions if plan.keeps_back else ():
         yield TopicSpec(
@@ -213,7 +213,7 @@ def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
 
 
 def _for_intake(plan: Plan, names: Names) -> Iterator[TopicSpec]:
-    """Where timers come in that no SDK has routed, and a shadow's copies; nothing where none may."""
+    """Yield intake and journal, for timers that no SDK has routed and for a shadow's copies; none without intake."""
     if plan.intake:
         whole = TopicSpec(
             name=names.intake,
@@ -229,10 +229,10 @@ def _for_intake(plan: Plan, names: Names) -> Iterator[TopicSpec]:
 
 
 def entrances_of(plan: Plan) -> tuple[HoldingTopic, ...]:
-    """The intake and the journal as topics that are relayed: what comes there moves on at once; none without an intake.
+    """Return the intake and the journal as relayed topics, whose messages move on at once; empty without an intake.
 
-    They are none of `Topology.holding`: a copy may move on only when its original is acknowledged in the due topic,
-    which a plain relay cannot see to.
+    They are not part of `Topology.holding`: a copy may move on only when its original is acknowledged in the due topic,
+    which a plain relay cannot ensure.
     """
     if not plan.intake:
         return ()
@@ -244,9 +244,9 @@ def entrances_of(plan: Plan) -> tuple[HoldingTopic, ...]:
 
 
 def calendar_intervals(plan: Plan, now_ms: int) -> range:
-    """The intervals (numbers since 1970) that a calendar plan needs now: the running one to that of the last due time.
+    """Return the intervals (numbers since 1970) that a calendar plan needs now, up to that of the last due time.
 
-    One more is added, so that a plan provisioned now is complete for at least one interval.
+    A further interval is added, so that a plan provisioned now stays complete for at least an interval.
     """
     assert isinstance(plan.scheme, Calendar)
     interval_ms = plan.scheme.interval_ms

@@ -1,4 +1,4 @@
-"""The catalogue of events: everything that timewheel tells of itself, each with what it means and what to do.
+"""Catalogue of events: everything that timewheel reports about itself, each event with its meaning and its remedy.
 
 A new event is a new class in one of these modules; `make docs-tables` writes it into docs/events.md.
 """

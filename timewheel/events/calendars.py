@@ -1,4 +1,4 @@
-"""Of the topics of a calendar."""
+"""Events about the topics of a calendar."""
 
 from __future__ import annotations
 

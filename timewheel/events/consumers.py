@@ -1,4 +1,4 @@
-"""Of consumers, and of what republishes to them."""
+"""Events about consumers, and about messages that they publish again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of the log of cut-offs, by which timers are cancelled and replaced."""
+"""Events about the log of cut-offs, by which timers are cancelled and replaced."""
 
 from __future__ import annotations
 

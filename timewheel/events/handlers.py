@@ -1,4 +1,4 @@
-"""Of handlers, beside that they failed: what stands around them, the inbox, and what is parked."""
+"""Events about handlers, except their failures: code around a handler, the inbox, and parked timers."""
 
 from __future__ import annotations
 

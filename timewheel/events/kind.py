@@ -1,4 +1,4 @@
-"""How an event enters the catalogue."""
+"""Registration of an event in the catalogue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["event", "kinds"]
 
 E = TypeVar("E", bound=Event)
 kinds: list[type[Event]] = []
-"""All that entered, in the order in which they are imported."""
+"""All registered events, in the order in which they are imported."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -20,10 +20,10 @@ def event(name: str, level: Level, *, means: str, do: str) -> Callable[[type[E]]
     """Make a class of fields an entry of the catalogue.
 
     Args:
-        name: In snake case, as logs show it.
-        level: Of its log line.
-        means: What has happened, for whoever is on call.
-        do: What to do about it.
+        name: Name in snake case, for logs.
+        level: Level of its log line.
+        means: Meaning of the event, for the operator on call.
+        do: Remedy.
     """
 
     def entered(kind: type[E]) -> type[E]:

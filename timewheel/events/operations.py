@@ -1,4 +1,4 @@
-"""Of commands, of tokens, and of hooks themselves."""
+"""Events about commands, tokens, and hooks themselves."""
 
 from __future__ import annotations
 

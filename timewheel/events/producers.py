@@ -1,4 +1,4 @@
-"""Of producers."""
+"""Events about producers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of relays, and of any connection."""
+"""Events about relays, and about connections of any kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of shadows."""
+"""Events about shadows."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Metrics for Prometheus: of this process's own roles, and of topics and plans from outside.
+"""Prometheus metrics: of this process's producers, consumers, relays and shadows, and of topics and plans from outside.
 
-`Metrics` reads what producers, consumers and relays have counted, when somebody scrapes. `Exporter` looks at topics and
-plans again and again, for a process of its own: ``timewheel exporter``.
+`Metrics` reads the counts of producers, consumers and relays at each scrape. `Exporter` inspects topics and plans
+periodically, in a process of its own: ``timewheel exporter``.
 
-It needs the extra `metrics`. Names are loaded on first use; without the extra that
-first use raises `timewheel.errors.ExtraMissing`.
+Metrics need the extra `metrics`. Names are loaded on first use; without the extra the first use raises
+`timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations

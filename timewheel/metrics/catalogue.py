@@ -1,4 +1,4 @@
-"""All metrics: what each counts, in which unit, under which labels. The table in the docs is drawn from here."""
+"""Catalogue of all metrics: meaning, unit and labels. The table in the docs is generated from it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ By = Literal["producer", "consumer", "relay", "shadow", "events", "exporter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric.
+    """Definition of a metric.
 
     Attributes:
-        name: As Prometheus shows it; of a counter with ``_total``, of a histogram without its suffixes.
-        kind: A counter only grows, a gauge does not, a histogram counts by size.
-        labels: Their names.
-        means: In one sentence; becomes the help text.
-        by: Who tells it: a role in your process, or the exporter.
+        name: Name in Prometheus: with ``_total`` for a counter, without the suffixes for a histogram.
+        kind: A counter only grows, a gauge may fall, a histogram counts by size.
+        labels: Names of the labels.
+        means: Meaning in one sentence; becomes the help text.
+        by: Source: a role in your process, or the exporter.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric.
+    """Value of a metric.
 
     Attributes:
-        metric: Which.
-        labels: The labels' values, in the metric's order.
-        value: In the unit that its name says.
-        buckets: Of a histogram: cumulative counts by upper bound, the last bound being infinity.
+        metric: The metric.
+        labels: Values of the labels, in the metric's order.
+        value: Value in the unit that the metric's name states.
+        buckets: For a histogram: cumulative counts by upper bound; the last bound is infinity.
     """
 
     metric: Metric
@@ -302,7 +302,7 @@ LEFT_OUT = _metric(
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order of this file."""
+"""All metrics, in the order of this file."""
 
 
 _WORST_COUNTS: dict[Metric, Callable[[Iterable[float]], float]] = {
@@ -314,13 +314,13 @@ _WORST_COUNTS: dict[Metric, Callable[[Iterable[float]], float]] = {
     SHADOW_LAG: max,
     SHADOW_GUARD: max,
 }
-"""Of roles with the same labels the worst is told; of all other metrics the sum."""
+"""Functions that combine roles with the same labels to the worst value; other metrics are summed."""
 
 
 def families(samples: Iterable[Sample]) -> list[Family]:
-    """Samples as prometheus-client's own families, in the catalogue's order; a metric without a sample is absent.
+    """Convert samples to prometheus-client's own families, in the catalogue's order, without empty metrics.
 
-    Two roles with the same labels, such as two producers of one plan in one process, are told as one.
+    Roles with the same labels, such as two producers of a plan in the same process, are combined.
     """
     from prometheus_client.core import (  # noqa: PLC0415 - the table of the docs is drawn without the library
         CounterMetricFamily,

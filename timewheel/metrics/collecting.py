@@ -1,4 +1,4 @@
-"""Metrics of this process's own producers, consumers, relays and shadows: read at a scrape, and at no other time."""
+"""Metrics of this process's own producers, consumers, relays and shadows, read at each scrape only."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = ["Metrics", "metrics_page"]
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
 Consumer = TypeVar("Consumer", bound="Consuming")
 Read = Callable[[], tuple[Sample, ...] | None]
-"""Tells what a role has counted; None: the role has ended."""
+"""Returns the samples of a role; None: the role has ended."""
 
 
 class ShadowLike(Protocol):
-    """A shadow, as far as it is counted."""
+    """The part of a shadow that its metrics need."""
 
     @property
     def plan(self) -> Plan: ...
@@ -51,36 +51,36 @@ class ShadowLike(Protocol):
 
 
 class Metrics(Collector):
-    """Tells Prometheus what roles have counted.
+    """Collector that reports the counts of roles to Prometheus.
 
         metrics = Metrics()
         hooks = (log_event, metrics.count_event)
         producer = metrics.watch_producer(DelayedProducer(client, plan, hooks=hooks))
         consumer = metrics.watch_consumer(DelayedConsumer(client, plan, "billing", hooks=hooks))
 
-    Roles count anyway; this reads the counts at each scrape. It keeps none of them alive: what is told of one ends with
-    it. Of several with the same labels the counters go on with what the ended ones had counted by the last scrape:
-    Prometheus takes a counter that falls for one that began anew. Metrics and labels are listed in
-    docs/how-to/metrics.md; no label has a value of a single timer.
+    Roles count in any case; the collector reads the counts at each scrape. It keeps no role alive: the samples of a
+    role end with it. If several roles have the same labels, the counters continue with the ended roles' counts at the
+    last scrape: Prometheus treats a counter that falls as restarted. Metrics and labels are listed in
+    docs/how-to/metrics.md; no label holds a value of a single timer.
 
     Args:
-        registry: Where scrapes look; None: prometheus-client's own, which a service's other metrics are in, too.
-        clock: For how late a head is; None: the machine's.
+        registry: Registry of the scrapes; None: prometheus-client's default, which also has a service's other metrics.
+        clock: Clock for the lateness of heads; None: the system's clock.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._roles: list[Read] = []
-        # All that there are, from the beginning: of a series that begins with 1, Prometheus sees no increase.
+        # All events from the start: Prometheus sees no increase in a series that begins with 1.
         self._events: Counter[tuple[str, str]] = Counter(dict.fromkeys(((one.name, one.level) for one in EVENTS), 0))
         self._changing = threading.Lock()
-        # Several may scrape at once; held while roles are read, so no role's thread may ever wait for it.
+        # Scrapes may overlap. Held while roles are read, so no role's thread may ever wait for it.
         self._reading = threading.Lock()
         self._ended: Ended[Read] = Ended()
         (registry or REGISTRY).register(self)
 
     def watch_producer(self, producer: Producer) -> Producer:
-        """Tell of this producer from now on; returns it."""
+        """Collect the metrics of a producer from now on, and return the producer."""
         found = weakref.ref(producer)
 
         def read() -> tuple[Sample, ...] | None:
@@ -91,7 +91,7 @@ class Metrics(Collector):
         return producer
 
     def watch_consumer(self, consumer: Consumer) -> Consumer:
-        """Tell of this consumer and of the relay in it from now on, and have it measure lateness; returns it."""
+        """Collect the metrics of a consumer and of its relay from now on, have it measure lateness, and return it."""
         found, lateness = weakref.ref(consumer), consumer.measure_lateness()
 
         def read() -> tuple[Sample, ...] | None:
@@ -109,7 +109,7 @@ class Metrics(Collector):
         return consumer
 
     def watch_relay(self, relay: Relay) -> Relay:
-        """Tell of this relay from now on; returns it."""
+        """Collect the metrics of a relay from now on, and return the relay."""
         found = weakref.ref(relay)
 
         def read() -> tuple[Sample, ...] | None:
@@ -120,10 +120,10 @@ class Metrics(Collector):
         return relay
 
     def watch_relays(self, relays: Callable[[], Iterable[RelayLike]]) -> None:
-        """Tell of those that there are at each scrape: of a service, whose plans may change.
+        """Collect the metrics of all relays that exist at each scrape, for a service whose plans may change.
 
         Args:
-            relays: Asked at each scrape, on its thread.
+            relays: Returns the relays; called at each scrape, on its thread.
         """
 
         def read() -> tuple[Sample, ...]:
@@ -133,10 +133,10 @@ class Metrics(Collector):
         self._add(read)
 
     def watch_shadows(self, shadows: Callable[[], Iterable[ShadowLike]]) -> None:
-        """Tell what those have lifted that there are at each scrape; their relays are told by `watch_relays`.
+        """Collect the metrics of all shadows that exist at each scrape; `watch_relays` collects those of their relays.
 
         Args:
-            shadows: Asked at each scrape, on its thread.
+            shadows: Returns the shadows; called at each scrape, on its thread.
         """
 
         def read() -> tuple[Sample, ...]:
@@ -147,16 +147,16 @@ class Metrics(Collector):
         self._add(read)
 
     def count_event(self, event: Event) -> None:
-        """A hook: counts events by name."""
+        """Count an event by name; to be used as a hook."""
         with self._changing:
             self._events[event.name, event.level] += 1
 
     def collect(self) -> list[Family]:
-        """Called by prometheus-client at a scrape."""
+        """Return all metrics; prometheus-client calls this at a scrape."""
         return families([*self._read(), *self._counted_events()])
 
     def describe(self) -> list[Family]:
-        """Nothing is read when this is registered."""
+        """Return no metrics, so that registration reads no role."""
         return []
 
     def _add(self, read: Read) -> None:
@@ -180,5 +180,5 @@ class Metrics(Collector):
 
 
 def metrics_page(registry: CollectorRegistry = REGISTRY) -> Page:
-    """A page for `timewheel.serving.HttpServer`: all metrics of a registry, as Prometheus reads them."""
+    """Return a page for `timewheel.serving.HttpServer` with all metrics of a registry, in the format of Prometheus."""
     return lambda: Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)

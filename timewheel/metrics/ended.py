@@ -1,4 +1,4 @@
-"""What roles had counted that are no more: counters go on where others have the same labels."""
+"""Counts of ended roles: counters continue while other roles have the same labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Series = tuple[Metric, tuple[str, ...]]
 
 
 class Ended(Generic[Role]):
-    """Keeps the last counts of roles that ended, as long as a living one has the same labels; for one thread at a time.
+    """Keeps the last counts of ended roles, as long as a living role has the same labels. Not thread-safe.
 
-    If none has, the series ends. One that begins again later begins at its own count, as after a restart.
+    If none has, the series ends. A series that begins again later begins at its own count, as after a restart.
     """
 
     __slots__ = ("_kept", "_last")
@@ -26,10 +26,10 @@ class Ended(Generic[Role]):
         self._kept: dict[_Series, Sample] = {}
 
     def with_those_of(self, living: Mapping[Role, Sequence[Sample]]) -> list[Sample]:
-        """All that is to be told.
+        """Return the samples of living roles, with the kept counts of ended roles.
 
         Args:
-            living: By role what is told of it now; a role that was here the last time and is not now has ended.
+            living: Present samples by role; a role that was included in the last call and is absent now has ended.
         """
         told = [sample for samples in living.values() for sample in samples]
         kept = dict(self._kept)

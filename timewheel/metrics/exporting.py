@@ -1,4 +1,4 @@
-"""The exporter: looks at topics and plans again and again, and tells Prometheus what it saw last."""
+"""Exporter: inspects topics and plans periodically, and reports the last result to Prometheus."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_MOST", "DEFAULT_READS", "Exporter"]
 
 DEFAULT_MOST = 500
-"""Subscriptions: a dozen series each are some 6,000, as much as a few dozen topics of a broker's own metrics."""
+"""Limit on subscriptions: with a dozen series each, they make about 6,000, like a few dozen topics of a broker's own
+metrics."""
 DEFAULT_READS = 200
-"""Entries of each plan that are looked at each time: the error is 7 points of any share, for 200 small reads."""
+"""Entries of each plan that are read at each look: the error is 7 points of any share, for 200 small reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,20 @@ class _Seen:
 
 
 class Exporter(Collector):
-    """Looks at gaps of any topics, and at the timers of plans.
+    """Inspects gaps of any topics, and the timers of plans.
 
-    A scrape is told of the last look, and asks no broker. What could not be seen is absent, never 0. If a look fails as
-    a whole, the one before is told on, with its time.
+    A scrape gets the result of the last look, without a call to a broker. Values that could not be read are absent,
+    never 0. If a look fails as a whole, the result before it stays, with its time.
 
     Args:
-        admin: Whose role may see the topics' stats, and peek at messages of the plans' topics.
-        targets: Topics, namespaces, tenants, as `timewheel.ops.gaps.topics_of` takes them.
-        plans: All topics of each, and its timers by due time.
-        gap_limit: The broker's limit, where the role may not read it.
-        most: Subscriptions that are told at most: the worst.
-        reads: Entries of each plan that are looked at for due times.
-        at_once: Requests at once.
-        hooks: Told of looks that fail; None: they are logged.
+        admin: Admin client whose role may read the topics' stats, and peek at messages of the plans' topics.
+        targets: Topics, namespaces and tenants, in the form of `timewheel.ops.gaps.topics_of`.
+        plans: Plans whose topics are inspected, and whose timers are counted by due time.
+        gap_limit: The broker's limit, if the role may not read it.
+        most: Limit on reported subscriptions; the worst are reported.
+        reads: Entries of each plan that are read for due times.
+        at_once: Requests in parallel.
+        hooks: Called with events about failed looks; None: events are logged.
     """
 
     def __init__(
@@ -87,12 +88,12 @@ class Exporter(Collector):
         self._ending = False
 
     def look(self) -> bool:
-        """Look once; False: nothing came of it, which is counted and told."""
+        """Take a look; returns False if it failed as a whole, which is counted and emitted as an event."""
         clock = self._admin.clock
         began_ms = clock.monotonic_ms()
         try:
             samples = tuple(self._look())
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody else would look again
+        except Exception as error:  # noqa: BLE001 - any error: without this thread no further look would follow
             self._failed += 1
             self._hooks.emit(LookFailed(error=str(error) if isinstance(error, TimewheelError) else repr(error)))
             return False
@@ -101,7 +102,7 @@ class Exporter(Collector):
         return True
 
     def _look(self) -> Iterator[Sample]:
-        # Asked each time: whoever raises the limit need not restart this.
+        # Read at each look: a raised limit takes effect without a restart.
         limit = limit_of(self._admin, gap_limit_ranges=self._gap_limit)
         found = self._found()
         look = look_at(
@@ -117,17 +118,17 @@ class Exporter(Collector):
         unseen = {*(one.what for one in look.unseen), *look.missing}
         self._turn += 1
         for plan in self._plans:
-            # Other entries each time: an estimate that is off by chance does not stay so.
+            # Other entries at each look: an estimate that is off by chance does not stay so.
             status = status_of(self._admin, plan, reads=self._reads, seed=self._turn)
             unseen |= {*(one.what for one in status.unseen), *status.missing}
             yield from of_status(status)
         yield Sample(told.UNSEEN, (), len(unseen))
 
     def _found(self) -> Targets:
-        """The topics that are meant.
+        """Find the topics of all targets and plans.
 
         Raises:
-            NoSuchTarget: No target is there and may be looked at.
+            NoSuchTarget: No target exists and may be inspected.
         """
         found = topics_of(self._admin, self._targets, self._plans)
         if self._targets and not self._plans and sum(one.is_target for one in found.unseen) == len(self._targets):
@@ -135,15 +136,15 @@ class Exporter(Collector):
         return found
 
     def is_fresh(self, within_ms: int) -> bool:
-        """Whether a look has ended well within that time."""
+        """Return whether a look has succeeded within this time."""
         seen = self._seen
         return seen is not None and self._admin.clock.now_ms() - seen.at_ms <= within_ms
 
     def run(self, every_ms: int) -> None:
-        """Look again and again, until `end`; a look that takes longer than that is followed by the next at once.
+        """Take looks until `end`; a look that takes longer than the interval is followed by the next at once.
 
         Args:
-            every_ms: From the beginning of one look to that of the next.
+            every_ms: Time from the beginning of a look to the beginning of the next.
         """
         clock = self._admin.clock
         self._every_ms = every_ms
@@ -154,13 +155,13 @@ class Exporter(Collector):
                 wait_until(clock, self._changed, lambda: self._ending, max(next_ms - clock.monotonic_ms(), 0))
 
     def end(self) -> None:
-        """Have `run` return after the look that is under way."""
+        """Make `run` return after the present look."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
 
     def collect(self) -> list[Family]:
-        """Called by prometheus-client at a scrape."""
+        """Return all metrics; prometheus-client calls this at a scrape."""
         seen = self._seen
         samples = [Sample(told.LOOK_FAILED, (), self._failed)]
         if self._every_ms is not None:
@@ -170,5 +171,5 @@ class Exporter(Collector):
         return families(samples)
 
     def describe(self) -> list[Family]:
-        """Nothing is looked at when this is registered."""
+        """Return no metrics, so that registration starts no look."""
         return []

@@ -1,4 +1,4 @@
-"""What producers, consumers and relays have counted, as samples. Pure: values in, samples out."""
+"""Samples of producers, consumers and relays. Pure: counts in, samples out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["of_consumer", "of_lateness", "of_producer", "of_relay"]
 
 
 def of_producer(due_topic: str, counts: ProducerCounts) -> Iterator[Sample]:
-    """Of one producer."""
+    """Yield the samples of a producer."""
     labels = (due_topic,)
     yield Sample(told.PRODUCER_STORED, labels, counts.stored)
     yield Sample(told.PRODUCER_REFUSED, labels, counts.refused)
@@ -30,7 +30,7 @@ def of_producer(due_topic: str, counts: ProducerCounts) -> Iterator[Sample]:
 
 
 def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, ready: bool) -> Iterator[Sample]:
-    """Of one consumer."""
+    """Yield the samples of a consumer."""
     labels = (due_topic, subscription)
     yield Sample(told.CONSUMER_READY, labels, ready)
     yield Sample(told.CONSUMER_RECEIVED, labels, counts.received)
@@ -57,8 +57,8 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
 
 
 def of_lateness(due_topic: str, subscription: str, counted: LatenessCounts) -> Iterator[Sample]:
-    """Of one consumer that measures it."""
-    from timewheel.consumers.lateness import BOUNDS_MS  # noqa: PLC0415 - who has none does not load consumers
+    """Yield the samples of a consumer that measures lateness."""
+    from timewheel.consumers.lateness import BOUNDS_MS  # noqa: PLC0415 - a process without consumers does not load them
 
     bounds = [*(str(bound / 1_000) for bound in BOUNDS_MS), "+Inf"]
     counts, total = [], 0
@@ -70,11 +70,11 @@ def of_lateness(due_topic: str, subscription: str, counted: LatenessCounts) -> I
 
 
 def of_relay(due_topic: str, status: RelayStatus, now_ms: int) -> Iterator[Sample]:
-    """Of one relay; partitions of one holding topic are told as one.
+    """Yield the samples of a relay; partitions of a holding topic are combined.
 
     Args:
-        due_topic: Of its plan.
-        status: Its.
+        due_topic: Due topic of its plan.
+        status: Status of the relay.
         now_ms: UTC milliseconds.
     """
     labels = (due_topic, status.relay_id)

@@ -1,4 +1,4 @@
-"""What shadows have counted, as samples. Pure: values in, samples out."""
+"""Samples of shadows. Pure: counts in, samples out."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SECOND_MS = 1_000
 
 
 def of_shadow(plan: Plan, relay_id: str, status: ShadowStatus) -> Iterator[Sample]:
-    """Of one shadow; partitions of the due topic are told as one, and of lags the longest.
+    """Yield the samples of a shadow; partitions of the due topic are combined, and the longest lag counts.
 
     Args:
-        plan: Its.
-        relay_id: Of the relay in it.
-        status: Its.
+        plan: Plan of the shadow.
+        relay_id: Id of its relay.
+        status: Status of the shadow.
     """
     labels, lifters = (plan.due_topic, relay_id), status.lifters
 

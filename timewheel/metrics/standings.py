@@ -1,4 +1,4 @@
-"""What a look at topics and plans has seen, as samples. Pure: values in, samples out."""
+"""Samples of the exporter's looks at topics and plans. Pure: values in, samples out."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["of_look", "of_status", "of_subscription"]
 
 HOUR_S = 3_600
 NEXT = 4
-"""Stretches of due times with a label of their own: overdue, next minute, hour and day. All later days are one."""
+"""Ranges of due times with a label of their own: overdue, next minute, hour and day. Later days share a label."""
 
 
 def of_look(look: Look, looks: Looks, most: int) -> Iterator[Sample]:
-    """Of a look at gaps.
+    """Yield the samples of a look at gaps.
 
     Args:
-        look: Its subscriptions, the worst first.
-        looks: This one and those before it, for growth.
-        most: Of so many subscriptions, the worst, it is told: each is a series of a dozen metrics.
+        look: The look, with its worst subscriptions first.
+        looks: This look and the looks before it, for growth.
+        most: Limit on reported subscriptions; the worst are reported, since each makes a dozen series.
     """
     for one in look.subscriptions[:most]:
         yield from of_subscription(one, looks.growth(one))
@@ -34,7 +34,7 @@ def of_look(look: Look, looks: Looks, most: int) -> Iterator[Sample]:
 
 
 def of_subscription(one: SubscriptionGaps, growth: GapGrowth | None) -> Iterator[Sample]:
-    """Of one subscription with all its partitions; growth: None if it is not known yet."""
+    """Yield the samples of a subscription with all its partitions; growth: None if it is not known yet."""
     labels, worst = (one.topic, one.subscription), one.worst
     yield Sample(told.GAPS, labels, worst.gap_count)
     yield Sample(told.GAPS_IN_ALL, labels, one.gap_count)
@@ -53,7 +53,7 @@ def of_subscription(one: SubscriptionGaps, growth: GapGrowth | None) -> Iterator
 
 
 def of_status(status: Status) -> Iterator[Sample]:
-    """Of a plan."""
+    """Yield the samples of a plan."""
     due_topic = status.plan.due_topic
     amounts = [amount.count for amount in status.by_stretch()]
     names = [bucket.name.replace(" ", "_") for bucket in status.horizon.buckets[:NEXT]]

@@ -1,10 +1,10 @@
-"""OpenTelemetry: a span for every send, and one for every timer that is handled, linked to its send's.
+"""OpenTelemetry: a span for every send, and a span for every handled timer, linked to the span of its send.
 
     producer = TracedProducer(client, plan)
     consumer.run(traced_handler(handle))
 
-It needs the extra `otel`. Names are loaded on first use, so that importing this
-package costs nothing; without the extra that first use raises `timewheel.errors.ExtraMissing`.
+Tracing needs the extra `otel`. Names are loaded on first use, so that importing this package costs nothing; without the
+extra the first use raises `timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations

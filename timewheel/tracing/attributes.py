@@ -1,7 +1,7 @@
-"""Names of what spans tell, and the values that both kinds of span share.
+"""Names of span attributes, and the values that spans of sends and of handlers share.
 
-The names under ``messaging.`` are those of OpenTelemetry's semantic conventions, where they are still in development: a
-test compares them with the conventions that are installed. Those under ``timewheel.`` are ours.
+Names under ``messaging.`` come from OpenTelemetry's semantic conventions, which are still in development: a test
+compares them with the installed conventions. Names under ``timewheel.`` are timewheel's own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ERROR_TYPE = "error.type"
 
 TIMER_ID = "timewheel.timer_id"
 DUE = "timewheel.due"
-"""ISO 8601 in UTC, to the millisecond."""
+"""ISO 8601 in UTC, with milliseconds."""
 DELAY_S = "timewheel.delay_s"
 OUTCOME = "timewheel.outcome"
 LATENESS_MS = "timewheel.lateness_ms"
@@ -58,24 +58,24 @@ Operation = Literal["send", "process"]
 
 
 def common(operation: Operation, topic: str) -> dict[str, str]:
-    """What every span of ours tells."""
+    """Return the attributes that every span has."""
     return {SYSTEM: "pulsar", OPERATION_NAME: operation, OPERATION_TYPE: operation, DESTINATION: topic}
 
 
 def due_text(due_at: dt.datetime) -> str:
-    """A due time as an attribute."""
+    """Render a due time as an attribute."""
     return due_at.isoformat(timespec="milliseconds")
 
 
 def position_text(message_id: Any) -> str:
-    """A position as an attribute: as ``pulsar-admin`` writes it, with the index in its batch if it has one.
+    """Render a position as an attribute, as ``pulsar-admin`` writes it, with the index in its batch if it has one.
 
-    The client's own text has the partition too, or -1 for it where the client was not told: the producer's and the
-    consumer's then differ for one message.
+    The client's own text contains the partition too, or -1 if the client does not know it: the texts of producer and
+    consumer would differ for the same message.
     """
     return Position.of(message_id).text
 
 
 def tracer_of(provider: TracerProvider | None) -> Tracer:
-    """The tracer of this library; without a provider, the process-wide one's, which may still be set later."""
+    """Return the tracer of this library; without a provider, from the process-wide provider, which may be set later."""
     return get_tracer("timewheel", timewheel.__version__, provider)

@@ -1,4 +1,4 @@
-"""The context of a trace as two properties of a message: W3C's ``traceparent`` and ``tracestate``."""
+"""Propagation of a trace's context as two properties of a message: W3C's ``traceparent`` and ``tracestate``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 __all__ = ["MAX_CHARS", "context_in", "properties_of"]
 
-# Not the process-wide propagator. It would store baggage, which is the user's data, in topics for months; and who
-# reads a property after months should find a standard, not what this process was set up with.
+# Not the process-wide propagator: it would store baggage, which is the user's data, in topics for months. And a reader
+# of a property after months should find a standard, not a format from the configuration of this process.
 _W3C = TraceContextTextMapPropagator()
 _FIELDS = ("traceparent", "tracestate")
 
 MAX_CHARS = 512
-"""Of either property: what W3C asks everybody to pass on. A longer one is neither written nor read."""
+"""Limit for either property: the length that W3C asks all parties to pass on. Longer values are not written or read."""
 
 
 def properties_of(span: Span) -> dict[str, str]:
-    """The properties that name a span; none if nobody traces."""
+    """Return the properties that identify a span; empty without tracing."""
     found: dict[str, str] = {}
     _W3C.inject(found, set_span_in_context(span, Context()))
     return _bounded(found)
 
 
 def context_in(properties: Mapping[str, str]) -> SpanContext | None:
-    """Whom a message's properties name; None if they name nobody that can be read."""
+    """Return the span context in a message's properties; None: there is none, or it is unreadable."""
     named = get_current_span(_W3C.extract(_bounded(properties))).get_span_context()
     return named if named.is_valid else None
 
 
 def _bounded(properties: Mapping[str, str]) -> dict[str, str]:
-    # Bounded here, since the propagator writes a line into the log for each that is too long.
+    # Bounded here, since the propagator logs a line for each value that is too long.
     return {name: properties[name] for name in _FIELDS if len(properties.get(name, "")) in range(1, MAX_CHARS + 1)}

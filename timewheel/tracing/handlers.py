@@ -1,4 +1,4 @@
-"""A handler whose every timer is a span."""
+"""Tracing of handlers: a span for each timer."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ __all__ = ["traced_handler"]
 def traced_handler(
     handler: Handler, *, subscription: str | None = None, tracer_provider: TracerProvider | None = None
 ) -> Handler:
-    """The same handler, plain or ``async def``, with a span ``process TOPIC`` around each call.
+    """Wrap a handler, plain or ``async def``, with a span ``process TOPIC`` around each call.
 
         consumer.run(traced_handler(handle, subscription="billing"))
 
-    The span is the root of a new trace and is *linked* to the send's: a trace that goes on after 17 days is none. It is
-    current in the handler, so that the handler's own spans are its children. What the handler raises is recorded and
-    raised. A message without a context that can be read gets a span without a link.
+    The span is the root of a new trace and is *linked* to the send's: a trace that continues after 17 days is not
+    useful. The span is current in the handler, so that the handler's own spans are its children. An exception of the
+    handler is recorded and raised. A message without a readable context gets a span without a link.
 
     Args:
-        handler: As for `timewheel.consumers.DelayedConsumer.run`.
-        subscription: The consumer's, to be told in the spans.
-        tracer_provider: None: the process-wide one.
+        handler: Handler as for `timewheel.consumers.DelayedConsumer.run`.
+        subscription: The consumer's subscription, as an attribute of the spans.
+        tracer_provider: Provider of the tracer; None: the process-wide provider.
     """
     tracer = tracer_of(tracer_provider)
     if is_async(handler):
@@ -83,7 +83,7 @@ def _processing(tracer: Tracer, message: DelayedMessage, subscription: str | Non
         attributes=_attributes(message, topic, due_topic, partition, subscription),
         links=() if sent is None else (Link(sent),),
     )
-    # Not left to OpenTelemetry, which passes over SystemExit and the like: with them, too, the timer comes again.
+    # Not left to OpenTelemetry, which ignores SystemExit and the like: after these, too, the timer comes again.
     with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield
@@ -117,5 +117,5 @@ def _attributes(
 def _properties(message: DelayedMessage) -> dict[str, str]:
     try:
         return message.properties()
-    except UnicodeDecodeError:  # clients of other languages can write properties that are no text
+    except UnicodeDecodeError:  # clients of other languages can write properties that are not text
         return {}

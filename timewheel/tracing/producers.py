@@ -1,4 +1,4 @@
-"""Producers that trace their sends; each is what it derives from in all else."""
+"""Producers that trace their sends, and otherwise behave like their base classes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["AsyncTracedProducer", "TracedProducer"]
 
 
 class TracedProducer(DelayedProducer):
-    """A `DelayedProducer` with a span ``send TOPIC`` for each send, whose context travels in the timer's properties.
+    """`DelayedProducer` with a span ``send TOPIC`` for each send, whose context travels in the timer's properties.
 
         with TracedProducer(client, plan) as producer:
             timer = producer.send(b"renew", deliver_after=timedelta(days=17), timer_id="sub-42")
 
-    A span begins with the call and ends with the outcome, also that of `send_async`, whose callback is called in the
-    context of its sender. A ``traceparent`` or ``tracestate`` among your properties stays as it is. A timer that has no
+    A span begins with the call and ends with the outcome. This includes `send_async`, whose callback is called in the
+    context of its sender. A ``traceparent`` or ``tracestate`` among your properties stays unchanged. A timer without
     room for the context is sent without it.
 
     Args:
-        client: As for `DelayedProducer`.
-        plan: As there.
-        tracer_provider: None: the process-wide one.
-        clock: As there; None: the machine's.
-        options: All else that `DelayedProducer` takes.
+        client: See `DelayedProducer`.
+        plan: See `DelayedProducer`.
+        tracer_provider: Provider of the tracer; None: the process-wide provider.
+        clock: See `DelayedProducer`; None: the system's clock.
+        options: All other arguments of `DelayedProducer`.
 
     Raises:
-        ClientMisuse: As there.
+        ClientMisuse: See `DelayedProducer`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TracedProducer(DelayedProducer):
         super().__init__(client, plan, clock=clock, **options)
 
     def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
-        """As `DelayedProducer.send`."""
+        """Send a timer and trace the send; see `DelayedProducer.send`."""
         with self._spans.begin(options) as span:
             try:
                 timer = super().send(content, **span.options)
@@ -62,7 +62,7 @@ class TracedProducer(DelayedProducer):
             return timer
 
     def send_async(self, content: Any, callback: TimerCallback, **options: Unpack[SendOptions]) -> None:
-        """As `DelayedProducer.send_async`."""
+        """Send a timer without waiting for its outcome, and trace the send; see `DelayedProducer.send_async`."""
         with self._spans.begin(options) as span:
             told = span.telling(callback)
             try:
@@ -74,17 +74,17 @@ class TracedProducer(DelayedProducer):
 
 
 class AsyncTracedProducer(AsyncDelayedProducer):
-    """`TracedProducer`'s twin for asyncio: an `AsyncDelayedProducer` with a span for each send.
+    """Counterpart of `TracedProducer` for asyncio: `AsyncDelayedProducer` with a span for each send.
 
     Args:
-        client: As for `AsyncDelayedProducer`.
-        plan: As there.
-        tracer_provider: None: the process-wide one.
-        clock: As there; None: the machine's.
-        options: All else that `AsyncDelayedProducer` takes.
+        client: See `AsyncDelayedProducer`.
+        plan: See `AsyncDelayedProducer`.
+        tracer_provider: Provider of the tracer; None: the process-wide provider.
+        clock: See `AsyncDelayedProducer`; None: the system's clock.
+        options: All other arguments of `AsyncDelayedProducer`.
 
     Raises:
-        ClientMisuse: As there.
+        ClientMisuse: See `AsyncDelayedProducer`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class AsyncTracedProducer(AsyncDelayedProducer):
         super().__init__(client, plan, clock=clock, **options)
 
     async def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
-        """As `AsyncDelayedProducer.send`."""
+        """Send a timer and trace the send; see `AsyncDelayedProducer.send`."""
         with self._spans.begin(options) as span:
             try:
                 timer = await super().send(content, **span.options)

@@ -1,4 +1,4 @@
-"""The span of one send, from the call to its outcome."""
+"""Span of a send, from the call to its outcome."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = ["SendSpan", "SendSpans"]
 
 
 class SendSpans:
-    """Begins the spans of one producer's sends.
+    """Begins the spans of a producer's sends.
 
     Args:
         topic: The plan's due topic.
-        provider: None: the process-wide one.
-        clock: The producer's; None: the machine's.
+        provider: Provider of the tracer; None: the process-wide provider.
+        clock: The producer's clock; None: the system's clock.
     """
 
     def __init__(self, topic: str, provider: TracerProvider | None, clock: Clock | None) -> None:
@@ -46,21 +46,21 @@ class SendSpans:
         self._clock = clock or SystemClock()
 
     def begin(self, options: SendOptions) -> SendSpan:
-        """A span as a child of the caller's, and the options with its context."""
+        """Begin a span as a child of the caller's span, and add its context to the options."""
         attributes = dict(self._attributes)
         timer_id: object = options.get("timer_id")
         if isinstance(timer_id, str):
-            attributes[TIMER_ID] = timer_id  # from the start, so that a sampler may go by it
+            attributes[TIMER_ID] = timer_id  # set at the start, so that a sampler can use it
         span = self._tracer.start_span(self._name, kind=SpanKind.PRODUCER, attributes=attributes)
         return SendSpan(span, options, self._clock.now_ms())
 
 
 class SendSpan:
-    """One send; as a context manager it ends with what was raised.
+    """Span of a single send; a context manager that ends it with any exception.
 
     Args:
-        span: Has begun.
-        options: The caller's.
+        span: The span, already begun.
+        options: The caller's options.
         began_ms: The send time, UTC milliseconds.
     """
 
@@ -71,13 +71,13 @@ class SendSpan:
         self._began_ms = began_ms
         self._ended = False
         self.bare = options
-        """The options as the caller gave them."""
+        """Options as given by the caller."""
         self.options = _with_context(options, span)
-        """Those with the context among the properties."""
+        """Options with the context among the properties."""
 
     @property
     def carries_context(self) -> bool:
-        """Whether anything was added to what the caller gave."""
+        """True if the context was added to the caller's properties."""
         return self.options is not self.bare
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class SendSpan:
             self.end(error, None)
 
     def end(self, error: BaseException | None, timer: Timer | None) -> None:
-        """Tell the outcome; what comes after the first is ignored."""
+        """Record the outcome, and end the span; later calls are ignored."""
         if self._ended:
             return
         self._ended = True
@@ -106,7 +106,7 @@ class SendSpan:
         span.end()
 
     def telling(self, callback: TimerCallback) -> TimerCallback:
-        """A callback that ends the span, then calls the user's in the context of whoever sent."""
+        """Return a callback that ends the span, then calls the user's callback in the context of the sender."""
         context = get_current()
 
         def told(error: TimewheelError | None, timer: Timer) -> None:
@@ -135,18 +135,18 @@ def _with_context(options: SendOptions, span: Span) -> SendOptions:
     if given is None:
         given = {}
     if not added or not isinstance(given, Mapping) or "traceparent" in given or "tracestate" in given:
-        return options  # nothing to add; not ours to refuse; or the caller's own, whole
+        return options  # nothing to add; properties that the producer refuses itself; or the caller's own context
     carrying = options.copy()
     carrying["properties"] = {**given, **added}
     return carrying
 
 
 def _outcome(error: BaseException | None) -> str:
-    """The three outcomes by which errors differ, in one word each."""
+    """Classify an error of a send in a single word."""
     if error is None:
         return "stored"
     if isinstance(error, SendOutcomeUnknown) or not isinstance(error, Exception):
-        return "unknown"  # whoever is cancelled or interrupted gives up waiting, not sending
+        return "unknown"  # a cancelled or interrupted caller ends its wait, not the send
     if isinstance(error, SendFailed | TopologyError):
         return "failed"
     return "refused"

@@ -1,4 +1,4 @@
-"""Alarms about single messages, said at most once a minute each: a broken topic has millions of them."""
+"""Alarms about single messages, emitted at most once a minute for each kind: a broken topic has millions of them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class _Said:
 
 
 class Alarms:
-    """Says an alarm at once, then at most once a minute with how often it came since. Safe from several threads.
+    """Emits an alarm at once, then at most once a minute with the number of occurrences since. Thread-safe.
 
-    What was held back is said by `flush`, which whoever has one calls now and then, and when it closes.
+    `flush` emits alarms that were held back; the owner calls it regularly, and at the end.
     """
 
     __slots__ = ("_clock", "_holds", "_hooks", "_lock", "_said")
@@ -35,10 +35,12 @@ class Alarms:
         self._clock = clock
         self._lock = threading.Lock()
         self._said: dict[type[Alarm], _Said] = {}
-        self._holds = False  # whether something is held back: a consumer asks before each message
+        self._holds = False  # whether an alarm is held back: a consumer asks before each message
 
     def raised(self, alarm: Alarm) -> None:
-        """It happened (again); its facts are this one's, its ``count`` is of all since it was last said."""
+        """Count an occurrence. An emitted alarm has the facts of the latest occurrence, and the ``count`` of all since
+        the last emit.
+        """
         with self._lock:
             said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))
             said.since += 1
@@ -47,17 +49,17 @@ class Alarms:
         self.flush()
 
     def flush(self, *, at_end: bool = False) -> None:
-        """Say what was held back and whose minute is over.
+        """Emit alarms that were held back for a minute.
 
         Args:
-            at_end: Nothing comes any more: also what is younger than that.
+            at_end: Emit all of them, since no further alarm comes.
         """
         if not self._holds:
             return
         with self._lock:
             found = [kept for said in self._said.values() if (kept := self._taken(said, at_end=at_end)) is not None]
             self._holds = any(said.last is not None for said in self._said.values())
-        for alarm in found:  # told without the lock: a hook may do as it likes
+        for alarm in found:  # emitted without the lock: a hook may call anything
             self._hooks.emit(alarm)
 
     def _taken(self, said: _Said, *, at_end: bool) -> Alarm | None:

@@ -1,4 +1,4 @@
-"""Telling of a consumer that has no connection; its readiness says so at once, and this after a while."""
+"""Events about a consumer that has lost its connection, after a while; its readiness reports the loss at once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["LOST_AFTER_MS", "ConnectionWatch"]
 
 LOST_AFTER_MS = 5_000
-"""A connection that was dropped is usually back within a second."""
+"""A dropped connection is usually back within a second."""
 
 
 class ConnectionWatch:
-    """For one consumer, and one thread, which looks whenever it has nothing else to do.
+    """Watches a single consumer, from a single thread, which calls it whenever it is idle.
 
     Args:
-        topic: What it reads.
-        clock: Of the reader.
-        hooks: Told once when the connection has been away for `LOST_AFTER_MS`, and when it is back.
+        topic: Topic of the consumer.
+        clock: Clock of the thread.
+        hooks: Called once when the connection has been lost for `LOST_AFTER_MS`, and when it is back.
     """
 
     __slots__ = ("_clock", "_hooks", "_is_told", "_since_ms", "_topic")
@@ -31,7 +31,7 @@ class ConnectionWatch:
         self._is_told = False
 
     def look(self, *, is_connected: bool) -> None:
-        """What the client says now."""
+        """Take the client's present report."""
         if is_connected:
             if self._since_ms is not None:
                 self._back(self._since_ms)

@@ -1,6 +1,6 @@
-"""The log of cut-offs, read into memory; and the question whether there is anything newer in it.
+"""Reader of the log of cut-offs: keeps its content in memory, and checks whether newer cut-offs exist.
 
-A plain topic and a reader of it, no table view and no compaction (broker-facts: cut-off-log).
+The log is a plain topic with a reader, without table view and compaction (broker-facts: cut-off-log).
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from timewheel.wire.surface import ClientLike
 __all__ = ["PACK_PROPERTY", "CutLog"]
 
 PACK_PROPERTY = "tw-pack"
-"""Marks what a janitor has written: cut-offs that stood in the log before."""
+"""Marks a message written by a janitor: cut-offs that stood in the log before."""
 LOOK_EVERY_MS = 1_000
-"""So often the log is read when nobody asks: what is known to be dead needs no question, and relays ask none."""
+"""Interval at which the log is read without a question: known cut-offs need no question, and relays ask none."""
 READ_TIMEOUT_MS = 1_000
-"""For a message that the broker says there is."""
+"""Wait for a message that the broker reports as available."""
 MOST_SILENT = 3
-"""Such waits in vain for one message; then reading has failed."""
+"""Timed-out waits for one message after which reading has failed."""
 PROBE_SILENT = 2
-"""Such waits after which an empty message is written: once that comes, all has come that stands before it and that a
-client hands out (broker-facts: cut-off-log)."""
+"""Timed-out waits after which an empty message is written. Once it arrives, all earlier messages have arrived that the
+client does not hide (broker-facts: cut-off-log)."""
 PROBE_TIMEOUT_MS = 5_000
 LAST_INDEX = (1 << 31) - 1
-"""Behind all messages of a batch."""
+"""Index behind all messages of a batch."""
 RETRY_MS = 200
 REOPEN_AFTER = 5
-"""Failures in a row after which the reader is opened anew; the client's own mostly comes back by itself."""
+"""Failures in a row after which the reader is opened anew; the client's own reader mostly recovers by itself."""
 FORGET_EVERY_MS = 60_000
 QUEUED = 50
 """Messages that the client reads ahead; packs take half a megabyte each."""
@@ -56,16 +56,16 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class CutLog:
-    """Follows one plan's log of cut-offs, on a thread of its own.
+    """Follows a plan's log of cut-offs, on a thread of its own.
 
     Args:
         client: The user's `pulsar.Client`.
-        plan: One with ``[cancel]``.
-        clock: When what is over is forgotten; waits.
-        hooks: Told when the log cannot be read, and when it can be again.
+        plan: A plan with ``[cancel]``.
+        clock: Clock for waits, and for forgetting cut-offs.
+        hooks: Called when the log cannot be read, and when it can be read again.
 
     Attributes:
-        table: What is cut off, as far as it is read; any thread may ask it.
+        table: All cut-offs read so far; any thread may read it.
     """
 
     def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
@@ -81,9 +81,9 @@ class CutLog:
         self._changed = threading.Condition(self._lock)
         self._asked = 0
         self._answered = 0
-        self._asked_ms: int | None = None  # when the newest question was asked that has an answer
+        self._asked_ms: int | None = None  # when the newest answered question was asked
         self._stopping = False
-        # All below belongs to the thread.
+        # The thread owns all attributes below.
         self._reader: Any = None
         self._position: Any = pulsar.MessageId.earliest
         self._passes_by = False
@@ -95,27 +95,27 @@ class CutLog:
 
     @property
     def ready(self) -> bool:
-        """Whether it was read to its end at least once, and can be read now."""
+        """True if the log was read to its end at least once, and can be read now."""
         return self._answered > 0 and not self._failures
 
     @property
     def position(self) -> Any:
-        """The client's id of the last message that was read."""
+        """The client's id of the last message read."""
         return self._position
 
     @property
     def loose(self) -> int:
-        """Cut-offs that were read and stand in no pack yet."""
+        """Number of cut-offs read that are in no pack yet."""
         return self._loose
 
     def start(self, *, patiently: bool = False) -> None:
         """Open the log and begin to read it.
 
         Args:
-            patiently: What cannot be opened now is tried again, and told to the hooks; nothing is raised.
+            patiently: Retry and call the hooks if the log cannot be opened, instead of raising an error.
 
         Raises:
-            TopologyError: It does not exist.
+            TopologyError: The log does not exist.
             pulsar.PulsarException: The broker refused or did not answer.
         """
         if not patiently:
@@ -137,11 +137,11 @@ class CutLog:
         self._alarms.flush(at_end=True)
 
     def ask(self) -> int:
-        """Ask whether there is anything newer than what is read.
+        """Ask for all newer cut-offs.
 
         Returns:
-            The question's number. Once `is_answered` says yes of it, `table` has every cut-off that the broker had
-            confirmed before this call.
+            Number of the question. Once `is_answered` returns True for it, `table` has every cut-off that the broker
+            had confirmed before this call.
         """
         with self._lock:
             self._asked += 1
@@ -149,15 +149,15 @@ class CutLog:
             return self._asked
 
     def is_answered(self, question: int) -> bool:
-        """Whether everything is read that was confirmed before that question."""
+        """Return whether everything that was confirmed before the question has been read."""
         return self._answered >= question
 
     def age_ms(self) -> int:
-        """How long ago the newest question was asked that has an answer: what was confirmed before is in `table`."""
+        """Return the age of the newest answered question: `table` has all cut-offs that were confirmed before it."""
         return MAX_TIME_MS if self._asked_ms is None else self._clock.monotonic_ms() - self._asked_ms
 
     def await_answer(self, question: int, timeout_ms: int) -> bool:
-        """Wait for an answer; False if the time passed first."""
+        """Wait for an answer; False if the time passed before."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         with self._lock:
             while self._answered < question:
@@ -172,14 +172,14 @@ class CutLog:
             asked_ms = self._clock.monotonic_ms()
             try:
                 self._read_to_the_end()
-            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; without this thread all hold
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; without this thread all hold
                 self._failed(error)
                 continue
             self._succeeded(question, asked_ms)
             self._keep_house()
 
     def _next_question(self) -> int | None:
-        """What will be answered by reading on now; None: it is to end."""
+        """Return the newest question, which the next read answers; None: the thread is to end."""
         with self._lock:
             if not self._stopping and self._asked == self._answered:
                 self._clock.wait(self._changed, LOOK_EVERY_MS)
@@ -187,7 +187,7 @@ class CutLog:
 
     def _read_to_the_end(self) -> None:
         silent, probe = 0, None
-        # False comes from the broker, asked after the question was; a probe is sent after that, too.
+        # The broker answers False, asked after the question was; a probe is sent after that, too.
         while (reader := self._reader or self._open()).has_message_available():
             try:
                 message = reader.read_next(timeout_millis=READ_TIMEOUT_MS)
@@ -196,7 +196,7 @@ class CutLog:
                     return
                 silent += 1
                 if silent == MOST_SILENT:
-                    raise  # what is said to be there does not come
+                    raise  # the reported message does not arrive
                 if silent == PROBE_SILENT:
                     probe = self._probe()
                 continue
@@ -208,7 +208,7 @@ class CutLog:
                 return
 
     def _probe(self) -> Position:
-        """Let something stand behind what may be hidden by the client: a chunk, a payload that does not open."""
+        """Write a message behind a message that the client may hide: a chunk, a payload that cannot be decrypted."""
         producer = self._client.create_producer(
             partition_topic(self.topic, 0), send_timeout_millis=PROBE_TIMEOUT_MS, **own_numbers()
         )
@@ -218,7 +218,7 @@ class CutLog:
             producer.close()
 
     def _take(self, message: Any) -> None:
-        # First of all: whatever is wrong with it, it is not read again.
+        # Before all else: whatever is wrong with the message, it is not read again.
         self._position = message.message_id()
         place = Position.of(self._position)
         if place.batch_index >= LARGEST_BATCH:
@@ -232,23 +232,23 @@ class CutLog:
         is_pack = False
         try:
             is_pack = PACK_PROPERTY in message.properties()
-            # By the time of writing, where that has passed: read again, it is not remembered for longer.
+            # From the time of writing, if it has passed: reading the log again does not prolong the memory.
             written_ms = min(message.publish_timestamp(), self._clock.now_ms())
             cut_offs = read_cut_offs(message.data(), self._latest_ms(written_ms))
         except CutOffUnreadable as error:
             self._unknown(str(error))
             cut_offs = list(error.readable)
-        except Exception as error:  # noqa: BLE001 - one message, of whoever may write here, must not end the reading
+        except Exception as error:  # noqa: BLE001 - a message by any writer of this topic must not end the reading
             self._unknown(f"a message at {place.text} cannot be read: {error!r}")
             return
         self._merge(cut_offs)
-        # Whatever came before the last pack stands in a pack, or in the few lines that came meanwhile.
+        # All cut-offs before the last pack are in a pack, or in the few lines that came during its writing.
         self._loose = 0 if is_pack else self._loose + len(cut_offs)
 
     def _merge(self, cut_offs: list[CutOff]) -> None:
         table = self.table
         refused = [cut_off for cut_off in cut_offs if not table.merge(cut_off)]
-        if refused and table.forget(self._clock.now_ms()):  # a log that is read from its start has what is over
+        if refused and table.forget(self._clock.now_ms()):  # a log read from its start contains expired cut-offs
             refused = [cut_off for cut_off in refused if not table.merge(cut_off)]
         if refused:
             self._alarms.raised(CutOffsRefused(topic=self.topic, refused=len(refused), limit=MOST_LIVE))
@@ -289,7 +289,7 @@ class CutLog:
 
     def _open(self) -> Any:
         if not partition_count(self._client, self.topic):
-            # A reader would create it, bare.
+            # A reader would create the topic without its policies.
             raise TopologyError(
                 self.topic,
                 "does not exist as a partitioned topic, and the plan has [cancel]",
@@ -303,7 +303,7 @@ class CutLog:
             begins,
             start_message_id_inclusive=self._passes_by,
             receiver_queue_size=QUEUED,
-            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # FAIL would hide it
+            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # FAIL would hide the message
             subscription_role_prefix=CUTS_SUBSCRIPTION,
         )
         return self._reader
@@ -315,4 +315,4 @@ class CutLog:
         try:
             reader.close()
         except pulsar.PulsarException:
-            return  # it is gone already: nothing depends on it
+            return  # already closed: nothing depends on the reader

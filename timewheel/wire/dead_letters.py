@@ -1,4 +1,4 @@
-"""What a dead letter says besides what the message had: why it is one, and where it comes from."""
+"""Properties that a dead letter has in addition to those of its message: reason and origin."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = [
 ]
 
 DEAD_PREFIX = "tw-dead-"
-"""How the names of these properties begin."""
+"""Prefix of these properties."""
 DEAD_REASON = f"{DEAD_PREFIX}reason"
-"""Why, as a sentence."""
+"""Reason, as a sentence."""
 DEAD_FROM = f"{DEAD_PREFIX}from"
-"""The partition topic that it was taken from."""
+"""Partition topic from which the message was taken."""
 DEAD_AT = f"{DEAD_PREFIX}at"
-"""Its position there: ``ledger:entry``, and ``:index`` within a batch. Of what a relay was not given, the positions of
-the messages before and behind it: ``90:3..90:5``."""
+"""Position in that topic: ``ledger:entry``, and ``:index`` within a batch. For messages that a relay never received,
+the positions of the messages before and behind them: ``90:3..90:5``."""
 DEAD_PART = f"{DEAD_PREFIX}part"
-"""Which part of it this is, if it was too large for one message (`timewheel.wire.set_aside`); ``none``: the relay was
-not given it."""
+"""Part of the message that this letter holds, if it was too large for one message (`timewheel.wire.set_aside`);
+``none``: the relay never received the message."""
 DEAD_ENCRYPTION = f"{DEAD_PREFIX}encryption"
-"""What it takes to decrypt the payload, if it is encrypted (`timewheel.wire.native.encryption_of`)."""
+"""Data needed to decrypt the payload, if it is encrypted (`timewheel.wire.native.encryption_of`)."""
 DEAD_SCHEMA = f"{DEAD_PREFIX}schema"
-"""The schema version there; absent if it had none."""
+"""Schema version in that topic; absent if the message had none."""
 
 
 def without_notes(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of a message that becomes a letter, dead or parked: whatever its sender wrote in place of the
-    notes is left out, since whoever deals with the letter goes by them.
+    """Return the properties of a message that becomes a dead or parked letter, without notes. Notes that its sender
+    wrote are left out, since operators and replays rely on them.
     """
     return {name: text for name, text in properties.items() if not name.startswith((DEAD_PREFIX, PARKED_PREFIX))}

@@ -1,4 +1,4 @@
-"""Telling every hook of an event."""
+"""Dispatch of events to hooks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Hooks"]
 
 
 class Hooks:
-    """Calls every hook with an event; a hook that raises is logged and stops nothing.
+    """Calls every hook with an event. A hook that raises is logged, and stops nothing.
 
     Args:
-        hooks: None: only `log_event`.
+        hooks: Hooks to call; None: only `log_event`.
     """
 
     __slots__ = ("_hooks",)
@@ -21,7 +21,7 @@ class Hooks:
         self._hooks = (log_event,) if hooks is None else hooks
 
     def emit(self, event: Event) -> None:
-        """Hand an event to every hook."""
+        """Call every hook with an event."""
         for hook in self._hooks:
             try:
                 hook(event)

@@ -1,15 +1,15 @@
-"""Everything here leans on what pulsar-client (3.13) has but does not promise; nothing else in timewheel does.
+"""Use of pulsar-client (3.13) beyond its public API. No other module of timewheel relies on such internals.
 
-- A message's schema version as a number: the client's own `Message.schema_version` gives text that cannot be decoded
+- A message's schema version as a number: the client's own `Message.schema_version` returns text that cannot be decoded
   from version 128 on.
 - A schema's definition by version: there is no public call, and an SDK has no admin URL.
 - The size of a payload: the client's own calls copy it first.
-- How many messages an entry holds: only the serialized message id tells.
-- To send a batch now without waiting for its outcome: the client's own `Producer.flush` waits for it.
-- To send a message whose outcome nobody wants to hear: each callback takes the interpreter's lock on the client's
-  thread, which costs a relay a quarter of its speed where one callback of a thousand is enough.
+- The number of messages of an entry: only the serialized message id contains it.
+- Sending a batch now without waiting for its outcome: the client's own `Producer.flush` waits for it.
+- Sending a message without a callback: each callback takes the interpreter's lock on the client's thread, which costs a
+  relay a quarter of its speed where one callback for a thousand messages is enough.
 
-Each function says what it gives where the client is another one, such as one that a test wraps around it.
+Each function documents its result for another client, such as a wrapper in a test.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 _BYTES = 2
-"""The wire type of protobuf's fields of bytes; a message id has those and numbers."""
+"""Wire type of protobuf fields of bytes; a message id has these and numbers."""
 NO_SCHEMA = -1
-"""The schema version of a message that was written without one."""
+"""Schema version of a message that was written without a schema."""
 
 _BATCH_SIZE_FIELD = 6
 _FIRST_CHUNK_FIELD = 7
@@ -53,7 +53,7 @@ _FIRST_CHUNK_FIELD = 7
 
 
 def schema_version_of(message: Any) -> int:
-    """The version of the schema that a message was written with, in its topic; -1: without a schema."""
+    """Return the version, in its topic, of the schema that a message was written with; -1: without a schema."""
     raw = getattr(message, "_message", None)
     if raw is not None:
         return int(raw.int_schema_version())
@@ -62,7 +62,7 @@ def schema_version_of(message: Any) -> int:
 
 
 def fetch_schema_info(client: Any, topic: str, version: int) -> Any:
-    """The definition of one schema version of a topic, as the client's `SchemaInfo`; asks the broker.
+    """Fetch a schema version of a topic from the broker, as the client's `SchemaInfo`.
 
     Raises:
         PulsarException: The broker has no such version, or no answer came.
@@ -71,7 +71,7 @@ def fetch_schema_info(client: Any, topic: str, version: int) -> Any:
 
 
 def decryption_failed(message: Any) -> bool:
-    """Whether a message arrived as it was encrypted, since the consumer has no key for it."""
+    """Return whether a message arrived encrypted, since the consumer has no key for it."""
     context = getattr(message, "encryption_context", None)
     if context is None:
         return False
@@ -80,13 +80,13 @@ def decryption_failed(message: Any) -> bool:
 
 
 def batch_size_of(message_id: Any) -> int:
-    """How many messages the entry of a message id holds; 0: unbatched, or the client does not say."""
+    """Return how many messages the entry of a message id holds; 0: unbatched, or the client does not report it."""
     size = _field(message_id, _BATCH_SIZE_FIELD)
     return size if isinstance(size, int) else 0
 
 
 def first_chunk_of(message_id: Any) -> Position | None:
-    """Where a message in chunks begins, whose id names its last chunk; None: it is in one piece."""
+    """Return the position of a chunked message's first chunk, whose id names the last chunk; None: it has no chunks."""
     first = _field(message_id, _FIRST_CHUNK_FIELD)
     if not isinstance(first, bytes):
         return None
@@ -104,11 +104,11 @@ def uncounted_of(message: Any) -> int:
 
 
 def encryption_of(message: Any) -> str:
-    """All that it takes to decrypt a message that arrived as it was encrypted, but for the private key: JSON, with
-    bytes in Base64.
+    """Return all data needed to decrypt a message that arrived encrypted, except the private key: JSON, with bytes in
+    Base64.
     """
     context = message.encryption_context()
-    keys = {key.key: _base64(key.value) for key in context.keys()}  # noqa: SIM118 - it is no dict
+    keys = {key.key: _base64(key.value) for key in context.keys()}  # noqa: SIM118 - it is not a dict
     return json.dumps(
         {
             "algorithm": context.algorithm(),
@@ -122,7 +122,7 @@ def encryption_of(message: Any) -> str:
 
 
 def keys_of(message: Any) -> tuple[str | bytes, str | bytes]:
-    """The partition key and the ordering key of a message; as bytes where they are no UTF-8. Empty: none."""
+    """Return partition key and ordering key of a message, as bytes if they are not UTF-8. Empty: no key."""
     return _text(message.partition_key), _text(message.ordering_key)
 
 
@@ -134,12 +134,12 @@ def _text(read: Callable[[], str]) -> str | bytes:
 
 
 class Entries:
-    """What all messages of one entry have in common, asked once per entry: together it costs as much as a receive.
+    """Facts that all messages of an entry share, read once per entry: together they cost as much as a receive.
 
     Attributes:
-        batch_size: How many messages it holds; 0: it is unbatched, or the client does not say.
-        schema_version: See `schema_version_of`.
-        is_encrypted: Whether nobody could decrypt it, see `decryption_failed`.
+        batch_size: Number of messages in the entry; 0: it is unbatched, or the client does not report it.
+        schema_version: Schema version, as by `schema_version_of`.
+        is_encrypted: True if the entry could not be decrypted, as by `decryption_failed`.
         uncounted: See `uncounted_of`.
     """
 
@@ -153,7 +153,7 @@ class Entries:
         self.uncounted = 0
 
     def see(self, position: Position, message: Any, message_id: Any) -> None:
-        """Turn to the entry of a message."""
+        """Read the facts of a message's entry, unless it is the present entry."""
         ledger, entry, index = position
         if index > 0 and self._entry == (ledger, entry):
             return
@@ -165,13 +165,13 @@ class Entries:
 
 
 def size_of(message: Any) -> int:
-    """Bytes of a message's payload, without copying it."""
+    """Return the size of a message's payload in bytes, without copying it."""
     raw = getattr(message, "_message", None)
     return len(message.data()) if raw is None else int(raw.length())
 
 
 def properties_size(properties: dict[str, str]) -> int:
-    """Characters of all names and values."""
+    """Return the size of all names and values in characters."""
     return sum(map(len, properties)) + sum(map(len, properties.values()))
 
 
@@ -184,15 +184,15 @@ def carry(
     deliver_at_ms: int = 0,
     sequence_id: int = 0,
 ) -> None:
-    """Send a received message on, untouched but for its properties (broker-facts: byte-for-byte).
+    """Send a received message on, unchanged except for its properties (broker-facts: byte-for-byte).
 
     Args:
-        producer: Where to.
-        message: As it was received.
-        callback: Is told the result, on the client's thread; None: nobody wants to hear.
-        properties: In place of its own.
-        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
-        sequence_id: 0: none of ours.
+        producer: Producer on the destination.
+        message: The received message.
+        callback: Called with the result, on the client's thread; None: no callback.
+        properties: Properties that replace those of the message.
+        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0: at once.
+        sequence_id: Sequence id; 0: the client chooses it.
     """
     if type(producer) is not pulsar.Producer:
         producer.send_async(
@@ -208,7 +208,7 @@ def carry(
             deliver_at=deliver_at_ms or None,
         )
         return
-    # The same without the client's looks at each argument: they are its own message's.
+    # The same without the client's checks of each argument: they come from a message of its own.
     received: Any = getattr(message, "_message", message)
     try:
         key, ordering_key = received.partition_key(), received.ordering_key()
@@ -236,7 +236,7 @@ def carry(
 
 
 def flush_soon(producer: Any) -> None:
-    """Send what a producer has in its batch; the sends' own callbacks tell the outcome.
+    """Send a producer's pending batch; the callbacks of its sends report the outcome.
 
     A client without such a call flushes, which waits for a round trip.
     """
@@ -248,7 +248,7 @@ def flush_soon(producer: Any) -> None:
 
 
 def _unheard(*_: Any) -> None:
-    """The client wants somebody to tell."""
+    """Ignore the outcome: the client requires a callback."""
 
 
 def _field(message_id: Any, number: int) -> int | bytes | None:

@@ -1,16 +1,16 @@
-"""What a parked timer says besides what the message had: why it is parked, and where it comes from."""
+"""Properties that a parked timer has in addition to those of its message: reason and origin."""
 
 from __future__ import annotations
 
 __all__ = ["PARKED_ERROR", "PARKED_FROM", "PARKED_PART", "PARKED_PREFIX", "PARKED_REASON"]
 
 PARKED_PREFIX = "tw-parked-"
-"""How the names of these properties begin."""
+"""Prefix of these properties."""
 PARKED_REASON = f"{PARKED_PREFIX}reason"
-"""Why, as a sentence."""
+"""Reason, as a sentence."""
 PARKED_ERROR = f"{PARKED_PREFIX}error"
-"""What its handler raised at last; absent if that is not why."""
+"""Last error of its handler; absent if the reason is another."""
 PARKED_FROM = f"{PARKED_PREFIX}from"
-"""The partition topic that it was taken from."""
+"""Partition topic from which the message was taken."""
 PARKED_PART = f"{PARKED_PREFIX}part"
-"""Which part of it this is, if it was too large for one message (`timewheel.wire.set_aside`)."""
+"""Part of the message that this timer holds, if it was too large for one message (`timewheel.wire.set_aside`)."""

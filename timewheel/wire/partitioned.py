@@ -1,4 +1,4 @@
-"""Whether a plan's topics are there, as far as a client can tell; asking does not create them."""
+"""Checks that a plan's topics exist, as far as a client can detect it, without creating them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["partition_count", "unpartitioned_problem"]
 
 
 def partition_count(client: ClientLike, topic: str) -> int:
-    """How many partitions a topic has; 0: there is none of that name, or it is not partitioned.
+    """Return the number of partitions of a topic; 0: the topic does not exist, or is not partitioned.
 
     Raises:
         pulsar.PulsarException: The broker did not answer.
     """
     try:
-        # An unpartitioned or missing topic is answered with its own name alone.
+        # For an unpartitioned or missing topic the answer is the topic's own name.
         names = client.get_topic_partitions(topic)
     except pulsar.TopicNotFound:
         return 0
@@ -26,14 +26,14 @@ def partition_count(client: ClientLike, topic: str) -> int:
 
 
 def unpartitioned_problem(client: ClientLike, names: Names, topic: str) -> TopologyError | None:
-    """Why a due topic that the plan says is not partitioned cannot be used; None: it can.
+    """Return the problem of a due topic that the plan declares unpartitioned; None: the topic is usable.
 
-    Whether it is there no client can tell (broker-facts: unpartitioned-topics). So it is looked whether provisioning
-    has come past it.
+    No client can detect whether an unpartitioned topic exists (broker-facts: unpartitioned-topics). So this checks for
+    the dead-letter topic, which provisioning creates after it.
 
     Args:
-        client: The user's.
-        names: The plan's.
+        client: The user's client.
+        names: Names of the plan's topics.
         topic: The due topic.
 
     Raises:

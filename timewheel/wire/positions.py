@@ -1,4 +1,4 @@
-"""Positions in a topic as comparable values, apart from the client's own message ids."""
+"""Positions in a topic as comparable values, independent of the client's message ids."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Position(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As brokers write it, with the index in its batch if it has one: ``"90:3"``, ``"90:3:7"``."""
+        """The position as brokers write it, with the index in its batch if it has one: ``"90:3"``, ``"90:3:7"``."""
         return f"{self.ledger}:{self.entry}" + (f":{self.batch_index}" if self.batch_index >= 0 else "")
 
 
 class EntryPosition(NamedTuple):
-    """(ledger, entry), in topic order within one topic. Entry -1: before the ledger's first."""
+    """(ledger, entry), comparable within a topic. Entry -1: before the ledger's first entry."""
 
     ledger: int
     entry: int
 
     @classmethod
     def parse(cls, text: str) -> EntryPosition:
-        """Read what brokers write: ``"90:3"``."""
+        """Parse the form that brokers write: ``"90:3"``."""
         ledger, _, entry = text.partition(":")
         return cls(int(ledger), int(entry))
 
     @property
     def text(self) -> str:
-        """As brokers write it: ``"90:3"``."""
+        """The position as brokers write it: ``"90:3"``."""
         return f"{self.ledger}:{self.entry}"

@@ -1,7 +1,7 @@
-"""The process in which something runs: whether its threads are threads, whether it was forked, how it ends.
+"""Hazards of the present process: replaced threads, forks, and the end of the interpreter.
 
-The client's threads and connections stay in the parent of a fork: whoever goes on in the child waits for ever. Asking
-the system for the process id at every send costs more than routing it, so forks are counted instead.
+The client's threads and connections stay in the parent of a fork: a call in the child would wait for ever. Asking the
+system for the process id at every send costs more than routing it, so forks are counted instead.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["EXIT_MS", "ProcessGuard", "end_at_exit", "has_ended"]
 T = TypeVar("T")
 
 EXIT_MS = 3_000
-"""For what is under way in something that was left open, when the interpreter ends."""
+"""Time for work in progress in objects that were left open, when the interpreter ends."""
 PATCHED = ("threading", "thread", "queue")
-"""What timewheel's threads are made of, by the names that gevent and eventlet have for it."""
+"""Modules on which timewheel's threads are built, by gevent's and eventlet's names."""
 PATCHERS = (
     ("gevent.monkey", "is_module_patched", "gevent.monkey.patch_all(thread=False, queue=False)"),
     ("eventlet.patcher", "is_monkey_patched", "eventlet.monkey_patch(thread=False)"),
 )
-"""The module that replaces threads, its function that knows, and the call that leaves threads alone."""
+"""Module that replaces threads, its function that reports it, and the call that leaves threads unchanged."""
 
 
 class _Process:
-    """Forks of this process and its ancestors, and what is open in it. Its hooks are installed at the first use."""
+    """Forks of this process and its ancestors, and its open objects. The hooks are installed at the first use."""
 
     forks = 0
     open: ClassVar[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDictionary()
@@ -52,22 +52,22 @@ class _Process:
     @classmethod
     def _forked(cls) -> None:
         cls.forks += 1
-        cls.open.clear()  # the parent's
+        cls.open.clear()  # these are the parent's
         cls.kept.clear()
 
     @classmethod
     def _end(cls) -> None:
         for owner, end in reversed([*cls.open.items()]):
-            with suppress(Exception):  # its client may be closed already, and there is no caller to raise it to
+            with suppress(Exception):  # its client may be closed already, and no caller could get the error
                 end(owner)
 
 
 class ProcessGuard:
-    """Made in the constructor of all that leans on threads, its own and the client's.
+    """Detects forks; created in the constructor of every object that relies on threads, its own or the client's.
 
     Raises:
-        ClientMisuse: gevent or eventlet has replaced threads or queues. The client's threads are not theirs, cannot
-            wake what waits there, and a call would hang.
+        ClientMisuse: gevent or eventlet has replaced threads or queues. The client's threads are not among the replaced
+            threads and cannot wake waiters of the replacements, so a call would hang.
     """
 
     __slots__ = ("_made_at",)
@@ -86,17 +86,17 @@ class ProcessGuard:
 
     @property
     def is_child(self) -> bool:
-        """Whether this is a child of the process in which the guard was made."""
+        """True in a child of the process in which the guard was created."""
         return _Process.forks != self._made_at
 
     def check(self, name: str) -> None:
-        """Refuse to go on in a child.
+        """Raise an error in a child.
 
         Args:
-            name: Of what was made in the parent, for the message.
+            name: Name of the object that was created in the parent, for the message.
 
         Raises:
-            ClientMisuse: This is a child.
+            ClientMisuse: This process is a child.
         """
         if self.is_child:
             raise ClientMisuse(
@@ -106,14 +106,14 @@ class ProcessGuard:
 
 
 def end_at_exit(owner: T, end: Callable[[T], object], *, keep: bool = False) -> None:
-    """Have something ended before the interpreter ends. A thread that comes back from the client's own code into an
-    interpreter that has gone aborts the process (broker-facts: ends-without-close).
+    """Register an object to be ended before the interpreter ends. A thread that returns from the client's own code into
+    an interpreter that no longer exists aborts the process (broker-facts: ends-without-close).
 
     Args:
-        owner: What is open, and has made a `ProcessGuard`, or belongs to what has.
-        end: Ends it in some seconds; does no harm where it has ended.
-        keep: Keep it until `has_ended`, since its threads live on without it. Else it is forgotten with its last
-            reference, and may be: none of its threads holds it.
+        owner: Open object that has created a `ProcessGuard`, or belongs to such an object.
+        end: Ends the object within seconds; must be harmless if it has ended already.
+        keep: Keep the object until `has_ended`, since its threads go on without it. Otherwise the object is forgotten
+            with its last reference, which is safe: none of its threads holds it.
     """
     _Process.open[owner] = end
     if keep:
@@ -121,6 +121,6 @@ def end_at_exit(owner: T, end: Callable[[T], object], *, keep: bool = False) -> 
 
 
 def has_ended(owner: object) -> None:
-    """Forget what was to be ended at exit."""
+    """Forget an object that was to be ended at exit."""
     _Process.open.pop(owner, None)
     _Process.kept.discard(owner)

@@ -1,8 +1,8 @@
-"""What a result of the client means for a message: the one place that reads the client's result codes.
+"""Outcomes of the client's results for a message: the only module that reads the client's result codes.
 
-The same code means different things before and after a message was handed to the client. Opening a producer hands
-nothing over, so its failures are definite. A message that the client had in hand may have been written before the
-connection broke, whatever the code says now: only what the client itself refused is known not to be stored.
+The same code has different meanings before and after a message was handed over to the client. Opening a producer hands
+no message over, so its failures are definite. A message that was handed over may have been written before the
+connection broke, whatever the code: only messages that the client itself refused are known not to be stored.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ __all__ = [
 
 @unique
 class Outcome(Enum):
-    """What became of one message, or of opening a producer for it."""
+    """Outcome of a message, or of opening a producer for it."""
 
     OK = "ok"
-    """Stored."""
+    """The message is stored."""
     UNKNOWN = "unknown"
-    """May or may not be stored: only the same timer id, or the same sequence id, may be sent again."""
+    """The message may or may not be stored: send it again only under the same timer id, or the same sequence id."""
     REFUSED = "refused"
-    """Not stored."""
+    """The message is not stored."""
     TOO_LARGE = "too_large"
-    """Not stored: over the broker's message size."""
+    """The message is not stored: it exceeds the broker's message size."""
     ROUTE_AGAIN = "route_again"
-    """The topic is terminated or gone: never retried, routed again (broker-facts: removing-a-topic)."""
+    """The topic is terminated or deleted: route the message again, never retry it (broker-facts: removing-a-topic)."""
     REOPEN = "reopen"
-    """Not stored: this producer was closed before, by its broker or its client; another one may take it."""
+    """The message is not stored: the producer was closed before, by its broker or its client; open another."""
     DROPPED = "dropped"
-    """Ok, and no place: the broker dropped it as seen before. It was, if the client sent it twice; it was not, if
-    somebody else used the producer's name (broker-facts: numbers-of-others). So nobody knows, and it is sent again,
-    under the same timer id and by another producer."""
+    """Ok without a position: the broker dropped the message as a repeat. It is a repeat if the client sent it twice;
+    it is not if another client used the producer's name (broker-facts: numbers-of-others). The outcome is unknown, so
+    the message is sent again, under the same timer id and by another producer."""
     BUSY = "busy"
-    """Somebody else holds the producer's name: back off (broker-facts: named-producers)."""
+    """Another client holds the producer's name: back off (broker-facts: named-producers)."""
 
 
 SEEN_BEFORE = "the broker dropped it, as seen before of this producer"
-"""What an answer Ok without a place says."""
+"""Cause that errors name for an Ok without a position."""
 
 _OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much per message
 
@@ -69,18 +69,18 @@ _REFUSED_BY_CLIENT = frozenset(
 
 
 def is_of_message(name: str) -> bool:
-    """Whether a result, by its name, refuses this very message, and would for ever: others may go on."""
+    """Return whether a result, by its name, refuses this message alone, for ever: other messages may succeed."""
     return name in _OF_MESSAGE
 
 
 def outcome_of_result(result: Any, message_id: Any, *, handed_over: bool = True) -> Outcome:
-    """Classify what a send callback was given.
+    """Classify the arguments of a send callback.
 
     Args:
         result: A `pulsar.Result`.
-        message_id: A `pulsar.MessageId`; says something only if the result is Ok.
+        message_id: A `pulsar.MessageId`; meaningful only if the result is Ok.
         handed_over: False if the callback ran inside the call that should have handed the message over: the client
-            refused it on the spot, so nothing was written.
+            refused it on the spot, so it was not written.
     """
     if result.value == _OK:
         return Outcome.DROPPED if message_id.ledger_id() < 0 else Outcome.OK
@@ -88,20 +88,20 @@ def outcome_of_result(result: Any, message_id: Any, *, handed_over: bool = True)
 
 
 def outcome_of_error(error: BaseException) -> Outcome:
-    """Classify an exception raised while a producer was opened; no message was handed over, so it is never unknown."""
+    """Classify an exception of opening a producer; no message was handed over, so the outcome is never unknown."""
     outcome = _outcome_of_name(type(error).__name__, maybe_stored=False)
-    # What could not be opened is not opened again at once: AlreadyClosed means that the user's client is closed.
+    # A failed opening is not repeated at once: AlreadyClosed means that the user's client is closed.
     return Outcome.REFUSED if outcome is Outcome.REOPEN else outcome
 
 
 def is_producer_closed(result: Any) -> bool:
-    """Whether a result says that its producer will never send again."""
+    """Return whether a result means that its producer will never send again."""
     name = result.name
     return name in _CLOSED or name in _ROUTE_AGAIN or name == "ProducerFenced"
 
 
 def cause_of(result: Any) -> str:
-    """A result or an exception of the client as words for an error message; Ok is one only where nothing was stored."""
+    """Render a result or an exception of the client for an error message; Ok is a cause only if nothing was stored."""
     if isinstance(result, BaseException):
         return str(result) or type(result).__name__
     return SEEN_BEFORE if result.value == _OK else str(result.name)

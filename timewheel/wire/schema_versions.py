@@ -1,7 +1,7 @@
-"""Schema versions on their way through hops (broker-facts: byte-for-byte).
+"""Schema versions of messages through hops (broker-facts: byte-for-byte).
 
-A raw-bytes hop would lose them, and a reader would take an old record for a new one. So every message goes on by a
-producer that announces the very definition the message was written with, and leaves its bytes alone.
+A hop of raw bytes would lose the version, and a reader would decode an old record with a new schema. So every message
+goes on through a producer that announces exactly the definition of the message's schema, without touching its bytes.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from timewheel.wire.schemas import PassThroughSchema
 __all__ = ["SCHEMA_REFUSALS", "SchemaNotFound", "Schemas"]
 
 MAX_CACHED_DEFINITIONS = 1_000
-"""Versions of one topic partition; each is a few kB, and histories have a handful."""
+"""Limit on cached versions of a topic partition; each takes a few kB, and histories have a handful."""
 
 
 class SchemaNotFound(pulsar.TopicNotFound):  # type: ignore[misc]  # pulsar ships no types
-    """A topic has no schema of the version that a message in it names."""
+    """A topic has no schema of the version that one of its messages names."""
 
 
 class SchemaNotCarried(pulsar.IncompatibleSchema):  # type: ignore[misc]
-    """pulsar-client cannot send what it received under a schema."""
+    """pulsar-client cannot send on a message that it received under such a schema."""
 
 
 SCHEMA_REFUSALS = (SchemaNotFound, pulsar.IncompatibleSchema)
-"""What opening a producer raises for messages of one schema version, whatever becomes of others."""
+"""Errors of opening a producer that concern the messages of a single schema version only."""
 
 
 class Schemas:
-    """The definitions of one source topic's schema versions, fetched once each.
+    """Definitions of a source topic's schema versions, fetched once each.
 
     Args:
         client: The user's `pulsar.Client`.
-        topic: The topic whose versions are meant.
+        topic: Topic that has the versions.
     """
 
     __slots__ = ("_cached", "_client", "_topic")
@@ -48,11 +48,11 @@ class Schemas:
         self._cached: dict[int, PassThroughSchema] = {}
 
     def producer_options(self, version: int) -> dict[str, Any]:
-        """Keyword arguments of ``create_producer`` for messages of one version.
+        """Return keyword arguments of ``create_producer`` for messages of a schema version.
 
         Raises:
-            SchemaNotFound: There is no such version.
-            SchemaNotCarried: It is one of keys and values, as Java's clients have.
+            SchemaNotFound: The topic has no such version.
+            SchemaNotCarried: The schema has the type KEY_VALUE, which Java's clients use.
             PulsarException: The definition could not be fetched.
         """
         if version == NO_SCHEMA:
@@ -66,8 +66,8 @@ class Schemas:
             except pulsar.TopicNotFound as error:
                 raise SchemaNotFound(f"{self._topic} has no schema of version {version}") from error
             schema = self._cached[version] = PassThroughSchema(info)
-        # The client takes every message of such a producer for a pair, looks for that where nothing is, and ends the
-        # process.
+        # With such a producer the client reads every message as a pair of key and value, looks for them in a message
+        # without them, and ends the process.
         if schema.schema_info().schema_type() == _pulsar.SchemaType.KEY_VALUE:
             raise SchemaNotCarried(
                 f"version {version} of {self._topic} is KEY_VALUE, which pulsar-client cannot send on"

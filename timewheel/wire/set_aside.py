@@ -1,4 +1,4 @@
-"""A message that no topic takes as it is, published in parts: nothing of it is lost, though it is no timer any more."""
+"""Publishing in parts, for a message that no topic takes whole: its content is kept, but it is no longer a timer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from timewheel.wire.surface import SendCallback
 __all__ = ["in_parts"]
 
 PART_BYTES = 1_000_000
-"""Of the first attempt; each further one halves it twice."""
+"""Size of a part at the first attempt; each further attempt halves it twice."""
 MIN_PART_BYTES = 4_000
 MAX_LINE_CHARS = 256
-"""Longer than any envelope."""
+"""Longest line that is kept; longer than any envelope."""
 
 
 def in_parts(
@@ -31,13 +31,13 @@ def in_parts(
     """Publish a message in parts: its payload, then as JSON its properties, its keys and its event time.
 
     Args:
-        producer: Where to; sends each part by itself.
-        message: As it was received.
-        properties: Its.
-        own: The properties that each part gets, beside what names the timer.
-        part_property: The property that says which part it is: ``payload 1/6``.
-        attempt: From 1; parts become smaller with each.
-        callback: Told the outcome of all parts together, by the client's result and a message id.
+        producer: Producer on the destination, without batching.
+        message: The received message.
+        properties: Properties of the message.
+        own: Properties that each part gets, in addition to those that name the timer.
+        part_property: Property that numbers the part: ``payload 1/6``.
+        attempt: Number of the attempt, from 1; parts become smaller with each attempt.
+        callback: Called with the outcome of all parts together, as the client's result and a message id.
     """
     size = max(PART_BYTES >> 2 * (attempt - 1), MIN_PART_BYTES)
     contents = {"payload": bytes(message.data()), "rest": _rest(message, properties)}
@@ -71,7 +71,7 @@ def _rest(message: Any, properties: dict[str, str]) -> bytes:
 
 
 class _Together:
-    """The outcome of several publishes as that of one: the first failure, or the last confirmation."""
+    """Combines the outcomes of several publishes: the first failure, or the last confirmation."""
 
     __slots__ = ("_callback", "_failed", "_left", "_lock")
 
@@ -82,7 +82,7 @@ class _Together:
         self._lock = threading.Lock()
 
     def heard(self, result: Any, message_id: Any) -> None:
-        """On the client's thread, or within the call that sends: nothing here can raise."""
+        """Take the outcome of a part, on the client's thread, or within the call that sends; this cannot raise."""
         with self._lock:
             self._left -= 1
             if result.value and self._failed is None:

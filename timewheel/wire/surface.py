@@ -1,7 +1,7 @@
-"""The part of pulsar-client that timewheel uses, as Protocols.
+"""Protocols of the part of pulsar-client that timewheel uses.
 
-The real `pulsar.Client` meets them as it is, and so does a client that a test wraps around it. Names, order and
-defaults are pulsar-client's (3.13); whatever is not here is not used.
+The real `pulsar.Client` matches them, and so does a wrapper around it in a test. Names, order and defaults are
+pulsar-client's (3.13); timewheel uses no other method.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SendCallback = Callable[[Any, Any], None]
 
 
 class MessageIdLike(Protocol):
-    """A position: (ledger, entry, batch index), and the partition."""
+    """Position of a message: (ledger, entry, batch index), and the partition."""
 
     def ledger_id(self) -> int: ...
     def entry_id(self) -> int: ...
@@ -42,7 +42,7 @@ class MessageLike(Protocol):
 
 
 class ProducerLike(Protocol):
-    """A producer on one topic."""
+    """Producer on one topic."""
 
     def send_async(
         self,
@@ -64,7 +64,7 @@ class ProducerLike(Protocol):
 
 
 class ConsumerLike(Protocol):
-    """A consumer on one topic or partition."""
+    """Consumer on one topic or partition."""
 
     def receive(self, timeout_millis: int | None = None) -> Any: ...
     def acknowledge(self, message: Any) -> None: ...
@@ -77,9 +77,9 @@ class ConsumerLike(Protocol):
 
 
 class ClientLike(Protocol):
-    """A client: makes producers and consumers; stays the user's to close."""
+    """Client that creates producers and consumers; only the user closes it."""
 
-    # With both *args and **options of Any a signature is open. With **options alone pyright, which reads pulsar's
+    # A signature with both *args and **options of Any is open. With **options alone, pyright, which reads pulsar's
     # sources, refuses pulsar.Client in every user's code.
     def create_producer(self, topic: str, *args: Any, **options: Any) -> Any: ...
     def subscribe(self, topic: Any, subscription_name: str, *args: Any, **options: Any) -> Any: ...

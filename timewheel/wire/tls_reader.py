@@ -1,4 +1,4 @@
-"""The TLS settings of a client, made anew when one of their files was renewed."""
+"""TLS settings of a client, reloaded when one of their files was renewed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from timewheel.core.clock import Clock, SystemClock
 __all__ = ["TlsReader"]
 
 PAUSE_MS = 5_000
-"""Files that did not fit, and have not changed since, are left alone for so long: to read authorities takes time."""
+"""Pause before files that did not load, and have not changed since, are read again: reading authorities takes time."""
 
 _Mark = tuple[int, ...] | None
-"""What tells one content of a file from the next; None: it is not there now."""
+"""Fingerprint of a file's content; None: the file does not exist now."""
 
 
 class TlsReader:
-    """Gives the TLS settings of now to whoever connects; for any number of threads.
+    """Returns the present TLS settings for a new connection. Thread-safe.
 
-    An `ssl.SSLContext` keeps what it once read, and a certificate that is renewed each day would be shown until it
-    expires. So the files are looked at before each use, which costs less than one packet of a handshake; they are read
-    again when one has changed. Files that do not fit (of certificate and key only one is written yet) leave the
-    settings as they were: those are still good, and the next use finds the rest.
+    An `ssl.SSLContext` keeps its files' content, and would present a certificate that is renewed daily until it
+    expires. So the files are checked before each use, which costs less than a packet of a handshake, and read again if
+    a file has changed. If the files do not match (only the certificate or only the key is written yet), the present
+    settings stay: they are still valid, and the next use finds the other file.
 
     Args:
-        read: Makes the settings from the files.
+        read: Builds the settings from the files.
         paths: The files.
-        clock: Paces the attempts at files that do not fit.
+        clock: Limits the rate of attempts on files that do not match.
 
     Raises:
-        OSError: A file cannot be read now (ssl.SSLError: it does not hold what it should).
+        OSError: A file cannot be read now (ssl.SSLError: it has no usable content).
     """
 
     __slots__ = ("_clock", "_lock", "_marks", "_paths", "_read", "_refused", "_settings", "_try_again_at_ms")
@@ -46,12 +46,12 @@ class TlsReader:
         self._lock = threading.Lock()
         self._refused: tuple[_Mark, ...] | None = None
         self._try_again_at_ms = 0
-        # Marked before they are read: what changes in between is read once too often, and never passed over.
+        # Fingerprints are taken before reading: a change in between causes a superfluous read, and is never missed.
         self._marks = self._marked()
         self._settings = self._read()
 
     def __call__(self) -> ssl.SSLContext:
-        """The settings as the files have them now; the same object as long as there are no others that fit."""
+        """Return the present settings; the same object until the files yield new settings."""
         with self._lock:
             marks = self._marked()
             if marks != self._marks and not self._is_too_early(marks):
@@ -62,7 +62,7 @@ class TlsReader:
         try:
             settings = self._read()
         except OSError:
-            # Tried again even if nothing changes: a file may have been marked and read while it was being written.
+            # Tried again even without a change: a file may have been marked and read while it was being written.
             self._refused, self._try_again_at_ms = marks, self._clock.monotonic_ms() + PAUSE_MS
             return
         self._settings, self._marks, self._refused = settings, marks, None
@@ -76,7 +76,7 @@ class TlsReader:
 
 def _mark_of(path: Path) -> _Mark:
     try:
-        found = path.stat()  # of what a link points to: Kubernetes renews a secret by another link
+        found = path.stat()  # of a link's target: Kubernetes renews a secret by another link
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""The token that a client shows, read again at every connect."""
+"""Token of a client, read again at every connect."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ __all__ = ["TokenReader"]
 
 
 class TokenReader:
-    """Gives the token to pulsar-client, and tells of what client and broker keep to themselves.
+    """Returns the token to pulsar-client, and reports problems that client and broker do not report.
 
         token = TokenReader(Path("/run/secrets/pulsar-token"))
         client = pulsar.Client(url, authentication=pulsar.AuthenticationToken(token))
 
-    The client asks at every connect, and when the broker finds that a token has expired. It does so on a thread of its
-    own, where an exception ends the process: so a file that cannot be read, or is empty because it is being written,
-    leaves the token as it was. A client with an expired token is dropped by the broker without a reason, and tries for
-    ever: the hooks are told why, once per token (broker-facts: expired-tokens).
+    The client calls it at every connect, and when the broker finds that a token has expired. It calls on a thread of
+    its own, where an exception ends the process: so if a file cannot be read, or is empty because it is being written,
+    the token stays as it was. The broker drops a client with an expired token without a reason, and the client tries
+    for ever: the hooks get the reason, once per token (broker-facts: expired-tokens).
 
     Args:
-        source: A file that is renewed in time, or what returns the current token.
-        name: What events call it; None: the file's path.
-        clock: Tells whether a token has expired.
-        hooks: Told on the client's own thread: they must not call the client. None: it is logged.
+        source: A file that is renewed in time, or a function that returns the current token.
+        name: Name of the source in events; None: the file's path.
+        clock: Clock for the expiry of tokens.
+        hooks: Called on the client's own thread: they must not call the client. None: events are logged.
 
     Raises:
         OSError: The file cannot be read now.
-        ValueError: It is empty, or no text.
+        ValueError: The token is empty, or not text.
     """
 
     __slots__ = ("_clock", "_hooks", "_name", "_read", "_token", "_told_of")
@@ -54,7 +54,7 @@ class TokenReader:
         self._token = self._current()
 
     def __call__(self) -> str:
-        """The token as it is now; the last one that could be read, if it cannot be."""
+        """Return the present token; the last readable token if it cannot be read."""
         try:
             self._token = self._current()
         except Exception as error:  # noqa: BLE001 - on the client's thread it would end the process
