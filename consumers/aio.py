@@ -33,9 +33,9 @@ class AsyncDelayedConsumer(Consuming):
         async with AsyncDelayedConsumer(client, plan, "billing") as consumer:
             await consumer.run(handler, concurrency=100)
 
-    One thread receives, however many handlers run. The client is a ``pulsar.Client`` (not ``pulsar.asyncio.Client``);
-    the arguments are those of `Consuming`. The inbox and the `Around` objects may block; they are called on threads of
-    the loop's executor.
+    A single thread receives, however many handlers run. The client is a ``pulsar.Client`` (not
+    ``pulsar.asyncio.Client``); the arguments are those of `Consuming`. The inbox and the `Around` objects may block;
+    they are called on threads of the loop's executor.
     """
 
     _feed: Feed | None = None

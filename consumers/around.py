@@ -99,7 +99,7 @@ class Arounds:
         self._hooks = hooks
 
     def __call__(self, call: Callable[[DelayedMessage], object], message: DelayedMessage) -> None:
-        """Handle one timer; raise the exceptions of ``before`` and of the handler."""
+        """Handle a timer; raise the exceptions of ``before`` and of the handler."""
         self.enter(message)
         try:
             call(message)

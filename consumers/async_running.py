@@ -21,16 +21,16 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["AsyncHandler", "AsyncRun", "wait_out"]
 
 AsyncHandler = Callable[[DelayedMessage], Awaitable[object]]
-"""Handles one timer: returning acknowledges the timer, raising has it delivered again."""
+"""Handles a timer: returning acknowledges the timer, raising has it delivered again."""
 
 MAX_QUEUED = 1_000
-"""Timers that wait for another timer of their key; at this number no timer is taken until one of them begins."""
+"""Timers that wait for another timer of their key; at this number, no timer is taken until the number falls."""
 CANCEL_TIMEOUT_S = 5.0
 """Time for handlers to end after they are cancelled."""
 
 
 class AsyncRun:
-    """One call of `AsyncDelayedConsumer.run`.
+    """A call of `AsyncDelayedConsumer.run`.
 
     Args:
         feed: Source of due timers.

@@ -16,13 +16,13 @@ class Hand(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Acknowledge one message."""
+    """Acknowledge a message."""
 
     arrival: Arrival
 
 
 class NegativeAcknowledge(NamedTuple):
-    """Have one message redelivered."""
+    """Have a message redelivered."""
 
     arrival: Arrival
 
@@ -42,7 +42,7 @@ class LetGo(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Ignore one message."""
+    """Ignore a message."""
 
     arrival: Arrival
 

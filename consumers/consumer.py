@@ -28,8 +28,8 @@ MAX_WORKERS = 1_000
 class DelayedConsumer(Consuming):
     """Reads a plan's due topic: every timer once, never before its due time by this machine's clock.
 
-    It subscribes at its first use, or at once as a context manager. One thread receives at a time; `run` spreads timers
-    over workers. With a calendar it follows the topics of the intervals. The arguments are those of `Consuming`.
+    It subscribes at its first use, or at once as a context manager. A single thread receives at a time; `run` spreads
+    timers over workers. With a calendar it follows the topics of the intervals. The arguments are those of `Consuming`.
     """
 
     def start(self) -> Self:
@@ -158,7 +158,8 @@ class DelayedConsumer(Consuming):
 
         A timer whose handler returns is acknowledged. If the handler raises, the exception is reported to the hooks and
         the timer is tried again under the ``retry`` policy; without a policy it is negatively acknowledged. See also
-        `Skip`, `Later`, `RetryLater`, `Park`. Timers with the same key are handled one after the other, by one worker.
+        `Skip`, `Later`, `RetryLater`, `Park`. Timers with the same key are handled one after the other, by the same
+        worker.
 
         Args:
             handler: A plain function (called on worker threads) or an ``async def`` (all on one event loop).

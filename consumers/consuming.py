@@ -148,7 +148,7 @@ class Consuming:
     def ready(self) -> bool:
         """True if timers reach this consumer: it is subscribed and connected, and the parts it needs are ready.
 
-        These parts are its relay, if it has one, and the log of cut-offs, where timers may be cancelled.
+        These parts are its embedded relay, and the log of cut-offs, where timers may be cancelled.
         """
         return self._started and not self._closed and self._reception.ready
 

@@ -1,6 +1,6 @@
 """The consumer's decisions, pure: takes an event and the time, returns the commands to execute.
 
-ARCHITECTURE.md has the table of a timer's life in one consumer.
+ARCHITECTURE.md has the table of a timer's life in a consumer.
 
 An extra copy is acknowledged when its timer is *handled*, never before: until then it may be the only stored copy.
 """
@@ -29,7 +29,7 @@ _ELSEWHERE = frozenset({Stage.HANDED, Stage.REPUBLISHING, Stage.CLEARING})
 
 
 class Engine:
-    """Decides for one subscription; every method takes the time and returns commands, in order.
+    """Decides for a subscription; every method takes the time and returns commands, in order.
 
     Args:
         hold_bound_ms: The longest time that a message is held before its due time
@@ -83,7 +83,7 @@ class Engine:
 
     @property
     def full(self) -> bool:
-        """True if no message may be received until one leaves."""
+        """True if no message may be received until another leaves."""
         return self.held_count >= self._max_held
 
     @property
@@ -258,8 +258,8 @@ class Engine:
         self._counts.republished += 1
         commands: list[Command] = [Acknowledge(timer.arrival)]
         if timer.extras:
-            # One of them may be the copy that we just published, redelivered before its confirmation. From here on it
-            # is the timer.
+            # An extra may be the copy that we just published, redelivered before its confirmation. From here on it is
+            # the timer.
             first, *others = timer.extras.values()
             promoted = InHand(timer.key, first, timer.received_ms, extras={other.position: other for other in others})
             self._in_hand[timer.key] = promoted

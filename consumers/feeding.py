@@ -19,7 +19,7 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class Feed:
-    """A queue from one receiving thread to the coroutines of one loop.
+    """A queue from the receiving thread to the coroutines of a loop.
 
     A waiter takes a timer only when it resumes, so that a cancelled waiter takes no timer along.
 
@@ -115,7 +115,7 @@ class Feed:
         self._call()
 
     def _call(self) -> None:
-        """Wake the loop, unless a wake-up is under way: so that a burst costs one wake-up."""
+        """Wake the loop, unless a wake-up is under way: so that a burst costs a single wake-up."""
         if not self._is_called:
             self._is_called = True
             try:

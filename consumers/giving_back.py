@@ -17,13 +17,14 @@ MOST_FAILURES = 3
 MOST_GIVEN_BACK = 10
 """Redeliveries, by the broker's count, of a message that can only be given back; after them it is parked."""
 SHARE = 4
-"""Divisor of the room to hold timers: one part of it is the limit for timers whose publish failed, and for messages
-given back within one redelivery delay.
+"""Divisor of the room to hold timers, for two limits: timers whose publish failed, and messages given back.
+
+The second limit is for each redelivery delay.
 """
 
 
 class GivingBack:
-    """Decides for one consumer.
+    """Decides for a consumer.
 
     Args:
         max_held: The consumer's room to hold timers.

@@ -1,4 +1,4 @@
-"""The inbox of a consumer, if it has one."""
+"""Optional inbox of a consumer."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ stores by default.
 
 
 def timer_key(envelope: Envelope) -> str:
-    """Return the key of a timer that is to be handled once: (timer id, generation, attempt), as one text.
+    """Return the key of a timer that is to be handled once: (timer id, generation, attempt), as text.
 
     The text itself, never a hash of it: a collision would lose the second timer.
     """

@@ -15,7 +15,7 @@ from timewheel.core.clock import Clock
 __all__ = ["Handler", "HandlerCalls", "is_async"]
 
 Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
-"""Handles one timer: returning acknowledges the timer, raising has it delivered again."""
+"""Handles a timer: returning acknowledges the timer, raising has it delivered again."""
 
 JOIN_TIMEOUT_MS = 5_000
 

@@ -1,4 +1,4 @@
-"""A message as received, and a timer in flight in one consumer.
+"""A message as received, and a timer in flight in a consumer.
 
 ARCHITECTURE.md has the table of stages and events with their effects, drawn from the engine.
 """
@@ -42,7 +42,7 @@ class Mark(Enum):
 
 
 class Arrival(NamedTuple):
-    """One message as received.
+    """A message as received.
 
     Args:
         message: The client's message.

@@ -35,7 +35,7 @@ class Lateness:
         self._lock = threading.Lock()
 
     def add(self, late_ms: int) -> None:
-        """Count one timer; a negative lateness counts as 0."""
+        """Count a timer; a negative lateness counts as 0."""
         late_ms = max(late_ms, 0)
         number = bisect_left(BOUNDS_MS, late_ms)
         with self._lock:

@@ -151,7 +151,7 @@ def reading_of(mine: str = "") -> Reading:
     """Return a reader of messages' envelopes.
 
     Args:
-        mine: The subscription, where it has a retry topic; a timer for one subscription alone arrives through that
+        mine: The subscription, where it has a retry topic; a timer for that subscription alone arrives through that
             topic, and through no other.
     """
 

@@ -1,4 +1,4 @@
-"""All resources of one consumer: the source of messages, the engine, the log of cut-offs, the embedded relay."""
+"""All resources of a consumer: the source of messages, the engine, the log of cut-offs, the embedded relay."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def after_failure(
 
 
 class Retries:
-    """Decides about timers whose handlers raise, for one consumer.
+    """Decides about timers whose handlers raise, for a consumer.
 
     Args:
         policy: The consumer's policy; None follows only `RetryLater` and `Park`.

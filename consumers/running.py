@@ -20,7 +20,7 @@ __all__ = ["Run"]
 
 
 class Run:
-    """One call of `DelayedConsumer.run`.
+    """A call of `DelayedConsumer.run`.
 
     Args:
         receiver: Source of due timers; takes their outcomes.

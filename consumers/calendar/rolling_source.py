@@ -1,11 +1,11 @@
-"""Reads a changing set of due topics, with one consumer of the client and one thread for each open topic.
+"""Reads a changing set of due topics, with a consumer of the client and a thread for each open topic.
 
-The set is the topics of a calendar and of earlier plans' calendars, and the single due topic where a plan has or had
-one.
+The set is the topics of a calendar and of earlier plans' calendars, and the single due topic that the plan has or
+had.
 
 The client cannot wait for several consumers at once, and a consumer over a list of topics cannot be extended; regex
 discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running interval, the next, a few
-that rest) moves messages into one bounded queue, and another thread opens and closes topics.
+that rest) moves messages into a bounded queue, and another thread opens and closes topics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["RollingSource"]
 MAX_QUEUED = 256
 """Messages between the reading threads and the receiving thread; the client's own queues hold the rest."""
 READ_SLICE_MS = 250
-"""Time that one read waits in the client, and so the longest time that closing takes."""
+"""Time that a read waits in the client, and so the longest time that closing takes."""
 NOT_OPENED_RETRY_MS = 1_000
 JOIN_TIMEOUT_MS = 5_000
 
@@ -97,7 +97,7 @@ class RollingSource:
         self._look_for_due_topic_ms = 0
         self._clock = clock
         self._hooks = hooks
-        # One lock with three conditions: a message arrived, the queue has room, time to open or close.
+        # A single lock with three conditions: a message arrived, the queue has room, time to open or close.
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
@@ -260,7 +260,7 @@ class RollingSource:
 
 
 class _Reader(threading.Thread):
-    """Moves messages from one consumer of the client into the source's queue."""
+    """Moves messages from a consumer of the client into the source's queue."""
 
     def __init__(self, source: RollingSource, subscribed: Subscribed, clock: Clock, hooks: Hooks) -> None:
         super().__init__(name=f"timewheel-{subscribed.topic.rsplit('.', 1)[-1]}", daemon=True)

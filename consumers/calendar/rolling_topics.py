@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 LOOK_BACK_INTERVALS = 366
-"""Passed intervals that are visited: a year of days. One topic lookup takes milliseconds."""
+"""Passed intervals that are visited: a year of days. A topic lookup takes milliseconds."""
 MAX_VISITS = 8
 """Maximum number of passed topics that are open for a visit at the same time."""
 OPEN_AHEAD_MS = 30 * SECOND_MS
@@ -78,7 +78,7 @@ class _Visit:
 
 
 class RollingTopics:
-    """Follows one calendar.
+    """Follows a calendar.
 
     Args:
         interval_ms: Length of its intervals.
@@ -123,8 +123,8 @@ class RollingTopics:
 
         Args:
             now_ms: UTC milliseconds.
-            quiet_for_ms: Every open interval, and how long it has been quiet; None while one of its messages is
-                unacknowledged.
+            quiet_for_ms: Every open interval, and how long it has been quiet; None while it has an unacknowledged
+                message.
         """
         live = self.live(now_ms)
         self._schedule_visits(live.start, now_ms)

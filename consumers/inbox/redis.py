@@ -1,6 +1,6 @@
 """An inbox in Redis, shared by the processes of many hosts.
 
-Redis ends leases and forgets done keys by its own clock, so that clocks of hosts do not matter. A key holds one text:
+Redis ends leases and forgets done keys by its own clock, so that clocks of hosts do not matter. A key holds a text:
 ``claimed <owner>`` or ``done <owner>``.
 """
 
@@ -23,8 +23,8 @@ DEFAULT_TIMEOUT_MS = 2_000
 _MINE, _DONE = -11, -12
 """Answers of the script for `MINE` and `DONE`; other answers are the milliseconds that another owner has the key."""
 
-# Runs only if the key exists: reads and takes it in one step, since it may end in between. PTTL of a key that never
-# ends (set by another program) is -1: then the lease is as long as ours would be.
+# Runs only if the key exists: reads and takes it in a single step, since it may end in between. PTTL of a key that
+# never ends (set by another program) is -1: then the lease is as long as ours would be.
 _CLAIM_HELD = """
 local found = redis.call('GET', KEYS[1])
 if not found or found == 'claimed ' .. ARGV[1] then

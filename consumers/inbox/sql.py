@@ -18,7 +18,7 @@ from timewheel.core.clock import Clock, SystemClock
 __all__ = ["CREATE_STATEMENTS", "DEFAULT_FORGET_AT_ONCE", "SqlInbox", "TimerMessage"]
 
 DEFAULT_FORGET_AT_ONCE = 1_000
-"""Rows removed by one `SqlInbox.forget`: some milliseconds, in which their locks do not disturb other transactions."""
+"""Rows removed by a `SqlInbox.forget`: some milliseconds, in which their locks do not disturb other transactions."""
 CREATE_STATEMENTS = (
     "CREATE TABLE IF NOT EXISTS timewheel_inbox (key TEXT PRIMARY KEY, forget_ms BIGINT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS timewheel_inbox_forget ON timewheel_inbox (forget_ms)",
@@ -163,7 +163,7 @@ def _plain(connection: Any) -> _Execute:
 
 
 def _mark_of(connection: Any) -> str:
-    """Return the parameter mark of a driver's connection; refuse one that commits the record before the effect.
+    """Return the parameter mark of a driver's connection; refuse those that commit before the effect.
 
     A crash between the two would lose the effect.
     """

@@ -28,7 +28,7 @@ DEFAULT_PATH = Path("timewheel-inbox.sqlite3")
 DEFAULT_MAX_BYTES = 4 * 1024**3
 """Some eighteen million keys of usual length."""
 DEFAULT_BUSY_MS = 5_000
-"""Another process locks the file for one small transaction at a time; a longer wait means that something is wrong."""
+"""Another process locks the file for a small transaction at a time; a longer wait means that something is wrong."""
 FORGET_EVERY = 64
 FORGET_AT_ONCE = 256
 """Rows removed by every `FORGET_EVERY`-th claim: four times the new rows, and a millisecond or two."""
@@ -37,7 +37,7 @@ FORGET_STEPS = 16
 RESERVE_PART = 16
 """Divisor of the size that gives the reserve for updates of stored keys, above all that they are done."""
 SPLIT_PAGES = 12
-"""More pages than one new row can need: two for each level of the table and of its index, which have three each."""
+"""More pages than a new row can need: two for each level of the table and of its index, which have three each."""
 OPENINGS = 100
 """Tries to open a new file: as many processes may begin with it at once."""
 _LEAST_BYTES = 64 * 1024
@@ -216,7 +216,7 @@ class SqliteInbox:
         connection.execute("COMMIT")
 
     def _write(self, step: Callable[[sqlite3.Connection, int], T], *, needs_room: bool = False) -> T:
-        """Run one transaction; if there is no room for it, run others first that make room.
+        """Run a transaction; if there is no room for it, run others first that make room.
 
         Args:
             step: The work within the transaction.

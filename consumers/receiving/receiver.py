@@ -40,7 +40,7 @@ GATHER_MS = 20
 MOST_GATHER_MS = 500
 """Time limit for judging the gathered timers."""
 MOST_GATHERING_MS = 200
-"""Time limit of one round of gathering: meanwhile no timer is handed out, nor is a stop noticed."""
+"""Time limit of a round of gathering: meanwhile no timer is handed out, nor is a stop noticed."""
 MOST_IN_VAIN = 4
 """Messages in a row that are copies or not yet due when they are gathered: then no more overdue timers are expected."""
 JUST_HANDED_MS = 5

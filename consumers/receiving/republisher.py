@@ -51,7 +51,7 @@ SEND_TIMEOUT_MS = 10_000
 OPENING_MS = 2_000
 """If opening a producer takes longer, the timer's destination is decided anew."""
 MOST_ROUTES = 4
-"""Decisions for one publish; a second decision mostly finds its producer open."""
+"""Decisions for a publish; a second decision mostly finds its producer open."""
 JOIN_TIMEOUT_MS = 5_000
 BRIEF = 1
 """The attempt at parking that leaves out the error, and most of the reason."""
@@ -219,7 +219,7 @@ class Republisher:
         """Return the topic, the delay to ask for, and timewheel's properties."""
         if isinstance(timer.onward, Parked):
             why = _why(timer.onward, str(timer.arrival.message.topic_name()), is_brief=attempt >= BRIEF)
-            # A plain client's message has no id yet; it gets one by which it can be found.
+            # A plain client's message has no id yet; it gets an id by which it can be found.
             if envelope is not None and timer.arrival.mark is Mark.NATIVE:
                 why |= envelope.properties()
             return self._parked, 0, why

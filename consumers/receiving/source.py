@@ -17,7 +17,7 @@ __all__ = ["SingleSource", "Source"]
 
 
 class Source(Protocol):
-    """Source of messages for one receiving thread."""
+    """Source of messages for a receiving thread."""
 
     @property
     def ready(self) -> bool:
@@ -42,7 +42,7 @@ class Source(Protocol):
 
 
 class SingleSource:
-    """One due topic, and the retry topic, if there is one.
+    """A due topic, and the retry topic, if any.
 
     The client's own queue is the only queue, and its wait is exact to the millisecond: no thread stands between.
 

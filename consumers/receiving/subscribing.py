@@ -44,7 +44,7 @@ class Subscribed:
     Args:
         topic: The topic, without a partition suffix; the first of several.
         consumer: The client's consumer.
-        active_ms: Time of the last event of one of its messages, on the monotonic clock.
+        active_ms: Time of the last event of its messages, on the monotonic clock.
     """
 
     topic: str
@@ -124,7 +124,7 @@ class Subscribing:
         return None if partition_count(self._client, topic) else missing_topic(topic)
 
     def open(self, *topics: str) -> Subscribed:
-        """Subscribe to existing topics, with one consumer of the client.
+        """Subscribe to existing topics, with a single consumer of the client.
 
         Raises:
             TopologyError: A topic does not exist as planned. Subscribing all the same could create it without the

@@ -44,7 +44,7 @@ def is_worth_it(loose: int, live: int) -> bool:
 
 
 class Janitor:
-    """Packs one plan's log, on its own thread; any number of processes may have a janitor.
+    """Packs a plan's log, on its own thread; any number of processes may have a janitor.
 
     Args:
         client: The user's `pulsar.Client`.

@@ -12,7 +12,7 @@ from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, Page
 __all__ = ["ReadyFile", "Told", "health_pages", "told_of"]
 
 Told = tuple[bool, Mapping[str, Any]]
-"""Whether all is well, and the details, for JSON."""
+"""True if all is well; and the details, for JSON."""
 
 
 def told_of(stories: Sequence[Mapping[str, Any]]) -> Told:

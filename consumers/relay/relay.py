@@ -1,4 +1,4 @@
-"""The relay of one plan: holds timers in its holding topics, and sends them on when their time has come."""
+"""The relay of a plan: holds timers in its holding topics, and sends them on when their time has come."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def new_relay_id() -> str:
 class Relay:
     """Moves a plan's timers onward from its holding topics, in threads of its own.
 
-    Any number of relays of one plan may run, in as many processes: they share the partitions, and take over from each
-    other. Where the plan has no holding topics (native, calendar) there are no timers to move. With ``[cancel]`` in the
-    plan it does not move timers that it knows to be cancelled, and keeps the log of cut-offs short.
+    Any number of relays of the same plan may run, in as many processes: they share the partitions, and take over from
+    each other. Where the plan has no holding topics (native, calendar) there are no timers to move. With ``[cancel]``
+    in the plan it does not move timers that it knows to be cancelled, and keeps the log of cut-offs short.
 
     Args:
         client: The user's `pulsar.Client`; the user closes it, after `stop`.
@@ -67,11 +67,11 @@ class Relay:
         max_in_flight: Maximum number of hops under way, per partition.
         send_timeout_ms: Time without an answer after which a send has failed, and its partition begins anew.
         lease_idle_ms: A longer pause lets another relay have the names of the producers.
-        hop_linger_ms: Hops from one holding topic to another leave in groups, as one entry each, and wait this long for
-            each other, if their due times leave room for it; None for a second, or a tenth of the plan's guard if that
-            is less.
+        hop_linger_ms: Hops between holding topics leave in groups, as one entry each, and wait this long for each
+            other, if their due times leave room for it; None for a second, or a tenth of the plan's guard if that is
+            less.
         memory_bytes: Maximum bytes of payloads and properties that all partitions together may receive ahead and have
-            under way; where it is too small for one entry each, they exceed it by that.
+            under way; where it is too small for an entry each, they exceed it by that.
         stuck_ms: A thread without a heartbeat for this long makes the relay not ready; more than any single call of the
             client takes.
         former_topics: Lists the topics of earlier plans, such as `timewheel.ops.FormerTopics`: called at the start and
@@ -193,7 +193,7 @@ class Relay:
             drain_ms: Maximum time to wait. Messages that are unconfirmed by then stay unacknowledged: the next relay
                 sends them again, and the broker drops duplicates.
         """
-        # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
+        # Beyond the drain a thread may be in a call of the client, which has a bound of its own.
         self._end(drain_ms, drain_ms + self._stuck_ms)
 
     def _end(self, drain_ms: int = EXIT_MS, timeout_ms: int = EXIT_MS) -> None:
@@ -226,7 +226,7 @@ class Relay:
 
     @property
     def alive(self) -> bool:
-        """True if no partition is stuck: every thread has beaten lately."""
+        """True if no partition is stuck: every thread had a recent heartbeat."""
         alive_since_ms = self._alive_since_ms()
         return all(_is_alive(partition.handle, alive_since_ms) for partition in self._partitions())
 
@@ -317,7 +317,7 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
 
 
 def _is_alive(handle: Handle, alive_since_ms: int) -> bool:
-    # A slot at rest has no thread that could beat.
+    # A slot at rest has no thread that could send a heartbeat.
     return handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
 
 

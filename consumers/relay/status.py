@@ -12,17 +12,17 @@ __all__ = ["PartitionStatus", "RelayStatus"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """The status of one partition of one holding topic, at one moment.
+    """The status of a partition of a holding topic, at a moment in time.
 
     Args:
         topic: Full name of the partition.
         state: State of its relay.
         connected: Whether its consumer is connected to the broker; a slot at rest has no consumer and needs none.
-        alive: Whether its thread has beaten lately; a stuck thread cannot report itself (broker-facts:
+        alive: Whether its thread had a recent heartbeat; a stuck thread cannot report itself (broker-facts:
             lost-hosts-stuck-threads).
         head_release_ms: Release time of the held head, UTC milliseconds; None without a held head.
-        newest_release_ms: Release time of the newest message in flight, the head or one under way; None if there is
-            none. Its age is the lag of the relay, also while no head is held.
+        newest_release_ms: Release time of the newest message in flight, the head or a message under way; None if there
+            is none. Its age is the lag of the relay, also while no head is held.
         in_flight: Hops under way.
         in_flight_bytes: Their payloads and properties.
         forwarded: Hops on time.
@@ -34,7 +34,7 @@ class PartitionStatus:
         deduplicated: Sends that the broker dropped as duplicates.
         jumps: Times that readable messages were left out: processed by others, or given to others first.
         failures: Subscriptions given up and begun anew.
-        entries: Entries that brokers have stored for it; a group of hops is one entry.
+        entries: Entries that brokers have stored for it; a group of hops is a single entry.
         reason: Reason for the last new beginning; None if there was none.
     """
 
@@ -61,12 +61,12 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayStatus:
-    """The status of a relay at one moment.
+    """The status of a relay at a moment in time.
 
     Args:
         relay_id: Id of the relay.
-        ready: Whether every partition is subscribed and connected (or a ring's slot is tended), none is stuck, and no
-            topic is unreadable.
+        ready: Whether every partition is subscribed and connected (for a ring's slots: their keeper has checked them
+            and is alive), none is stuck, and no topic is unreadable.
         partitions: Status of each partition of the plan's holding topics, and of earlier plans' topics that it drains.
         unreadable: Topics of earlier plans in which timers wait, and that it cannot drain: see the event
             ``relay_former_topic_unreadable``.

@@ -1,4 +1,4 @@
-"""Dead letters of one source partition, for messages that can go nowhere else.
+"""Dead letters of a source partition, for messages that can go nowhere else.
 
 A message that a client or a broker refuses for good would stand at the head of its topic for ever, and hide all
 messages behind it. So it gets a verdict, which outlives its subscription: the next subscription writes a dead letter in
@@ -56,7 +56,7 @@ def refusal(failure: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """The fate of one message.
+    """The fate of a message.
 
     Args:
         reason: The reason why it is a dead letter, as a sentence.
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
 
 
 class Verdicts:
-    """The verdicts of one partition; for one thread at a time."""
+    """The verdicts of a partition; for one thread at a time."""
 
     __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given", "silent_looks")
 
@@ -135,7 +135,7 @@ class _Letter(NamedTuple):
 
 
 class Burying:
-    """The dead letters of one subscription.
+    """The dead letters of a subscription.
 
     Args:
         source: The source partition.

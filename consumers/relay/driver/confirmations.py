@@ -37,9 +37,7 @@ class Confirmations:
         self.outcomes: deque[tuple[int, str | None]] = deque()
         """(ordinal, failure). Public, since checking its length directly costs a call less than a method."""
         self.cut: deque[tuple[Group, bool]] = deque()
-        """Groups that were not sent as one entry, each with whether the client refused it whole. If not, the outcome of
-        its messages is unknown.
-        """
+        """Groups not sent as one entry, each with whether the client refused it whole; else its outcome is unknown."""
         self._wake_at = NEVER
 
     def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:

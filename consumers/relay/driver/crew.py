@@ -16,7 +16,7 @@ SLOTS_AT_ONCE = 2
 
 
 class Crew:
-    """One thread per partition of a tier, of the intake or of the journal, and one keeper for all slots.
+    """A thread per partition of a tier, of the intake or of the journal, and a keeper for all slots.
 
     Args:
         partitions: All partitions.

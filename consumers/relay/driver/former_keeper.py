@@ -28,7 +28,7 @@ LOOK_MS = 60_000
 
 
 class FormerKeeper:
-    """One thread that searches, and a crew for each search that found new topics.
+    """A thread that searches, and a crew for each search that found new topics.
 
     Args:
         look: Lists the topics of earlier plans.
@@ -90,7 +90,7 @@ class FormerKeeper:
         try:
             found = self._look()
         except AdminError as error:
-            # Holding up every timer because of one unanswered request would do greater harm.
+            # Holding up every timer because of an unanswered request would do greater harm.
             self._tell_no_answer(str(error))
             return
         self._answers = True

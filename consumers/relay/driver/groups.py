@@ -20,7 +20,7 @@ __all__ = ["Group", "Groups", "Member"]
 
 
 class Member(NamedTuple):
-    """One message of a group.
+    """A message of a group.
 
     Args:
         ordinal: Ordinal of the command that it confirms.
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 
 
 class Group:
-    """Messages for one topic with one schema version, sent as one entry.
+    """Messages for the same topic with the same schema version, sent as one entry.
 
     Args:
         topic: Destination, without a partition suffix.
@@ -77,7 +77,7 @@ class Group:
 
 
 class Groups:
-    """The incomplete groups of one source partition; for one thread.
+    """The incomplete groups of a source partition; for a single thread.
 
     Args:
         hops: Opens producers.

@@ -37,11 +37,11 @@ WORKING = frozenset(
 )
 """States of a partition that is being relayed."""
 AT_REST = frozenset({PartitionState.RESTING, PartitionState.CLOSED})
-"""States without a thread that could beat."""
+"""States without a thread that could send heartbeats."""
 
 
 class Handle:
-    """The shared state of one partition; only its thread writes the attributes.
+    """The shared state of a partition; only its thread writes the attributes.
 
     Args:
         clock: The relay's clock.
@@ -74,7 +74,7 @@ class Handle:
         self.in_flight = 0
         self.head_release_ms: int | None = None
         self.consumer: ConsumerLike | None = None
-        """The client's consumer, while there is one."""
+        """The client's consumer; None between subscriptions."""
         self.heartbeat_ms = clock.monotonic_ms()
         self.told_of_hops = False
 

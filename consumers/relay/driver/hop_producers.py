@@ -1,4 +1,4 @@
-"""The producers of one source partition: named producers for hops, unnamed producers for all other messages.
+"""The producers of a source partition: named producers for hops, unnamed producers for all other messages.
 
 A named producer is the lease of its hops (broker-facts: named-producers): its name contains source and destination, so
 only one relay at a time can have it, and the broker drops duplicates of its messages. Any client that may send to the
@@ -53,7 +53,7 @@ _UNBOUNDED: Final = {
 
 
 def producer_name(source: str, destination: str, version: int, fingerprint: str, label: str = "") -> str:
-    """Return the name of the producer of one kind of hop.
+    """Return the name of the producer of a kind of hop.
 
     Args:
         source: Full name of the holding topic's partition.
@@ -68,7 +68,7 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str,
 
 
 class HopProducers:
-    """Opens, keeps and closes the producers of one source partition; for one thread.
+    """Opens, keeps and closes the producers of a source partition; for a single thread.
 
     Args:
         client: The user's `pulsar.Client`.

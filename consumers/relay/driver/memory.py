@@ -21,7 +21,7 @@ class Memory:
     """A relay's memory budget; safe from any number of threads.
 
     Args:
-        budget_bytes: Budget of all partitions together. If it is too small for one entry each, they exceed it by that.
+        budget_bytes: Budget of all partitions together. If it is too small for an entry each, they exceed it by that.
     """
 
     __slots__ = ("_budget_bytes", "_lock", "_readers")
@@ -45,7 +45,7 @@ class Memory:
         return min(max(self._half_bytes(), LEAST_WINDOW_BYTES), WINDOW_BYTES)
 
     def queue_entries(self, entry_bytes: int, most: int) -> int:
-        """Return how many entries the client may receive ahead, at least one.
+        """Return how many entries the client may receive ahead, at least 1.
 
         Args:
             entry_bytes: The largest entry met in the partition, or expected.

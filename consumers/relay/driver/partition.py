@@ -1,4 +1,4 @@
-"""One partition of a holding topic, through all its subscriptions: restarts after failures, and at readable holes."""
+"""A partition of a holding topic, through all its subscriptions: restarts after failures, and at readable holes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Partition:
                 return
 
     def _has_ended(self) -> bool:
-        """Run one subscription.
+        """Run a subscription.
 
         Returns:
             True if no other subscription is to follow.

@@ -22,7 +22,7 @@ BROKER_HELD_BYTES = 64 << 10
 
 
 class Prefetch:
-    """The queue of one partition's sessions; for its thread.
+    """The queue of a partition's sessions; for its thread.
 
     Args:
         memory: The relay's memory budget.

@@ -20,7 +20,7 @@ _ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a
 
 
 class Reader:
-    """Reads the messages of one subscription.
+    """Reads the messages of a subscription.
 
     Args:
         source: The source partition.

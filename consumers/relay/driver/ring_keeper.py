@@ -25,7 +25,7 @@ SET_BACK_MS = 500
 
 
 class RingKeeper:
-    """One thread that starts visits, each in its own thread.
+    """A thread that starts visits, each in its own thread.
 
     Args:
         partitions: All partitions of all slots.

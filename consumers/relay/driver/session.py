@@ -1,4 +1,4 @@
-"""The driver of a machine: one subscription of one partition of a holding topic, on one thread.
+"""The driver of a machine: a subscription of a partition of a holding topic, on its own thread.
 
 It executes the machine's commands and reports their results; the machine makes all decisions. Any failure ends the
 subscription: consumer and producers are dropped, and `partition` begins a new subscription from the mark-delete
@@ -74,7 +74,7 @@ _SHOWN = {State.HOLDING: PartitionState.HOLDING, State.WAITING_FOR_LEASE: Partit
 
 
 class Session:
-    """One subscription.
+    """A single subscription.
 
     Args:
         source: The partition to read.

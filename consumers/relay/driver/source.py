@@ -25,7 +25,7 @@ __all__ = ["Gate", "Source", "Tools", "consumer_name"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One partition of one holding topic.
+    """A partition of a holding topic.
 
     Args:
         holding: The holding topic, of the plan or of an earlier plan.
@@ -72,7 +72,7 @@ class Gate(Protocol):
         Args:
             source: The partition.
             consumer: The client's consumer.
-            handle: Holds the relay's stop request; waits beat on it.
+            handle: Holds the relay's stop request; long waits record heartbeats on it.
         """
         ...
 
@@ -124,7 +124,7 @@ def consumer_name(relay_id: str, topic: str) -> str:
 
     Of several relays the broker gives partition ``p`` to the relay at ``p modulo n`` in the order of their names
     (broker-facts: failover-and-takeover). So a relay's name is the same on all partitions of a topic, which spreads
-    them, and sorts differently from topic to topic, which spreads topics with one partition too.
+    them, and sorts differently from topic to topic, which spreads topics with a single partition too.
     """
     order = hashlib.sha256(f"{relay_id}|{topic}".encode()).hexdigest()[:8]
     return f"{order}-{relay_id}"

@@ -1,4 +1,4 @@
-"""The visit to one slot's partition: a value that is replaced as a whole, under one lock.
+"""The visit to a slot's partition: a value that is replaced as a whole, under a lock.
 
 The keeper of the ring begins and prolongs it; the session's thread reads it, and ends a visit that is complete.
 """

@@ -1,4 +1,4 @@
-"""The relay of one partition of a broker-held tier, as a pure state machine: the way of the source article.
+"""The relay of a partition of a broker-held tier, as a pure state machine: the way of the source article.
 
 Each message is relayed by itself. It stays under the broker's delay and is delivered when it may leave, or a tick
 earlier. It is published onward and acknowledged individually once that is confirmed. At least once: consumers drop the
@@ -47,7 +47,7 @@ _ASK_AGAIN = AskAgain()
 
 
 class _Message(NamedTuple):
-    """One message from its arrival to its confirmation."""
+    """A message from its arrival to its confirmation."""
 
     position: Position
     receipt: Any
@@ -55,7 +55,7 @@ class _Message(NamedTuple):
 
 
 class BrokerHeld(Machine):
-    """One subscription of one partition.
+    """A subscription of a partition.
 
     Args:
         next_hop: Decides hops.
@@ -131,7 +131,7 @@ class BrokerHeld(Machine):
 
     @property
     def newest_release_ms(self) -> int | None:
-        """As in `Forwarding`."""
+        """The release time of the newest message, as in `Forwarding`."""
         reading = self._newest
         if not isinstance(reading, Envelope) or not (self._head or self._under_way):
             return None

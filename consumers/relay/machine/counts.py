@@ -1,4 +1,4 @@
-"""Counters of one partition's relay, for status and metrics."""
+"""Counters of a partition's relay, for status and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Counts:
         jumps: Times that readable messages were left out before a delivered message: another relay or an operator has
             acknowledged them, or the broker gave them to another consumer first.
         failures: Subscriptions given up and begun anew.
-        entries: Entries that brokers have stored for it; a group of hops is one entry.
+        entries: Entries that brokers have stored for it; a group of hops is a single entry.
     """
 
     forwarded: int = 0
@@ -46,7 +46,7 @@ class Counts:
         return self.forwarded + self.late + self.dead + self.refiled + self.dropped
 
     def add(self, fate: Fate) -> None:
-        """Count one confirmed message; a probe is not counted."""
+        """Count a confirmed message; a probe is not counted."""
         if fate == "forwarded":
             self.forwarded += 1
         elif fate == "late":

@@ -34,7 +34,7 @@ def is_proven(last: Position, confirmed: Spot | None) -> bool:
 
 
 class Emptiness:
-    """Decides when to put a probe; for one session.
+    """Decides when to put a probe; for a single session.
 
     Args:
         chance: Randomness for `Backoff`.
@@ -46,7 +46,7 @@ class Emptiness:
         self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, chance)
         self._next_ms = 0
         self.probing = False
-        """Whether a probe is under way."""
+        """True while a probe is under way."""
 
     def take_probe(self, now_ms: int) -> bool:
         """Return whether to put a probe now; it is under way then, until `probed`."""

@@ -1,4 +1,4 @@
-"""Decisions about each message of one relay-held partition: takes a message or a time, returns one decision.
+"""Decisions about each message of a relay-held partition: takes a message or a time, returns a decision.
 
 The part of the machine (`relay_held`) that knows messages, lanes and holes, and leaves waiting to the other part. It
 handles the broker's behaviour (broker-facts: exact-hops, nominal-release-time, late-lane, holes-in-positions,
@@ -55,7 +55,7 @@ _AWAIT_ROOM = AwaitRoom()
 
 
 class Forwarding:
-    """The messages of one partition between a subscribe and the end of that subscription.
+    """The messages of a partition between a subscribe and the end of that subscription.
 
     Args:
         next_hop: Decides hops.
@@ -147,7 +147,7 @@ class Forwarding:
 
     @property
     def newest_release_ms(self) -> int | None:
-        """Release time of the newest message, the head or one under way; None if there is none, or it is no timer.
+        """Release time of the newest message, the head or a message under way; None without a timer.
 
         Other threads read this, so that no hop has to report it.
         """

@@ -13,7 +13,7 @@ LOOKS_PER_LINGER = 4
 
 
 class Gathering:
-    """The time at which the groups of one partition leave.
+    """The time at which the groups of a partition leave.
 
     Args:
         linger_ms: Maximum time that a hop waits for others; 0 to not wait.

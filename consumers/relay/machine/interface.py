@@ -16,7 +16,7 @@ __all__ = ["Machine"]
 
 
 class Machine(ABC):
-    """One subscription of one partition of a holding topic, from its begin to its end.
+    """A subscription of a partition of a holding topic, from its begin to its end.
 
     Every event but `confirmed` and `lease_taken` returns the next command. The driver begins with `done`.
 
@@ -32,7 +32,7 @@ class Machine(ABC):
     __slots__ = ()
 
     cumulative: ClassVar[bool]
-    """Whether a receipt also acknowledges all messages before it."""
+    """True if a receipt also acknowledges all messages before it."""
 
     state: State
     left: Visit | None

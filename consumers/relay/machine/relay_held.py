@@ -62,7 +62,7 @@ _PUT_PROBE = PutProbe()
 
 
 class RelayHeld(Machine):
-    """One subscription of one partition.
+    """A subscription of a partition.
 
     Args:
         forwarding: Decides about its messages.
@@ -269,7 +269,7 @@ class RelayHeld(Machine):
         return self._acknowledgement() or stop
 
     def _clear(self, now_ms: int) -> Command:
-        """Do one task after the other, until none is left."""
+        """Do the next task, until none is left."""
         forwarding = self._forwarding
         acknowledgement = self._acknowledgement(self._last)
         if acknowledgement is not None:

@@ -17,7 +17,7 @@ ASK_LONGEST_MS = 60_000
 
 
 class Silence:
-    """Measures how long no message has come; for one session.
+    """Measures how long no message has come; for a single session.
 
     Args:
         chance: Randomness for `Backoff`.

@@ -1,4 +1,4 @@
-"""The states of the machine of one partition's relay."""
+"""The states of the machine of a partition's relay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["State"]
 
 @unique
 class State(Enum):
-    """The state of one subscription; its table is in ARCHITECTURE.md."""
+    """The state of a subscription; its table is in ARCHITECTURE.md."""
 
     RECEIVING = "receiving"
     """Waits for the next message, briefly."""

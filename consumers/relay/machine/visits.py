@@ -21,7 +21,7 @@ MAX_SWEEPS = 8
 
 
 class Times(NamedTuple):
-    """The times of one visit to a slot, UTC milliseconds.
+    """The times of a visit to a slot, UTC milliseconds.
 
     Args:
         open_ms: Subscribe.
@@ -75,7 +75,7 @@ class Visit(NamedTuple):
 
 
 class Sweeps:
-    """The sweeps of a visit that one session has begun; the next session, which knows none, begins them again."""
+    """The sweeps of a visit that a session has begun; the next session, which knows none, begins them again."""
 
     __slots__ = ("_begun_ms",)
 

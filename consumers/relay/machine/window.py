@@ -20,7 +20,7 @@ Fate = Literal["forwarded", "late", "dead", "refiled", "dropped", "probe"]
 
 
 class Item:
-    """One message from its arrival to its confirmation; a single object for both, to save time per message.
+    """A message from its arrival to its confirmation; a single object for both, to save time per message.
 
     Args:
         spot: Its spot in the holding topic.
