@@ -71,9 +71,7 @@ class Around:
         """Run before the handler. An exception here counts as raised by the handler; see `Skip`, `Later`."""
 
     def after(self, message: DelayedMessage) -> None:
-        """Run after the handler has returned. An exception here is reported to the hooks; the timer is still
-        acknowledged.
-        """
+        """Run after the handler has returned. An exception goes to the hooks; the timer is still acknowledged."""
 
     def failed(self, message: DelayedMessage, error: BaseException) -> None:
         """Run if the handler or an inner ``before`` has raised, after this ``before`` has returned.
@@ -109,7 +107,7 @@ class Arounds:
         self.leave(message)
 
     def enter(self, message: DelayedMessage) -> None:
-        """Call each ``before``; if a ``before`` raises, call ``failed`` of the outer arounds, raise its exception."""
+        """Call each ``before``; if a ``before`` raises, call ``failed`` of the outer arounds, and raise again."""
         for entered, around in enumerate(self._arounds):
             try:
                 around.before(message)

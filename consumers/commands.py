@@ -28,15 +28,13 @@ class NegativeAcknowledge(NamedTuple):
 
 
 class Republish(NamedTuple):
-    """Publish a timer again, under its due time or to be parked, and report the outcome; acknowledge it only after
-    that.
-    """
+    """Publish a timer again, under its due time or to be parked, and report the outcome; acknowledge only then."""
 
     timer: InHand
 
 
 class LetGo(NamedTuple):
-    """Release a claim: the timer was to be tried again or parked, and is not, at least not by its copy in flight."""
+    """Release the claim on a timer that is not tried again or parked after all, at least not by its copy in flight."""
 
     timer: InHand
 

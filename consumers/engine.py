@@ -191,9 +191,7 @@ class Engine:
         return [self._hand(timer, 0) for timer in timers]
 
     def done(self, timer: InHand, *, is_skipped: bool = False) -> list[Command]:
-        """Acknowledge a timer that was handled (perhaps by another handler, after the ack timeout), or is not to be
-        handled.
-        """
+        """Acknowledge a timer that is handled (maybe by another handler, after the ack timeout) or skipped."""
         current = self._forget(timer.key)
         self._counts.skipped += is_skipped
         self._counts.done += not is_skipped

@@ -83,9 +83,7 @@ class Feed:
         return False
 
     def end(self) -> list[InHand]:
-        """Wait for the thread, which ends by itself; return the timers that were not taken. Blocks, so never on the
-        loop.
-        """
+        """Wait for the thread, which ends by itself; return the timers not taken. Blocks, so never on the loop."""
         if self._thread.ident is not None:
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
         left = list(self._waiting)

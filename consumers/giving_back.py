@@ -99,9 +99,7 @@ class GivingBack:
         return timer
 
     def without_id(self, arrival: Arrival, onward: Onward) -> Parked | None:
-        """Decide about a message without an id that its handler wants parked or tried again; None to have it
-        redelivered.
-        """
+        """Decide about a message without id that its handler wants parked or retried; None to have it redelivered."""
         if isinstance(onward, Parked):
             return onward if self._parks else None
         if not self._parks_by_now(arrival):

@@ -46,7 +46,7 @@ class Arrival(NamedTuple):
 
     Args:
         message: The client's message.
-        origin: The subscription that acknowledges it; the engine only passes it on.
+        origin: The open consumer that acknowledges it; the engine only passes it on.
         position: Position of the message in its topic.
         envelope: The envelope; None for a message without a readable envelope.
         envelope_error: The reason why its envelope is unreadable; None if the envelope is good or missing.
@@ -62,9 +62,7 @@ class Arrival(NamedTuple):
 
     @property
     def place_key(self) -> str:
-        """The key of a message whose envelope cannot be read; every timer's key begins with a digit, so no timer has
-        it.
-        """
+        """The key of a message whose envelope cannot be read; never a timer's key, since those begin with a digit."""
         return f"@{self.position}"
 
     @property

@@ -16,7 +16,7 @@ from timewheel.wire.positions import Position
 __all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of", "reading_of"]
 
 Reading = Callable[[Any, Any], Arrival]
-"""Reads a received message; the second argument is the subscription that acknowledges it."""
+"""Reads a received message; the second argument is the open consumer that acknowledges it."""
 
 
 class DelayedMessage:

@@ -24,9 +24,7 @@ class Pace:
         self._next_ms = 0.0
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return how long to wait before the next timer may be taken, on a clock that never goes back; 0 if no wait is
-        needed.
-        """
+        """Return the wait before the next timer may be taken, on a clock that never goes back; 0 for none."""
         return max(math.ceil(self._next_ms - now_ms - BURST_MS), 0)
 
     def take(self, now_ms: int) -> None:

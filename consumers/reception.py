@@ -47,23 +47,23 @@ class Reception:
     """Creates, starts and ends the resources together; waiting for timers is the consumer's part.
 
     Args:
-        client: As in `timewheel.consumers.DelayedConsumer`, as are all arguments without a description.
-        plan: As above.
-        subscription: As above.
-        consumer_type: As above.
-        schema: As above.
-        clock: As above.
-        chance: As above.
-        hooks: As above.
-        max_held: As above.
-        max_rate: As above.
-        handled_window: As above.
-        relay: As above.
-        former_topics: As above.
-        relay_memory_bytes: As above.
-        overdue: As above.
+        client: As in `timewheel.consumers.DelayedConsumer`.
+        plan: As in `DelayedConsumer`.
+        subscription: As in `DelayedConsumer`.
+        consumer_type: As in `DelayedConsumer`.
+        schema: As in `DelayedConsumer`.
+        clock: As in `DelayedConsumer`.
+        chance: As in `DelayedConsumer`.
+        hooks: As in `DelayedConsumer`.
+        max_held: As in `DelayedConsumer`.
+        max_rate: As in `DelayedConsumer`.
+        handled_window: As in `DelayedConsumer`.
+        relay: As in `DelayedConsumer`.
+        former_topics: As in `DelayedConsumer`.
+        relay_memory_bytes: As in `DelayedConsumer`.
+        overdue: As in `DelayedConsumer`.
         on_settled: As in `timewheel.consumers.receiving.receiver.Receiver`.
-        consumer_options: As in `timewheel.consumers.DelayedConsumer`.
+        consumer_options: As in `DelayedConsumer`.
 
     Attributes:
         receiver: Hands out due timers, and takes their outcomes.

@@ -1,4 +1,4 @@
-"""The pure decision which interval topics of a calendar a consumer reads now.
+"""Pure decisions about the interval topics of a calendar that a consumer reads now.
 
 An interval is **live** from a fixed lead before it begins until a rest after it ends: its topic is open all that time.
 After that, the topic is closed once it has been quiet for the rest, because the life-cycle can remove a topic only

@@ -39,7 +39,7 @@ RESERVE_PART = 16
 SPLIT_PAGES = 12
 """More pages than a new row can need: two for each level of the table and of its index, which have three each."""
 OPENINGS = 100
-"""Tries to open a new file: as many processes may begin with it at once."""
+"""Attempts to open a new file: that many processes may begin with it at once."""
 _LEAST_BYTES = 64 * 1024
 _MARK = 0x74776962
 """In the file's head (`application_id`, "twib"): the file is an inbox and no other database."""

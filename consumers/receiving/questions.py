@@ -1,6 +1,4 @@
-"""Timing of questions to the log of cut-offs, and the effects of its silence; one question at a time for all due
-timers.
-"""
+"""Timing of questions to the log of cut-offs, and effects of its silence; one question at a time for all due timers."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Receiver:
     def _catch_up(self) -> None:
         """After an outage, receive more and hand out the earliest due time first: brokers deliver in storage order.
 
-        Not where the client has an ack timeout: it would count for the timers that wait here.
+        Not where the client has an ack timeout: it would run for the timers that wait here.
         """
         if not self._sorts or self._due.late_ms(self._clock.now_ms()) < LONG_OVERDUE_MS:
             self._is_catching_up = False
@@ -235,9 +235,7 @@ class Receiver:
         (self._execute_quietly if quietly else self._execute)(commands)
 
     def postponed(self, timer: InHand, after_ms: int) -> None:
-        """Keep a timer in flight and hand it out again after a while; a failing acknowledgement is reported to the
-        hooks.
-        """
+        """Keep a timer in flight and hand it out again later; a failing acknowledgement is reported to the hooks."""
         with self._state:
             commands = self._engine.postponed(timer, self._clock.now_ms(), after_ms)
         self._execute_quietly(commands)

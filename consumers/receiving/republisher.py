@@ -95,9 +95,7 @@ class Republisher:
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
         self.settles: Callable[[InHand, bool], None] | None = None
-        """Called on this thread for each timer that was to be tried again or parked, with whether it is certainly
-        stored.
-        """
+        """Called on this thread for each timer to be tried again or parked, with whether it is certainly stored."""
         # Bounded by the engine's MAX_REPUBLISHING: timers to publish, outcomes of publishes, None at the end.
         self._waiting: queue.SimpleQueue[InHand | _Answered | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[InHand, bool]] = deque()
@@ -113,9 +111,7 @@ class Republisher:
         self._waiting.put(timer)
 
     def outcomes(self) -> list[tuple[InHand, bool]]:
-        """Return the timers that arrived too early and were answered since the last call, with whether each is
-        certainly stored.
-        """
+        """Return early timers answered since the last call, each with whether it is certainly stored."""
         self._alarms.flush()
         found = []
         while self._outcomes:
@@ -149,7 +145,7 @@ class Republisher:
             self._refused(timer, attempt, f"{where[0]}: {cause_of(result)}")
         else:
             if outcome is Outcome.DROPPED and self._producers.get(where) is producer:
-                self._close_producer(where)  # a stranger who uses its name can have all of its messages dropped
+                self._close_producer(where)  # a client that takes its name can have its messages dropped
             if is_producer_closed(result):
                 self._producers.pop(where, None)
             self._settle(timer, f"{where[0]}: {cause_of(result)}")

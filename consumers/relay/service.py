@@ -98,7 +98,7 @@ class Service:
         return None if self._server is None else self._server.port
 
     def end(self) -> None:
-        """Ask `run` to end; not for a signal handler, which may interrupt a holder of the lock."""
+        """Ask `run` to end, from any thread; not from a signal handler, which may interrupt a holder of the lock."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()

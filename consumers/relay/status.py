@@ -35,7 +35,7 @@ class PartitionStatus:
         jumps: Times that readable messages were left out: processed by others, or given to others first.
         failures: Subscriptions given up and begun anew.
         entries: Entries that brokers have stored for it; a group of hops is a single entry.
-        reason: Reason for the last new beginning; None if there was none.
+        reason: Reason why it last began anew; None if it never did.
     """
 
     topic: str

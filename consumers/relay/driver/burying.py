@@ -89,9 +89,7 @@ class Verdicts:
             del self.given[next(iter(self.given))]
 
     def crashed(self, position: Position | None, reason: str) -> None:
-        """Record that a subscription ended by an unexpected exception at this message; twice in a row is the message's
-        fault.
-        """
+        """Record an unexpected exception that ended a session at this message; two in a row are the message's fault."""
         if position is None or position != self._suspect:
             self._suspect = position
             return
@@ -113,7 +111,8 @@ class Verdicts:
         """Record that the broker left out readable messages between the two positions.
 
         Returns:
-            True if this happened too often in a row to try again: a stranger has acknowledged exactly those messages.
+            True if this happened too often in a row to try again: another client has acknowledged exactly those
+                messages.
         """
         self._jumps = self._jumps + 1 if self._jump == (after, before) else 1
         self._jump = after, before
@@ -171,7 +170,7 @@ class Burying:
         """Publish a dead letter.
 
         Args:
-            ordinal: Ordinal of the command that it confirms.
+            ordinal: Ordinal of the command, for its confirmation.
             message: The message as it was received.
             properties: Properties that replace its own.
             reason: The reason, as a sentence.

@@ -23,7 +23,7 @@ class Member(NamedTuple):
     """A message of a group.
 
     Args:
-        ordinal: Ordinal of the command that it confirms.
+        ordinal: Ordinal of the command, for its confirmation.
         message: The message as it was received.
         properties: Properties that replace its own.
         size: Approximate bytes of payload and properties.

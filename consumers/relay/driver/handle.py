@@ -80,9 +80,7 @@ class Handle:
 
     @property
     def connected(self) -> bool:
-        """True if the subscribed consumer is connected, as far as the client knows (broker-facts:
-        readiness-asks-connections).
-        """
+        """True if its consumer is connected, as far as the client knows (broker-facts: readiness-asks-connections)."""
         consumer = self.consumer  # its thread may set it to None meanwhile
         return consumer is None or bool(consumer.is_connected())
 

@@ -1,9 +1,9 @@
 """Examination of a possible hole: is a message missing that no client delivers (broker-facts: holes-in-positions)?
 
-A jump over positions that others have processed meets a relay that was frozen and resumes, and a relay whose topic an
-operator has skipped forward; and a broker may deliver out of order when consumers change (see `beginning`). All these
-messages can be read, and a new subscription that makes sure of its beginning continues correctly. Messages that cannot
-be read are those that the client hides.
+A relay meets a jump over processed positions when it was frozen and resumes, or when an operator has skipped its topic
+forward; and a broker may deliver out of order when consumers change (see `beginning`). All these messages can be read,
+and a new subscription that makes sure of its beginning continues correctly. Messages that cannot be read are those that
+the client hides.
 """
 
 from __future__ import annotations

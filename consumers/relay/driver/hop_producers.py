@@ -53,7 +53,7 @@ _UNBOUNDED: Final = {
 
 
 def producer_name(source: str, destination: str, version: int, fingerprint: str, label: str = "") -> str:
-    """Return the name of the producer of a kind of hop.
+    """Return the name of the producer for a kind of hop.
 
     Args:
         source: Full name of the holding topic's partition.

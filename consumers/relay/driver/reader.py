@@ -1,4 +1,4 @@
-"""Reads each message once: a timer, or the reason why it is none; later code meets no surprises."""
+"""Reads each message once: a timer, or the reason why it is none. No later code can fail on its content."""
 
 from __future__ import annotations
 

@@ -94,9 +94,7 @@ class RingKeeper:
         return waiting
 
     def _catch_up(self, now_ms: int) -> None:
-        """Check every slot once; repeatedly for a native plan, whose timers leave at once, so that a slot has no set
-        time.
-        """
+        """Check every slot once; repeatedly for a native plan: all its timers leave at once, at no set time."""
         while True:
             self._look_into_all(now_ms)
             self.caught_up.set()

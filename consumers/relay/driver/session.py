@@ -1,4 +1,4 @@
-"""The driver of a machine: a subscription of a partition of a holding topic, on its own thread.
+"""The driver of a machine: a subscription of a partition of a holding topic, on a single thread.
 
 It executes the machine's commands and reports their results; the machine makes all decisions. Any failure ends the
 subscription: consumer and producers are dropped, and `partition` begins a new subscription from the mark-delete
@@ -308,7 +308,8 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
-        # Not before: without a lease the message stays unchanged, and may go another way. A group member shares them.
+        # Not before: without a lease the message stays unchanged, and may go another way. A group member shares these
+        # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
             self._send(alone, command)

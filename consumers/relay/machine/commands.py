@@ -65,9 +65,7 @@ class Unreadable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A message that a relay put at the end itself, to learn that it has received all waiting messages (broker-facts:
-    empty-needs-proof).
-    """
+    """A relay's own message at a topic's end: once received, so are all before it (broker-facts: empty-needs-proof)."""
 
 
 PROBE = Probe()

@@ -1,8 +1,8 @@
 """Decisions about each message of a relay-held partition: takes a message or a time, returns a decision.
 
-The part of the machine (`relay_held`) that knows messages, lanes and holes, and leaves waiting to the other part. It
-handles the broker's behaviour (broker-facts: exact-hops, nominal-release-time, late-lane, holes-in-positions,
-received-again, guard-and-skew, slot-sweep).
+The part of the machine (`relay_held`) that knows messages, lanes and holes, but not waiting. It handles the broker's
+behaviour (broker-facts: exact-hops, nominal-release-time, late-lane, holes-in-positions, received-again,
+guard-and-skew, slot-sweep).
 """
 
 from __future__ import annotations

@@ -93,9 +93,7 @@ class Machine(ABC):
 
     @abstractmethod
     def refused(self, reason: str, now_ms: int) -> Command:
-        """Send the message of the last command, `Forward` or `Refile`, to the dead letters: the command cannot be
-        executed.
-        """
+        """Send the message of the last command, `Forward` or `Refile`, to the dead letters: it cannot be sent."""
 
     @abstractmethod
     def done(self, now_ms: int) -> Command:

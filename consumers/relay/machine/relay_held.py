@@ -1,5 +1,4 @@
-"""The relay of a partition of a relay-held topic, as a pure state machine: takes an event and a time, returns a
-command.
+"""The relay of a partition of a relay-held topic, as a pure state machine: event and time in, command out.
 
 ARCHITECTURE.md has its table. `forwarding` decides about messages, this module about time: waits, leases, sweeps,
 acknowledging.
@@ -256,7 +255,7 @@ class RelayHeld(Machine):
             self.state = State.CROWDED
         if self._gathering.members:
             return self._send_groups()
-        # Some came in since more of them were asked for: wait for no more than are under way.
+        # Confirmations may have come in meanwhile: wait for no more than are under way.
         return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
 
     def _stop(self, stop: Stop) -> Command:
