@@ -28,25 +28,25 @@ MAX_CONCURRENCY = 10_000
 
 
 class AsyncDelayedConsumer(Consuming):
-    """Hands out timers on one event loop; `DelayedConsumer`'s twin.
+    """Hands out timers on one event loop; the asyncio twin of `DelayedConsumer`.
 
         async with AsyncDelayedConsumer(client, plan, "billing") as consumer:
             await consumer.run(handler, concurrency=100)
 
-    One thread receives, however many handlers are at work. It takes your ``pulsar.Client`` (not
-    ``pulsar.asyncio.Client``); its arguments are those of `Consuming`. What stands around handlers, the inbox among it,
-    may block, and is called on threads of the loop's executor.
+    A single thread receives, however many handlers run. The client is a ``pulsar.Client`` (not
+    ``pulsar.asyncio.Client``); the arguments are those of `Consuming`. The inbox and the `Around` objects may block;
+    they are called on threads of the loop's executor.
     """
 
     _feed: Feed | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> Self:
-        """Subscribe and start the embedded relay; nothing if that was done.
+        """Subscribe and start the embedded relay; do nothing if the consumer has started.
 
         Raises:
-            TopologyError: A topic is missing; names the command that makes it.
-            ClientMisuse: It was closed, comes from before a fork, or belongs to another event loop.
+            TopologyError: A topic is missing; names the command that creates the topic.
+            ClientMisuse: The consumer was closed, was created before a fork, or belongs to another event loop.
             pulsar.PulsarException: The broker refused or did not answer.
         """
         loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ class AsyncDelayedConsumer(Consuming):
         return self
 
     async def close(self) -> None:
-        """Stop the relay, close the client's consumers. What is not acknowledged is delivered again to others."""
+        """Stop the relay and close the client's consumers. Unacknowledged timers are redelivered to other consumers."""
         self.stop()
         await asyncio.to_thread(self._close)
 
@@ -76,9 +76,9 @@ class AsyncDelayedConsumer(Consuming):
     # --------------------------------------------------------------------------------------------------------- receive
 
     async def receive(self) -> DelayedMessage:
-        """Wait for the next timer that is due; cancelled, it takes none.
+        """Wait for the next due timer; a cancelled call takes no timer.
 
-        To wait for so long only: ``async with asyncio.timeout(5)``.
+        To limit the wait: ``async with asyncio.timeout(5)``.
 
         Raises:
             ClientMisuse: The consumer was stopped or closed.
@@ -91,28 +91,28 @@ class AsyncDelayedConsumer(Consuming):
         raise ClientMisuse("the consumer was stopped")
 
     async def __aiter__(self) -> AsyncIterator[DelayedMessage]:
-        """Every timer as it becomes due, until `stop`; each is to be acknowledged by the caller."""
+        """Yield every timer as it becomes due, until `stop`; the caller acknowledges each timer."""
         await self.start()
         while (timer := await self._next()) is not None:
             if (message := await self._taken_soon(timer)) is not None:
                 yield message
 
     async def acknowledge(self, message: DelayedMessage | Any) -> None:
-        """The timer is handled; as `DelayedConsumer.acknowledge`."""
+        """Acknowledge a handled timer; see `DelayedConsumer.acknowledge`."""
         self._receiver.done(self._timer_of(message))
 
     async def negative_acknowledge(self, message: DelayedMessage | Any) -> None:
-        """Have the timer delivered again, after ``negative_ack_redelivery_delay_ms``."""
+        """Have the timer redelivered after ``negative_ack_redelivery_delay_ms``."""
         self._receiver.failed(self._timer_of(message))
 
     async def retry(
         self, message: DelayedMessage | Any, after: dt.timedelta | None = None, *, reason: str = ""
     ) -> None:
-        """Have the timer handled again later; as `DelayedConsumer.retry`."""
+        """Have the timer handled again later; see `DelayedConsumer.retry`."""
         self._move_on(message, RetryLater(after, reason))
 
     async def park(self, message: DelayedMessage | Any, reason: str) -> None:
-        """Have the timer wait for an operator; as `DelayedConsumer.park`."""
+        """Park the timer for an operator; see `DelayedConsumer.park`."""
         self._move_on(message, Park(reason))
 
     # ------------------------------------------------------------------------------------------------------------- run
@@ -125,22 +125,22 @@ class AsyncDelayedConsumer(Consuming):
         drain_timeout: dt.timedelta = dt.timedelta(seconds=30),
         stops_on_signals: bool = True,
     ) -> None:
-        """Handle timers until `stop`, or SIGTERM or SIGINT: then handlers end what they have begun, and it returns.
+        """Handle timers until `stop`, SIGTERM or SIGINT; return when the handlers that have begun have ended.
 
-        What becomes of a timer by how its handler ends: as `DelayedConsumer.run`. If this is cancelled, handlers are
-        cancelled at once, and what they had not handled is delivered again.
+        The end of a handler decides about its timer as in `DelayedConsumer.run`. If this call is cancelled, handlers
+        are cancelled at once, and their unhandled timers are redelivered.
 
         Args:
             handler: An ``async def``.
-            concurrency: How many timers are handled at the same time. Those with the same key are handled one after the
-                other.
-            drain_timeout: How long the end waits for handlers that have begun; then they are cancelled.
-            stops_on_signals: As for `DelayedConsumer.run`.
+            concurrency: Maximum number of timers handled at the same time. Timers with the same key are handled one
+                after the other.
+            drain_timeout: Time that the end waits for handlers that have begun; after it, they are cancelled.
+            stops_on_signals: As in `DelayedConsumer.run`.
 
         Raises:
             SubscribeRefused: ``concurrency`` is out of range, or the handler is no ``async def``.
             TypeError: ``drain_timeout`` is no timedelta.
-            TopologyError, pulsar.PulsarException: As `start`; also what ends receiving.
+            TopologyError, pulsar.PulsarException: As in `start`; also an error that ended receiving.
         """
         check_count("concurrency", concurrency, MAX_CONCURRENCY)
         check_duration("drain_timeout", drain_timeout)
@@ -167,7 +167,7 @@ class AsyncDelayedConsumer(Consuming):
         return await self._feed.next()
 
     async def _taken_soon(self, timer: InHand) -> DelayedMessage | None:
-        """As `_taken`, which may wait for the log of cut-offs; cancelled meanwhile, the timer is handed out again."""
+        """Do the work of `_taken`, which may wait for the log of cut-offs; if cancelled, hand out the timer again."""
         if self._receiver.is_known(timer):
             return self._taken(timer, is_known=True)
         taking = asyncio.ensure_future(asyncio.to_thread(self._taken, timer))

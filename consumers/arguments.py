@@ -1,4 +1,4 @@
-"""Arguments of a consumer, looked at once."""
+"""Validation of a consumer's arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 def timeout_ms_of(timeout: dt.timedelta | None, timeout_millis: int | None) -> int | None:
-    """A time-out under either of its names, in milliseconds; None: there is none."""
+    """Return a timeout, given under either of its two names, in milliseconds; None if there is no timeout."""
     if timeout is not None and timeout_millis is not None:
         raise TypeError("give timeout or timeout_millis, not both")
     if timeout is not None:
@@ -24,15 +24,15 @@ def timeout_ms_of(timeout: dt.timedelta | None, timeout_millis: int | None) -> i
 
 
 def check_duration(argument: str, value: object, otherwise: str = "") -> None:
-    """Refuse a number where a duration is needed: nothing says whether it is seconds or milliseconds.
+    """Refuse a number where a duration is needed: a bare number has no unit, so it may be seconds or milliseconds.
 
     Args:
-        argument: Its name.
-        value: As given.
-        otherwise: Where else it can be given, as a clause.
+        argument: Name of the argument.
+        value: The value as given.
+        otherwise: A clause that names another way to give the value.
 
     Raises:
-        TypeError: It is no timedelta.
+        TypeError: The value is no timedelta.
     """
     if not isinstance(value, dt.timedelta):
         also = f"; {otherwise}" if otherwise else ""
@@ -40,10 +40,10 @@ def check_duration(argument: str, value: object, otherwise: str = "") -> None:
 
 
 def check_count(argument: str, value: object, most: int) -> None:
-    """Refuse what is no whole number from 1 to ``most``.
+    """Refuse a value that is no whole number from 1 to ``most``.
 
     Raises:
-        SubscribeRefused: It is none.
+        SubscribeRefused: The value is out of range or no whole number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise SubscribeRefused(argument, value, f"a whole number from 1 to {most}")

@@ -1,4 +1,4 @@
-"""What stands around a handler: a seam on which the inbox sits, and on which users put what all their handlers need."""
+"""Hooks around a handler: the inbox uses them, and users add code that all of their handlers need."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["Around", "Arounds", "Later", "Skip"]
 
 MOST_LATER = dt.timedelta(minutes=10)
-"""A timer that is put off stays in the consumer's hands."""
+"""Longest time that a timer can be put off, since it stays in flight in this consumer."""
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 class Skip(Exception):
-    """Raise it in `Around.before` or in a handler: the timer is not to be handled. It is acknowledged.
+    """Raise this in `Around.before` or in a handler to acknowledge the timer without handling it.
 
     Args:
-        reason: Why, for whoever stands around it.
+        reason: The reason, for the outer `Around` objects.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -30,17 +30,17 @@ class Skip(Exception):
 
 
 class Later(Exception):
-    """Raise it in `Around.before` or in a handler: not now. This consumer hands it out again after a while.
+    """Raise this in `Around.before` or in a handler to have this consumer hand out the timer again after a while.
 
-    Until then the timer stays in this consumer's hands, unacknowledged; so it is for short whiles. If this process
-    ends, another one has it at once.
+    Until then the timer stays in this consumer, unacknowledged; so use it for short delays. If this process ends, the
+    broker redelivers the timer to another consumer at once.
 
     Args:
-        after: How long, at most ten minutes.
+        after: Delay before the timer is handed out again, at most ten minutes.
 
     Raises:
-        TypeError: It is no timedelta.
-        ValueError: It is negative, or too long.
+        TypeError: ``after`` is no timedelta.
+        ValueError: ``after`` is negative, or too long.
     """
 
     def __init__(self, after: dt.timedelta) -> None:
@@ -54,39 +54,40 @@ class Later(Exception):
 
     @property
     def after_ms(self) -> int:
-        """Milliseconds."""
+        """The delay in milliseconds, rounded up."""
         return -(-self.after // _MILLISECOND)
 
 
 class Around:
-    """Derive from this, override what you need, and hand an instance to ``DelayedConsumer(around=[...])``.
+    """Base class for code around handlers; pass instances to ``DelayedConsumer(around=[...])``.
 
-    Of several, the first is the outermost: ``before`` is called in their order, ``after`` and ``failed`` in the
-    reverse. All three run on the worker that handles the timer, also where the handler is ``async def``; several timers
-    are handled at once, so an instance is used by several threads. It applies to `DelayedConsumer.run`.
+    Override the methods you need. The first instance is the outermost: ``before`` methods are called in list order,
+    ``after`` and ``failed`` in reverse order. All three run on the worker that handles the timer, also where the
+    handler is ``async def``; several timers are handled at the same time, so several threads use an instance. It
+    applies to `DelayedConsumer.run`.
     """
 
     def before(self, message: DelayedMessage) -> None:
-        """The timer is about to be handled. What this raises counts as raised by the handler; see `Skip`, `Later`."""
+        """Run before the handler. An exception here counts as raised by the handler; see `Skip`, `Later`."""
 
     def after(self, message: DelayedMessage) -> None:
-        """The handler has returned. What this raises is told to the hooks; the timer is acknowledged all the same."""
+        """Run after the handler has returned. An exception goes to the hooks; the timer is still acknowledged."""
 
     def failed(self, message: DelayedMessage, error: BaseException) -> None:
-        """The timer was not handled, though ``before`` had returned: the handler, or a ``before`` further in, raised.
+        """Run if the handler or an inner ``before`` has raised, after this ``before`` has returned.
 
         Args:
             message: The timer.
-            error: What was raised; `Skip` and `Later` are among it. It goes on to whoever is further out.
+            error: The exception, which may be `Skip` or `Later`. It propagates to the outer `Around` objects.
         """
 
 
 class Arounds:
-    """Calls a handler within what stands around it.
+    """Calls a handler within its `Around` objects.
 
     Args:
-        arounds: The outermost first.
-        hooks: Told what ``after`` and ``failed`` raise.
+        arounds: The `Around` objects, the outermost first.
+        hooks: Receive the exceptions that ``after`` and ``failed`` raise.
     """
 
     __slots__ = ("_arounds", "_hooks")
@@ -96,7 +97,7 @@ class Arounds:
         self._hooks = hooks
 
     def __call__(self, call: Callable[[DelayedMessage], object], message: DelayedMessage) -> None:
-        """Handle one timer; what is raised before or by the handler is raised here."""
+        """Handle a timer; raise the exceptions of ``before`` and of the handler."""
         self.enter(message)
         try:
             call(message)
@@ -106,7 +107,7 @@ class Arounds:
         self.leave(message)
 
     def enter(self, message: DelayedMessage) -> None:
-        """Call each ``before``; where one raises, tell those further out, and raise it here."""
+        """Call each ``before``; if a ``before`` raises, call ``failed`` of the outer arounds, and raise again."""
         for entered, around in enumerate(self._arounds):
             try:
                 around.before(message)
@@ -120,7 +121,7 @@ class Arounds:
 
         Args:
             message: The timer.
-            error: What the handler raised; None: it returned.
+            error: The handler's exception; None if the handler has returned.
         """
         for around in reversed(self._arounds):
             self._tell(around, message, error)
@@ -131,7 +132,7 @@ class Arounds:
                 around.after(message)
             else:
                 around.failed(message, error)
-        except Exception as raised:  # noqa: BLE001 - the timer's fate is decided; others must be told too
+        except Exception as raised:  # noqa: BLE001 - the timer's fate is decided; the other arounds must run too
             what = "after" if error is None else "failed"
             self._hooks.emit(
                 AroundFailed(around=type(around).__name__, method=what, timer_id=message.timer_id, error=repr(raised))

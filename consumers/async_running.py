@@ -1,4 +1,4 @@
-"""Handles timers on an event loop, one after the other where they share a key, and ends in order."""
+"""Runs handlers on an event loop: timers with the same key one after the other, and an orderly end."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["AsyncHandler", "AsyncRun", "wait_out"]
 
 AsyncHandler = Callable[[DelayedMessage], Awaitable[object]]
-"""Handles one timer: to return is to acknowledge, to raise is to have it again."""
+"""Handles a timer: returning acknowledges the timer, raising has it delivered again."""
 
 MAX_QUEUED = 1_000
-"""Timers that wait for another one of their key; then nothing more is taken until one of them is through."""
+"""Timers that wait for another timer of their key; at this number, no timer is taken until the number falls."""
 CANCEL_TIMEOUT_S = 5.0
-"""For handlers to end once they are cancelled."""
+"""Time for handlers to end after they are cancelled."""
 
 
 class AsyncRun:
-    """One `AsyncDelayedConsumer.run`.
+    """A call of `AsyncDelayedConsumer.run`.
 
     Args:
-        feed: Gives what is due.
-        handler: The user's.
-        taken: Makes what a handler sees, when it begins; None: it must not begin, and all that follows is done.
-        arounds: What stands around each handler, called on threads, since it may block; None: nothing.
-        outcomes: Takes how handlers end.
-        hooks: Told of handlers that are left behind.
-        concurrency: How many timers are handled at the same time.
+        feed: Source of due timers.
+        handler: The user's handler.
+        taken: Makes the message for a handler when it begins; None if the handler must not begin, and the timer is
+            already dealt with.
+        arounds: Code around each handler, called on threads, since it may block; None if there is no such code.
+        outcomes: Receives the outcomes of handlers.
+        hooks: Receive events about handlers that are left behind.
+        concurrency: Maximum number of timers handled at the same time.
     """
 
     def __init__(
@@ -61,24 +62,24 @@ class AsyncRun:
         self._hooks = hooks
         self._concurrency = concurrency
         self._tasks: set[asyncio.Task[None]] = set()
-        # A task that is cancelled before its first step runs nothing of itself.
+        # A task that is cancelled before its first step runs none of its code.
         self._not_begun: set[InHand] = set()
-        # Of each key that is at work, those that wait for it.
+        # For each key that is being handled, the timers that wait for it.
         self._keys: dict[str, deque[InHand]] = {}
         self._queued = 0
         self._changed = asyncio.Event()
 
     async def until_stopped(self, drain: dt.timedelta) -> None:
-        """Handle timers until the feed ends; then let handlers end what they have begun.
+        """Handle timers until the feed ends; then wait for the handlers that have begun.
 
-        If it is cancelled, or the feed fails, handlers are cancelled at once. Whatever is not handled is given back.
+        If this is cancelled, or the feed fails, handlers are cancelled at once. Unhandled timers are given back.
 
         Args:
-            drain: How long the end waits for handlers.
+            drain: Time that the end waits for handlers.
 
         Raises:
-            pulsar.PulsarException: What ended receiving.
-            asyncio.CancelledError: It was cancelled.
+            pulsar.PulsarException: Receiving failed.
+            asyncio.CancelledError: This call was cancelled.
         """
         try:
             while (timer := await self._feed.next()) is not None:
@@ -92,7 +93,7 @@ class AsyncRun:
             await self._cancel()
 
     async def _has_room_for(self, timer: InHand) -> bool:
-        """Wait for room; False if it shall end before."""
+        """Wait for room; return False if the feed ends first."""
         key = key_of(timer.arrival.message)
 
         def is_there() -> bool:
@@ -122,21 +123,21 @@ class AsyncRun:
         if timer in self._not_begun:
             self._not_begun.discard(timer)
             self._outcomes.given_back(timer)
-        if task.cancelled() or task.exception() is not None:  # else it has left its key, and another may have it
+        if task.cancelled() or task.exception() is not None:  # else its key is released, and may be another task's
             for left in self._keys.pop(key, ()):
                 self._queued -= 1
                 self._outcomes.given_back(left)
         self._changed.set()
 
     async def _handle_all(self, key: str, timer: InHand) -> None:
-        """This one, and then those of its key that came meanwhile."""
+        """Handle this timer, then the timers of its key that arrived meanwhile."""
         self._not_begun.discard(timer)
         await self._handle(timer)
         while key and (queued := self._keys[key]):
             self._queued -= 1
             self._changed.set()
             await self._handle(queued.popleft())
-        self._keys.pop(key, None)  # in the same step in which nobody was waiting
+        self._keys.pop(key, None)  # in the same step in which no timer was queued
 
     async def _handle(self, timer: InHand) -> None:
         message = await self._taken(timer)
@@ -150,17 +151,17 @@ class AsyncRun:
                 await self._within(self._arounds, message)
                 has_returned = True
                 await _to_its_end(self._arounds.leave, message)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
+        except Exception as error:  # noqa: BLE001 - whichever error a handler raises, its timer is delivered again
             self._outcomes.raised(timer, message, error)
         except BaseException:
-            # Cancelled while it is told that the handler has returned: the effect has happened.
+            # Cancelled while ``leave`` runs, after the handler has returned: the effect has happened.
             (self._outcomes.returned if has_returned else self._outcomes.given_back)(timer)
             raise
         else:
             self._outcomes.returned(timer)
 
     async def _within(self, arounds: Arounds, message: DelayedMessage) -> None:
-        """Until the handler has returned, which nobody is told yet."""
+        """Enter the arounds and run the handler; ``leave`` is called here only if the handler raises."""
         await _to_its_end(arounds.enter, message, then=lambda: arounds.leave(message, asyncio.CancelledError()))
         try:
             await self._handler(message)
@@ -175,7 +176,7 @@ class AsyncRun:
                 self._outcomes.given_back(queued.popleft())
 
     async def _cancel(self) -> None:
-        """Handlers that still run; what they have not handled is given back."""
+        """Cancel the handlers that still run; their unhandled timers are given back."""
         if not self._tasks:
             return
         self._hooks.emit(HandlersLeftBehind(handlers=len(self._tasks)))
@@ -184,7 +185,7 @@ class AsyncRun:
         await self._all_end(CANCEL_TIMEOUT_S)
 
     async def _all_end(self, timeout_s: float) -> None:
-        """Wait for all handlers, by the event loop's clock; the rest of them go on."""
+        """Wait for all handlers, by the event loop's clock; handlers that are left at the timeout continue."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._tasks:
@@ -192,12 +193,12 @@ class AsyncRun:
 
 
 async def _to_its_end(call: Callable[..., None], *arguments: object, then: Callable[[], None] | None = None) -> None:
-    """Run it on a thread; if this is cancelled meanwhile, wait for it all the same, since it cannot be cut short.
+    """Run a call on a thread; if this is cancelled meanwhile, wait for the call, which cannot be interrupted.
 
     Args:
-        call: It may block.
-        arguments: Its.
-        then: Called on a thread besides, if this was cancelled and the call did not raise.
+        call: A function that may block.
+        arguments: Arguments of the call.
+        then: Called on a thread as well, if this was cancelled and the call did not raise.
     """
     calling = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
     try:
@@ -210,7 +211,7 @@ async def _to_its_end(call: Callable[..., None], *arguments: object, then: Calla
 
 
 async def wait_out(calling: asyncio.Future[Any]) -> None:
-    """Until it has ended, however often this is cancelled meanwhile; the caller is about to raise that it was."""
+    """Wait until a call has ended, however often this is cancelled; the caller then raises the cancellation."""
     while not calling.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([calling])

@@ -1,4 +1,4 @@
-"""What the consumer's engine wants done; the receiver does it."""
+"""Commands of the consumer's engine; the receiver executes them."""
 
 from __future__ import annotations
 
@@ -10,39 +10,37 @@ __all__ = ["Acknowledge", "Command", "Drop", "Hand", "LetGo", "NegativeAcknowled
 
 
 class Hand(NamedTuple):
-    """Give it to a handler."""
+    """Give a timer to a handler."""
 
     timer: InHand
 
 
 class Acknowledge(NamedTuple):
-    """Acknowledge one message."""
+    """Acknowledge a message."""
 
     arrival: Arrival
 
 
 class NegativeAcknowledge(NamedTuple):
-    """Have one message delivered again."""
+    """Have a message redelivered."""
 
     arrival: Arrival
 
 
 class Republish(NamedTuple):
-    """Publish it again, under its due time or to be parked, and report the outcome; acknowledging comes after that."""
+    """Publish a timer again, under its due time or to be parked, and report the outcome; acknowledge only then."""
 
     timer: InHand
 
 
 class LetGo(NamedTuple):
-    """It was to be tried again or parked, and is not, at least not by what is in hand: whoever keeps it claimed for
-    that lets it go.
-    """
+    """Release the claim on a timer that is not tried again or parked after all, at least not by its copy in flight."""
 
     timer: InHand
 
 
 class Drop(NamedTuple):
-    """Do nothing with one message."""
+    """Ignore a message."""
 
     arrival: Arrival
 
@@ -51,5 +49,5 @@ Command = Hand | Acknowledge | NegativeAcknowledge | Republish | LetGo | Drop
 
 
 def let_go(timer: InHand | None) -> list[Command]:
-    """What follows where a timer that was to be tried again or parked ends otherwise."""
+    """Return the command for a timer that was to be tried again or parked, and ends otherwise."""
     return [] if timer is None or timer.onward is None else [LetGo(timer)]

@@ -1,4 +1,4 @@
-"""The consumer SDK: a thin shell that executes the engine's decisions on the user's own pulsar client."""
+"""The blocking consumer: a thin shell that executes the engine's decisions on the user's own pulsar client."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ MAX_WORKERS = 1_000
 class DelayedConsumer(Consuming):
     """Reads a plan's due topic: every timer once, never before its due time by this machine's clock.
 
-    It subscribes at its first use, or at once as a context manager. One thread receives at a time; `run` spreads timers
-    over workers. In a calendar it follows the topics of the intervals. Its arguments are those of `Consuming`.
+    It subscribes at its first use, or at once as a context manager. A single thread receives at a time; `run` spreads
+    timers over workers. With a calendar it follows the topics of the intervals. The arguments are those of `Consuming`.
     """
 
     def start(self) -> Self:
-        """Subscribe and start the embedded relay; nothing if that was done.
+        """Subscribe and start the embedded relay; do nothing if the consumer has started.
 
         Raises:
-            TopologyError: A topic is missing; names the command that makes it.
-            ClientMisuse: It was closed, or comes from before a fork.
+            TopologyError: A topic is missing; names the command that creates the topic.
+            ClientMisuse: The consumer was closed, or was created before a fork.
             pulsar.PulsarException: The broker refused or did not answer.
         """
         self._open()
         return self
 
     def close(self) -> None:
-        """Stop the relay, close the client's consumers. What is not acknowledged is delivered again to others."""
+        """Stop the relay and close the client's consumers. Unacknowledged timers are redelivered to other consumers."""
         self._shut()
 
     def __enter__(self) -> Self:
@@ -58,15 +58,15 @@ class DelayedConsumer(Consuming):
     # --------------------------------------------------------------------------------------------------------- receive
 
     def receive(self, timeout: dt.timedelta | None = None, *, timeout_millis: int | None = None) -> DelayedMessage:
-        """Wait for the next timer that is due.
+        """Wait for the next due timer.
 
         Args:
-            timeout: How long to wait; None: for ever.
+            timeout: Time to wait; None waits for ever.
             timeout_millis: The same under pulsar-client's name, in milliseconds.
 
         Raises:
-            ReceiveTimeout: Nothing was due in time; it is a `pulsar.Timeout` and a `TimeoutError` at once.
-            TypeError: ``timeout`` is a number: nothing says of what.
+            ReceiveTimeout: No timer was due in time; a subclass of both `pulsar.Timeout` and `TimeoutError`.
+            TypeError: ``timeout`` is a number, which has no unit.
             ClientMisuse: The consumer was stopped or closed.
         """
         timeout_ms = timeout_ms_of(timeout, timeout_millis)
@@ -83,7 +83,7 @@ class DelayedConsumer(Consuming):
         raise ClientMisuse("the consumer was stopped")
 
     def __iter__(self) -> Iterator[DelayedMessage]:
-        """Every timer as it becomes due, until `stop`; each is to be acknowledged by the caller."""
+        """Yield every timer as it becomes due, until `stop`; the caller acknowledges each timer."""
         self.start()
         while not self._stopping:
             timer = self._receiver.next(SLICE_MS)
@@ -91,52 +91,53 @@ class DelayedConsumer(Consuming):
                 yield message
 
     def acknowledge(self, message: DelayedMessage | Any) -> None:
-        """The timer is handled: it is remembered, and the broker is told.
+        """Remember the timer as handled, and acknowledge it to the broker.
 
         Args:
-            message: As received, or its message id.
+            message: The message as received, or its message id.
 
         Raises:
             pulsar.PulsarException: The client could not take the acknowledgement. The timer is remembered all the same:
-                when it is delivered again it is dropped.
+                it is dropped when it is redelivered.
         """
         self._receiver.done(self._timer_of(message))
 
     def negative_acknowledge(self, message: DelayedMessage | Any) -> None:
-        """Have the timer delivered again, after ``negative_ack_redelivery_delay_ms``."""
+        """Have the timer redelivered after ``negative_ack_redelivery_delay_ms``."""
         self._receiver.failed(self._timer_of(message))
 
     def retry(self, message: DelayedMessage | Any, after: dt.timedelta | None = None, *, reason: str = "") -> None:
         """Have the timer handled again later, by this subscription alone, as `RetryLater` does under `run`.
 
         Args:
-            message: As received, or its message id.
-            after: How long from now; None: as the policy says.
-            reason: Why, for whoever finds it parked at the end.
+            message: The message as received, or its message id.
+            after: Delay from now; None uses the delay of the policy.
+            reason: The reason, for the operator who may find the timer parked in the end.
 
         Raises:
-            SubscribeRefused: The plan has no topics for that.
+            SubscribeRefused: The plan has no retry and parking topics.
         """
         self._move_on(message, RetryLater(after, reason))
 
     def park(self, message: DelayedMessage | Any, reason: str) -> None:
-        """Have the timer wait for an operator, as `Park` does under `run`.
+        """Park the timer for an operator, as `Park` does under `run`.
 
         Args:
-            message: As received, or its message id.
-            reason: Why, as a sentence.
+            message: The message as received, or its message id.
+            reason: The reason, as a sentence.
 
         Raises:
-            SubscribeRefused: The plan has no topics for that.
+            SubscribeRefused: The plan has no retry and parking topics.
         """
         self._move_on(message, Park(reason))
 
     def acknowledge_cumulative(self, message: object) -> NoReturn:
-        """Always refused.
+        """Always refuse.
 
         Raises:
-            UnsupportedAcknowledgement: On Shared and Key_Shared subscriptions, and these alone honour a delay, it would
-                acknowledge timers that were never delivered: they become due in another order than they were sent in.
+            UnsupportedAcknowledgement: Only Shared and Key_Shared subscriptions honour a delay. On these, a cumulative
+                acknowledgement would acknowledge timers that were never delivered, since timers become due in another
+                order than they were sent in.
         """
         raise UnsupportedAcknowledgement(
             f"acknowledge_cumulative({message!r}): timers become due in another order than they are stored in, so it "
@@ -153,25 +154,27 @@ class DelayedConsumer(Consuming):
         drain_timeout: dt.timedelta = dt.timedelta(seconds=30),
         stops_on_signals: bool = True,
     ) -> None:
-        """Handle timers until `stop`, or SIGTERM or SIGINT: then handlers end what they have begun, and it returns.
+        """Handle timers until `stop`, SIGTERM or SIGINT; return when the handlers that have begun have ended.
 
-        A timer whose handler returns is acknowledged. One whose handler raises is told to the hooks and tried again, as
-        ``retry`` has it; without that it is negatively acknowledged. See also `Skip`, `Later`, `RetryLater`, `Park`.
-        Timers with the same key are handled one after the other, by one worker.
+        A timer whose handler returns is acknowledged. If the handler raises, the exception is reported to the hooks and
+        the timer is tried again under the ``retry`` policy; without a policy it is negatively acknowledged. See also
+        `Skip`, `Later`, `RetryLater`, `Park`. Timers with the same key are handled one after the other, by the same
+        worker.
 
         Args:
-            handler: Plain (called on worker threads) or ``async def`` (all on one event loop).
-            workers: How many timers are handled at the same time.
-            drain_timeout: How long the end waits for handlers that have begun or are next in line; what is not done by
-                then stays unacknowledged, and is delivered again.
-            stops_on_signals: Whether the first SIGTERM or SIGINT ends it so. On the main thread only, and only a signal
-                for which your service has no handler of its own; a second one does what it does by default.
+            handler: A plain function (called on worker threads) or an ``async def`` (all on one event loop).
+            workers: Maximum number of timers handled at the same time.
+            drain_timeout: Time that the end waits for handlers that have begun or are next in line; timers that are not
+                done by then stay unacknowledged, and are redelivered.
+            stops_on_signals: End `run` on the first SIGTERM or SIGINT. On the main thread only, and only for a signal
+                for which your service has no handler of its own; a second signal has its default effect.
 
         Raises:
             SubscribeRefused: ``workers`` is out of range.
             TypeError: ``drain_timeout`` is no timedelta.
-            BaseException: What a handler raised that is no `Exception`, such as `SystemExit`, after the drain.
-            TopologyError, pulsar.PulsarException: As `start`; also what ends receiving, after the drain.
+            BaseException: A handler raised an exception that is no `Exception`, such as `SystemExit`; raised after the
+                drain.
+            TopologyError, pulsar.PulsarException: As in `start`; also an error that ended receiving, after the drain.
         """
         check_count("workers", workers, MAX_WORKERS)
         check_duration("drain_timeout", drain_timeout)

@@ -1,4 +1,4 @@
-"""What the two consumers have in common: their arguments, their life, and what each timer becomes in their hands."""
+"""The base of the two consumers: arguments, start and end, and the taking of timers."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ __all__ = ["Consuming"]
 
 
 class Consuming:
-    """A consumer, without how it hands out: that is `DelayedConsumer`'s and `AsyncDelayedConsumer`'s.
+    """The common part of `DelayedConsumer` and `AsyncDelayedConsumer`, which add how timers are handed out.
 
     Args:
-        client: The user's `pulsar.Client`; stays the user's to close, after the consumer.
-        plan: Which topics, and where the relay runs.
-        subscription: One of the plan's.
-        consumer_type: `pulsar.ConsumerType.Shared` or ``KeyShared``; the others would get every timer at once.
-        schema: As for pulsar-client.
-        clock: Where time comes from; None: the system's.
-        chance: Of the relay that runs here; None: the machine's.
-        hooks: Told of alarms and changes, never of each message; None: they are logged.
-        max_held: The most timers that wait here until they are due; at most half of the broker's
+        client: The user's `pulsar.Client`; the user closes it, after the consumer.
+        plan: Defines the topics, and where the relay runs.
+        subscription: A subscription of the plan.
+        consumer_type: `pulsar.ConsumerType.Shared` or ``KeyShared``; the other types would receive every timer at once.
+        schema: The schema, as for pulsar-client.
+        clock: Source of time; None for the system clock.
+        chance: Randomness for the relay that runs here; None for the machine's.
+        hooks: Receive alarms and changes, never an event for each message; None logs the events.
+        max_held: Maximum number of timers that wait here until they are due; at most half of the broker's
             ``maxUnackedMessagesPerConsumer`` (broker-facts: bounded-local-hold).
-        max_rate: Timers a second at most, in this consumer; None: as they become due. What is over it comes later, in
-            order, and waits with the broker.
-        handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
-        relay: Whether this process runs the plan's relay; None: as the plan says.
-        former_topics: As for `Relay`: the one that runs here then drains holding topics of earlier plans.
-        inbox: Remembers beyond this process what was handled, so that `run` handles it once, as far as the store can:
-            see `timewheel.consumers.inbox`. It stays the user's to close, after the consumer.
-        retry: When a timer whose handler raises is tried again, and when it is parked; the plan must have topics for
-            that (``retry = true``). None: the broker delivers it again, as it does by itself.
-        overdue: What becomes of timers that come too late to be of use; None: they are delivered.
-        around: What stands around each handler of `run`, the outermost first; the inbox is further in than all of them.
-        relay_memory_bytes: ``memory_bytes`` of the relay that runs here; None: as `Relay` has it.
+        max_rate: Maximum number of timers a second in this consumer; None for no limit. Timers over the limit are
+            handed out later, in order, and wait in the broker.
+        handled_window: Number of handled timers that are remembered, to drop them when a reload delivers them again.
+        relay: Whether this process runs the plan's relay; None to follow the plan.
+        former_topics: As for `Relay`: the relay that runs here then drains holding topics of earlier plans.
+        inbox: Remembers handled timers beyond this process, so that `run` handles each timer once, as far as the store
+            can ensure it: see `timewheel.consumers.inbox`. The user closes it, after the consumer.
+        retry: Decides when a timer whose handler raised is tried again, and when it is parked; the plan must have
+            topics for that (``retry = true``). None leaves redelivery to the broker.
+        overdue: Decides about timers that arrive too late to be useful; None delivers them.
+        around: Code around each handler of `run`, the outermost first; the inbox is further in than all of them.
+        relay_memory_bytes: ``memory_bytes`` of the relay that runs here; None for the default of `Relay`.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
             ``unacked_messages_timeout_ms``, ``negative_ack_redelivery_delay_ms``, ``batch_index_ack_enabled``.
 
@@ -146,26 +146,26 @@ class Consuming:
 
     @property
     def ready(self) -> bool:
-        """Whether timers reach this consumer: subscribed, connected, and what it needs besides ready.
+        """True if timers reach this consumer: it is subscribed and connected, and the parts it needs are ready.
 
-        That is its relay, if it has one, and the log of cut-offs, where timers may be cancelled.
+        These parts are its embedded relay, and the log of cut-offs, where timers may be cancelled.
         """
         return self._started and not self._closed and self._reception.ready
 
     @property
     def counts(self) -> ConsumerCounts:
-        """What it has seen and done so far."""
+        """Counters of this consumer so far."""
         return self._receiver.counts
 
     @property
     def relay_status(self) -> RelayStatus | None:
-        """Of the relay that runs here; None: none does."""
+        """Status of the relay that runs here; None if there is none."""
         return self._reception.relay_status
 
     def measure_lateness(self) -> Lateness:
-        """Keep a histogram of how late timers are handed over, from now on; the same one if it is asked for again.
+        """Keep a histogram of how late timers are handed over, from now on; further calls return the same histogram.
 
-        For metrics: without this nothing is measured.
+        For metrics: without this call, lateness is not measured.
         """
         self._lateness = self._lateness or Lateness()
         return self._lateness
@@ -173,7 +173,7 @@ class Consuming:
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _open(self) -> None:
-        """Subscribe and start the embedded relay; nothing if that was done."""
+        """Subscribe and start the embedded relay; do nothing if the consumer has started."""
         with self._starting:
             self._check_usable()
             if not self._started:
@@ -186,7 +186,7 @@ class Consuming:
                 self._started = True
 
     def _shut(self) -> None:
-        """Stop the relay, close the client's consumers."""
+        """Stop the relay and close the client's consumers."""
         with self._starting:
             self._stopping = True
             if self._closed:
@@ -199,12 +199,12 @@ class Consuming:
                 self._guard.stop()
 
     def _end(self) -> None:
-        """Let no thread wait in the client any more; its relay and its log of cut-offs end by themselves."""
+        """Let no thread wait in the client any more; the relay and the log of cut-offs end by themselves."""
         self._stopping = True
         self._receiver.close()
 
     def _taken(self, timer: InHand, *, is_known: bool = False) -> DelayedMessage | None:
-        """A timer for its handler; None: no handler may begin, and all that follows is done. See `Receiver.begins`."""
+        """Return a timer's message for its handler; None if the handler must not begin, see `Receiver.begins`."""
         return self._handed(timer) if self._receiver.begins(timer, is_known=is_known) else None
 
     def _handed(self, timer: InHand) -> DelayedMessage:

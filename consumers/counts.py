@@ -1,4 +1,4 @@
-"""What a consumer has seen and done."""
+"""Counters of a consumer."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ __all__ = ["ConsumerCounts"]
 
 @dataclass(slots=True)
 class ConsumerCounts:
-    """What a consumer has seen and done since it was made; all but ``held`` only grow.
+    """Counters of a consumer since it was created; all but ``held`` only grow.
 
     Args:
         received: Messages taken from the client.
-        handed: Given out, or about to be; a timer that was given out twice counts twice. One that was overdue
-            or cancelled when a handler would have begun counts here and there.
-        early: Received before their due time.
-        far_too_early: Received earlier than anything we asked for (broker-facts: bounded-local-hold); somebody should
-            look.
-        republished: Of those, published again under their due time.
-        already_handled: Delivered again after they were handled; dropped.
-        redelivered: Delivered again from the same position while in hand; dropped.
-        extra_copies: Delivered from another position while in hand; dropped.
-        timed_out: Handed out again after the ack time-out.
-        foreign: Without an envelope, also those that are known by their place, beside a shadow; handed out at once.
-        envelope_errors: With an unreadable one; handed out at once.
-        too_new: Written by a later version of timewheel; given back to the broker, or parked.
-        stirs: A shadow's own, for the broker's sake; dropped.
-        done: Handled.
-        failed: Negatively acknowledged.
-        postponed: Put off by what stands around their handler, or by it; handed out again.
-        skipped: Acknowledged without being handled, since what stands around their handler, or it, said so.
-        cancelled: Dropped when they were due or their handler would have begun: they were cancelled or replaced.
-        overdue: Dropped when they came, since they were too late to be of use.
-        unjudged: Handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
-        tried_again: Published to be handled again later, as their handler or its policy wanted.
-        parked: Published to wait for an operator: their handler or its policy wanted that, they were overdue, or they
-            came so late that nobody could say whether they were cancelled; or this consumer could not read them, nor
-            publish them again.
-        held: In hand and waiting now.
+        handed: Timers handed out, or about to be; a timer that was handed out twice counts twice. A timer that was
+            overdue or cancelled when its handler would have begun is also counted there.
+        early: Messages received before their due time.
+        far_too_early: Messages received earlier than anything that was requested (broker-facts: bounded-local-hold); an
+            operator should investigate.
+        republished: Early messages that were published again under their due time.
+        already_handled: Timers redelivered after they were handled; dropped.
+        redelivered: Messages redelivered from the same position while in flight; dropped.
+        extra_copies: Copies delivered from another position while the timer is in flight; dropped.
+        timed_out: Timers handed out again after the ack timeout.
+        foreign: Messages without an envelope, also those that are identified by their position, beside a shadow; handed
+            out at once.
+        envelope_errors: Messages with an unreadable envelope; handed out at once.
+        too_new: Messages written by a later version of timewheel; given back to the broker, or parked.
+        stirs: A shadow's own messages, sent for the broker's sake; dropped.
+        done: Timers handled.
+        failed: Timers negatively acknowledged.
+        postponed: Timers put off by their handler or an `Around`; handed out again.
+        skipped: Timers acknowledged without being handled, because their handler or an `Around` raised `Skip`.
+        cancelled: Timers dropped when they were due or their handler would have begun, because they were cancelled or
+            replaced.
+        overdue: Timers dropped when they arrived, because they were too late to be useful.
+        unjudged: Timers handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
+        tried_again: Timers published to be handled again later, because their handler or its policy decided so.
+        parked: Timers published to wait for an operator: their handler or its policy decided so, they were overdue,
+            they arrived so late that their cancellation was no longer known, or this consumer could neither read nor
+            republish them.
+        held: Messages in flight and waiting now.
     """
 
     received: int = 0
@@ -71,7 +73,8 @@ class ConsumerCounts:
         """Count a message that is no timer of an SDK that can be read here.
 
         Args:
-            mark_or_error: What sets it apart; or why its envelope is unreadable, None: it has none.
+            mark_or_error: The mark of the message; or the reason why its envelope is unreadable, None if it has no
+                envelope.
         """
         match mark_or_error:
             case Mark.TOO_NEW:

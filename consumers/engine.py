@@ -1,8 +1,8 @@
-"""The consumer's decisions, pure: something happened, at this time; what is to be done?
+"""The consumer's decisions, pure: takes an event and the time, returns the commands to execute.
 
-ARCHITECTURE.md has the table of a timer's life in one consumer.
+ARCHITECTURE.md has the table of a timer's life in a consumer.
 
-An extra copy is acknowledged when its timer is *handled*, never before: until then it may be all that is stored.
+An extra copy is acknowledged when its timer is *handled*, never before: until then it may be the only stored copy.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from timewheel.wire.positions import Position
 __all__ = ["MAX_REPUBLISHING", "Engine"]
 
 MAX_REPUBLISHING = 1_000
-"""Re-publications without an answer; more would only queue in the client."""
+"""Unconfirmed re-publications; more of them would only queue in the client."""
 
 _ELSEWHERE = frozenset({Stage.HANDED, Stage.REPUBLISHING, Stage.CLEARING})
-"""A handler, the republisher or a question has it, and will say what became of it."""
+"""A handler, the republisher or a question has the timer, and will report its outcome."""
 
 
 class Engine:
-    """Decides for one subscription; every method takes the time and returns commands, in order.
+    """Decides for a subscription; every method takes the time and returns commands, in order.
 
     Args:
-        hold_bound_ms: The most that a message is held before its due time (`timewheel.core.limits.hold_bound_ms`).
-        max_held: The most messages that wait here; at that the caller stops receiving (`full`).
-        handled: Which timers were handled.
-        ack_timeout_ms: After this the client has a message delivered again; None: never.
-        judge: Of timers that may have been cancelled; None: none can be.
-        overdue: What becomes of late ones; None: they are delivered.
-        parks: Whether the subscription has a topic for what waits for an operator.
-        redelivery_delay_ms: After this time what is given back comes again.
+        hold_bound_ms: The longest time that a message is held before its due time
+            (`timewheel.core.limits.hold_bound_ms`).
+        max_held: Maximum number of messages that wait here; at that number the caller stops receiving (`full`).
+        handled: Remembers the handled timers.
+        ack_timeout_ms: Time after which the client has a message redelivered; None for never.
+        judge: Judges timers that may have been cancelled; None if timers cannot be cancelled.
+        overdue: Decides about late timers; None delivers them.
+        parks: Whether the subscription has a parking topic, for an operator.
+        redelivery_delay_ms: Time after which a message that was given back is redelivered.
     """
 
     __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_giving_back", "_handled", "_hold_bound_ms",
@@ -64,8 +65,8 @@ class Engine:
         self._ack_timeout_ms = ack_timeout_ms
         self._judge = judge
         self._overdue = overdue
-        self.has_overdue = overdue is not None  # whether some come too late to be of use
-        self.judges = judge is not None or self.has_overdue  # whether some are not to be handled when they are due
+        self.has_overdue = overdue is not None  # whether some timers arrive too late to be useful
+        self.judges = judge is not None or self.has_overdue  # whether some due timers must not be handled
         self._unasked: list[InHand] = []
         self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
@@ -82,33 +83,33 @@ class Engine:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be received until something leaves."""
+        """True if no message may be received until another leaves."""
         return self.held_count >= self._max_held
 
     @property
     def counts(self) -> ConsumerCounts:
-        """A copy."""
+        """A copy of the counters."""
         return replace(self._counts, held=self.held_count)
 
     def next_wake_ms(self) -> int | None:
-        """When `tick` has something to do, UTC milliseconds."""
+        """Return when `tick` has work, UTC milliseconds; None if no timer waits."""
         return self._wheel.next_wake_ms()
 
     def at_position(self, position: Position) -> InHand | None:
-        """The timer in hand whose message is stored there."""
+        """Return the timer in flight whose message has this position, if any."""
         return next((timer for timer in self._in_hand.values() if timer.arrival.position == position), None)
 
     def far_too_early(self, arrival: Arrival, now_ms: int) -> bool:
-        """Whether it came earlier than anything that was asked for (broker-facts: bounded-local-hold)."""
+        """True if a message arrived earlier than anything that was requested (broker-facts: bounded-local-hold)."""
         return arrival.envelope is not None and arrival.envelope.due_ms - now_ms > self._hold_bound_ms
 
     def received(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
-        """A message came; only to be called while not `full`.
+        """Decide about a new message; only to be called while not `full`.
 
         Args:
             arrival: The message.
-            now_ms: UTC milliseconds, which decide what is due.
-            monotonic_ms: The clock that never goes back, which decides what timed out.
+            now_ms: UTC milliseconds, which decide about due times.
+            monotonic_ms: The clock that never goes back, which decides about timeouts.
         """
         counts = self._counts
         counts.received += 1
@@ -118,7 +119,7 @@ class Engine:
             if mark is not Mark.NATIVE:
                 return [Acknowledge(arrival)] if mark is Mark.STIR else self._too_new(arrival, now_ms, monotonic_ms)
         if envelope is None:
-            # Never lose, never guess: a message that says no due time goes to the handler as Pulsar delivered it.
+            # Never lose, never guess: a message without a due time goes to the handler as Pulsar delivered it.
             counts.came(arrival.envelope_error)
             key = arrival.place_key
         else:
@@ -145,31 +146,31 @@ class Engine:
         return self._place(timer, now_ms)
 
     def tick(self, now_ms: int) -> list[Command]:
-        """Time passed, or jumped."""
+        """Decide about waiting timers after time passed, or the clock jumped."""
         first_ms = self._wheel.next_wake_ms()
         if first_ms is None:
             return []
-        # Nothing is held for longer than the bound, unless the clock went back: then everything is decided anew.
+        # No timer is held for longer than the bound, unless the clock went back: then every timer is decided anew.
         woken = self._wheel.pop_all() if first_ms > now_ms + self._hold_bound_ms else self._wheel.pop_due(now_ms)
         return [command for key in woken for command in self._place(self._in_hand[key], now_ms)]
 
     @property
     def unasked(self) -> int:
-        """Timers that are due and wait for a question to be asked."""
+        """Number of due timers for which a question is still to be asked."""
         return len(self._unasked)
 
     @property
     def clearing(self) -> int:
-        """Timers that are due and wait for a question to be answered, those that wait for it to be asked included."""
+        """Number of due timers that wait for an answer, including those whose question is still to be asked."""
         return len(self._unasked) + len(self._asked)
 
     def asked(self) -> None:
-        """The log of cut-offs is being asked, from now on, for all that are `unasked`; one question at a time."""
+        """Record that the log of cut-offs is now being asked about all `unasked` timers; one question at a time."""
         assert not self._asked, "one question at a time"
         self._asked, self._unasked = self._unasked, []
 
     def answered(self, now_ms: int) -> list[Command]:
-        """The log was read up to where it ended when it was asked."""
+        """Decide about the asked timers: the log was read up to its end at the time of the question."""
         judge, timers, self._asked = self._judge, self._asked, []
         assert judge is not None, "nobody asks where nothing can be cancelled"
         commands: list[Command] = []
@@ -179,18 +180,18 @@ class Engine:
             if envelope.due_ms > now_ms and not judge.is_dead(envelope):
                 commands += self._place(timer, now_ms)
             else:
-                # Judged once more: an answer that was long in coming may come when its cut-off is forgotten.
+                # Judged once more: after a slow answer, the cut-off may already be forgotten.
                 commands += self._due(timer, now_ms, is_asked=True)
         return commands
 
     def unanswered(self) -> list[Command]:
-        """The log does not answer, and the plan has it that timers are delivered all the same."""
+        """Hand out the asked timers: the log does not answer, and the plan has them delivered all the same."""
         timers, self._asked = self._still_in_hand(self._asked), []
         self._counts.unjudged += len(timers)
         return [self._hand(timer, 0) for timer in timers]
 
     def done(self, timer: InHand, *, is_skipped: bool = False) -> list[Command]:
-        """The handler is done with it (or another's handler, after the ack time-out), or it is not to be handled."""
+        """Acknowledge a timer that is handled (maybe by another handler, after the ack timeout) or skipped."""
         current = self._forget(timer.key)
         self._counts.skipped += is_skipped
         self._counts.done += not is_skipped
@@ -205,57 +206,58 @@ class Engine:
         return [*let_go(current), *(Acknowledge(arrival) for arrival in arrivals.values())]
 
     def failed(self, timer: InHand) -> list[Command]:
-        """The handler failed, or asks for it again."""
+        """Give a timer back to the broker: the handler failed, or asks for the timer again."""
         if self._in_hand.get(timer.key) is not timer:
-            return []  # acknowledged meanwhile, or in another handler's hands after the ack time-out
+            return []  # acknowledged meanwhile, or in another handler's hands after the ack timeout
         self._forget(timer.key)
         self._counts.failed += 1
         return [NegativeAcknowledge(arrival) for arrival in timer.arrivals]
 
     def postponed(self, timer: InHand, now_ms: int, after_ms: int) -> list[Command]:
-        """The handler wants it later, but not from the broker: it stays in hand, and is handed out again.
+        """Keep a timer in flight that the handler puts off, and hand it out again later without the broker.
 
         Args:
-            timer: As it was handed out.
+            timer: The timer as it was handed out.
             now_ms: UTC milliseconds.
-            after_ms: How long it waits.
+            after_ms: Time that the timer waits.
         """
         if self._in_hand.get(timer.key) is not timer:
             return []
         if self.full:
-            return self.failed(timer)  # no room to wait here: it waits with the broker
+            return self.failed(timer)  # no room to wait here: it waits in the broker
         self._counts.postponed += 1
         timer.postponed_ms = now_ms
-        # At least a moment, so that the receiving thread hands it out, and not the one that puts it off.
+        # At least a moment, so that the receiving thread hands it out, and not the thread that puts it off.
         timer.not_before_ms = now_ms + max(after_ms, 1)
         return self._place(timer, now_ms)
 
     def moved_on(self, timer: InHand, onward: Onward, now_ms: int) -> list[Command]:
-        """It is not handled, and not to be delivered again as it is: it is published as something else."""
+        """Publish a timer onward: it is not handled, and must not be redelivered unchanged."""
         if self._in_hand.get(timer.key) is not timer:
             return [LetGo(timer)]
         has_room = self._republishing < MAX_REPUBLISHING or not self.full
         goes_on = self._giving_back.without_id(timer.arrival, onward) if timer.arrival.envelope is None else onward
         if goes_on is None or not has_room:
-            return [LetGo(timer), *self.failed(timer)]  # it waits with the broker
+            return [LetGo(timer), *self.failed(timer)]  # it waits in the broker
         timer.onward = goes_on
         return self._republish(timer, now_ms)
 
     def published(self, timer: InHand, now_ms: int) -> list[Command]:
-        """A re-publication is confirmed."""
+        """Record that a re-publication is confirmed, and acknowledge the original."""
         self._forget(timer.key)
         if timer.onward is not None:
             is_parked = isinstance(timer.onward, Parked)
             self._counts.parked += is_parked
             self._counts.tried_again += not is_parked
-            # Only now, and by attempt: what goes on has another key, and a copy of this one must not go on once more.
+            # Only now, and by attempt: the onward message has another key, and a copy of this timer must not go onward
+            # again.
             self._handled.add(timer.key)
             return [Acknowledge(arrival) for arrival in timer.arrivals]
         self._counts.republished += 1
         commands: list[Command] = [Acknowledge(timer.arrival)]
         if timer.extras:
-            # One of them may be the copy that we just published: it has come back before its confirmation. From here on
-            # it is the timer.
+            # An extra may be the copy that we just published, redelivered before its confirmation. From here on it is
+            # the timer.
             first, *others = timer.extras.values()
             promoted = InHand(timer.key, first, timer.received_ms, extras={other.position: other for other in others})
             self._in_hand[timer.key] = promoted
@@ -264,7 +266,7 @@ class Engine:
         return commands
 
     def not_published(self, timer: InHand, now_ms: int) -> list[Command]:
-        """A re-publication failed, or its outcome is unknown: it waits and is tried again."""
+        """Record that a re-publication failed, or that its outcome is unknown: the timer waits and is tried again."""
         if self._in_hand.get(timer.key) is not timer or timer.stage is not Stage.REPUBLISHING:
             return []
         self._republishing -= 1
@@ -275,9 +277,9 @@ class Engine:
         return []
 
     def _too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
-        """Not for us to say when it is due: a consumer of that version shall have it."""
+        """Leave a message of a later version, whose due time is unknown here, to a consumer of that version."""
         if arrival.place_key in self._handled:
-            return [Acknowledge(arrival)]  # parked, and in a batch of which another part came again
+            return [Acknowledge(arrival)]  # parked, and in a batch of which another part was redelivered
         timer = self._giving_back.too_new(arrival, now_ms, monotonic_ms)
         if timer is None or timer.key in self._in_hand:
             return [NegativeAcknowledge(arrival)]
@@ -290,7 +292,7 @@ class Engine:
             timer.arrival = arrival
             timer.received_ms = monotonic_ms
         elif arrival.position not in timer.extras and self._giving_back.too_many(self._extras + 1):
-            return [NegativeAcknowledge(arrival)]  # by then the timer is handled, and this one is acknowledged
+            return [NegativeAcknowledge(arrival)]  # acknowledged at its redelivery, when the timer is handled
         else:
             self._counts.extra_copies += 1
             self._extras += arrival.position not in timer.extras
@@ -298,14 +300,14 @@ class Engine:
         return [Drop(arrival)]
 
     def _place(self, timer: InHand, now_ms: int) -> list[Command]:
-        """Decide about a timer that is in hand, in no wheel, and not handed out."""
+        """Decide about a timer that is in flight, in no wheel, and not handed out."""
         if timer.onward is not None:
             return self._republish(timer, now_ms)
         early_ms = timer.due_ms - now_ms
         if early_ms <= 0:
             wait_ms = timer.postponed_for_ms(now_ms) if timer.not_before_ms else 0
             if not wait_ms:
-                # Where nothing can be cancelled and nothing is overdue, there is nothing to decide for each timer.
+                # Where timers can be neither cancelled nor overdue, each timer is handed out without a decision.
                 return self._due(timer, now_ms) if self.judges else [self._hand(timer, now_ms)]
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, now_ms + min(wait_ms, self._hold_bound_ms))
@@ -314,21 +316,22 @@ class Engine:
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, timer.due_ms)
             return []
-        # Published again (broker-facts: bounded-local-hold). If the broker delays nothing at all it comes straight
-        # back, so that doing it at once would write as fast as the disk takes it: it waits first, for no longer
-        # than anything is held, as long as that leaves half of the room to what is nearly due.
+        # Published again (broker-facts: bounded-local-hold). If the broker delays no messages at all, the copy comes
+        # straight back, so that publishing at once would write as fast as the disk allows. So the timer waits first, no
+        # longer than any timer is held, as long as half of the room is left for timers that are nearly due.
         if timer.stage is Stage.TOO_EARLY or 2 * self.held_count >= self._max_held:
             return self._republish(timer, now_ms)
         self._wait_first(timer, now_ms)
         return []
 
     def begins(self, timer: InHand, now_ms: int, *, is_asked: bool) -> list[Command] | None:
-        """It was handed out, and had to wait until a handler takes it; None: the handler may begin.
+        """Judge a timer again that waited for its handler after it was handed out; None if the handler may begin.
 
         Args:
-            timer: As it was handed out.
+            timer: The timer as it was handed out.
             now_ms: UTC milliseconds.
-            is_asked: Whether the log of cut-offs was read lately; if not, it is asked first, as for one that is due.
+            is_asked: Whether the log of cut-offs was read lately; if not, it is asked first, as for a timer that is
+                due.
         """
         if self._in_hand.get(timer.key) is not timer:
             return None
@@ -338,7 +341,7 @@ class Engine:
         return self._follow(timer, verdict, now_ms)
 
     def _due(self, timer: InHand, now_ms: int, *, is_asked: bool = False) -> list[Command]:
-        """Decide about one that may be handed out by its due time, and of which the log may have been asked."""
+        """Decide about a timer whose due time has come, and about which the log may have been asked."""
         verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
         return self._follow(timer, Verdict.HAND if is_asked and verdict is Verdict.ASK else verdict, now_ms)
 
@@ -375,12 +378,12 @@ class Engine:
         return [Republish(timer)]
 
     def _bury(self, timer: InHand) -> list[Command]:
-        """Acknowledge all that is in hand of a dead timer, and forget it."""
+        """Acknowledge all copies of a dead timer that are in flight, and forget the timer."""
         self._forget(timer.key)
         return [*let_go(timer), *(Acknowledge(arrival) for arrival in timer.arrivals)]
 
     def _still_in_hand(self, timers: list[InHand]) -> list[InHand]:
-        """Without those that were handled meanwhile, by a handler that had them before the ack time-out."""
+        """Leave out timers that were handled meanwhile, by a handler that had them before the ack timeout."""
         return [timer for timer in timers if self._in_hand.get(timer.key) is timer]
 
     def _wait_first(self, timer: InHand, now_ms: int) -> None:

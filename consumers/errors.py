@@ -1,4 +1,4 @@
-"""What a consumer refuses, and how a receive that found nothing ends."""
+"""Errors of a consumer: refused arguments, and a receive that found no timer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["ReceiveTimeout", "SubscribeRefused"]
 
 
 class ReceiveTimeout(TimewheelError, pulsar.Timeout, TimeoutError):  # type: ignore[misc]  # pulsar ships no types
-    """Nothing was due before the time-out.
+    """No timer was due before the timeout.
 
-    It is what pulsar-client raises (`pulsar.Timeout`) and what Python raises (`TimeoutError`), so that code written for
-    either goes on working.
+    A subclass of pulsar-client's `pulsar.Timeout` and of Python's `TimeoutError`, so that code written for either
+    continues to work.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -22,11 +22,11 @@ class ReceiveTimeout(TimewheelError, pulsar.Timeout, TimeoutError):  # type: ign
 
 
 class SubscribeRefused(TimewheelError, ValueError):
-    """The arguments of a consumer cannot be honoured; nothing was subscribed.
+    """The arguments of a consumer cannot be honoured; no subscription was made.
 
     Attributes:
-        argument: Its name.
-        value: What was given.
+        argument: Name of the argument.
+        value: The refused value.
     """
 
     def __init__(self, argument: str, value: object, reason: str) -> None:

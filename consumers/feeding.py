@@ -1,4 +1,4 @@
-"""Brings timers from the receiving thread to an event loop: a bounded hand-over, at most one wake-up under way."""
+"""Brings timers from the receiving thread to an event loop: a bounded hand-over, with at most one wake-up under way."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from timewheel.core.clock import Clock
 __all__ = ["Feed"]
 
 MAX_WAITING = 256
-"""Timers that are due and that the loop has not taken yet; more wait with the engine, and with the broker."""
+"""Due timers that the loop has not taken yet; more wait in the engine and in the broker."""
 JOIN_TIMEOUT_MS = 5_000
 
 
 class Feed:
-    """One thread receives; coroutines of one loop take.
+    """A queue from the receiving thread to the coroutines of a loop.
 
-    Nothing is taken from it while somebody waits, so that a waiter who is cancelled takes nothing along.
+    A waiter takes a timer only when it resumes, so that a cancelled waiter takes no timer along.
 
     Args:
-        receiver: Gives what is due.
-        loop: Whose coroutines take it.
-        clock: Of the consumer.
-        is_stopping: Whether it shall end.
+        receiver: Source of due timers.
+        loop: The loop whose coroutines take the timers.
+        clock: The consumer's clock.
+        is_stopping: Whether the feed shall end.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Feed:
         self._thread.start()
 
     async def next(self) -> InHand | None:
-        """The next timer that is due; None once it shall end.
+        """Return the next due timer; None once the feed shall end.
 
         Raises:
-            Exception: What ended receiving.
+            Exception: The error that ended receiving.
         """
         while not self._is_stopping():
             if self._waiting:
@@ -65,11 +65,11 @@ class Feed:
         return None
 
     async def until(self, reached: Callable[[], bool], changed: asyncio.Event) -> bool:
-        """Wait until something is reached; False once it has ended.
+        """Wait until a condition is reached; return False once the feed has ended.
 
         Args:
-            reached: Looked at each time the event is set.
-            changed: The waiter's own; it is set here too, when it has ended.
+            reached: The condition, checked each time the event is set.
+            changed: The waiter's own event; also set here when the feed has ended.
         """
         self._waiters.add(changed)
         try:
@@ -83,7 +83,7 @@ class Feed:
         return False
 
     def end(self) -> list[InHand]:
-        """Wait for the thread, which ends by itself; what nobody has taken. Blocks, so not on the loop."""
+        """Wait for the thread, which ends by itself; return the timers not taken. Blocks, so never on the loop."""
         if self._thread.ident is not None:
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
         left = list(self._waiting)
@@ -113,13 +113,13 @@ class Feed:
         self._call()
 
     def _call(self) -> None:
-        """Wake the loop, unless that is under way: so that a burst costs one wake-up."""
+        """Wake the loop, unless a wake-up is under way: so that a burst costs a single wake-up."""
         if not self._is_called:
             self._is_called = True
             try:
                 self._loop.call_soon_threadsafe(self._wake)
             except RuntimeError:
-                self._is_abandoned = True  # the loop is closed: others get what is here when the process ends
+                self._is_abandoned = True  # the loop is closed: the timers here go to others when the process ends
 
     def _wake(self) -> None:
         self._is_called = False

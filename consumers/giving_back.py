@@ -1,7 +1,8 @@
-"""What becomes of messages that a consumer can neither hand out nor publish: pure.
+"""Pure decisions about messages that a consumer can neither hand out nor publish.
 
-They wait with the broker, and come again. But a broker lets a consumer have so many unacknowledged, and delivers those
-again before all others: so they are bounded in number, and what has come again and again is parked.
+These messages wait in the broker, and are redelivered. But a broker limits the unacknowledged messages of a consumer,
+and redelivers those before all others: so their number is bounded, and a message that was redelivered too often is
+parked.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked
 __all__ = ["MOST_FAILURES", "MOST_GIVEN_BACK", "SHARE", "GivingBack"]
 
 MOST_FAILURES = 3
-"""Publishes of a timer that came far too early, in a row; after that it waits with the broker."""
+"""Failed publishes in a row of a timer that arrived far too early; after them the timer waits in the broker."""
 MOST_GIVEN_BACK = 10
-"""Redeliveries, as the broker counts them, of a message that can only be given back; after that it is parked."""
+"""Redeliveries, by the broker's count, of a message that can only be given back; after them it is parked."""
 SHARE = 4
-"""Of the room to hold timers, one part in so many may be taken by timers whose publish failed, and as many messages
-may be given back within a redelivery delay."""
+"""Divisor of the room to hold timers, for two limits: timers whose publish failed, and messages given back.
+
+The second limit is for each redelivery delay.
+"""
 
 
 class GivingBack:
-    """Of one consumer.
+    """Decides for a consumer.
 
     Args:
-        max_held: Its room to hold timers.
-        hold_bound_ms: How early the broker may be with what it was asked for.
-        parks: Whether the subscription has a topic for what waits for an operator.
-        redelivery_delay_ms: After this time what is given back comes again.
+        max_held: The consumer's room to hold timers.
+        hold_bound_ms: How early the broker may deliver a delayed message.
+        parks: Whether the subscription has a parking topic, for an operator.
+        redelivery_delay_ms: Time after which a message that was given back is redelivered.
     """
 
     __slots__ = ("_failing", "_given_back", "_hold_bound_ms", "_max_held", "_most", "_parks", "_redelivery_delay_ms",
@@ -39,27 +42,28 @@ class GivingBack:
         self._hold_bound_ms = hold_bound_ms
         self._parks = parks
         self._redelivery_delay_ms = redelivery_delay_ms
-        self._failing = 0  # timers in hand whose last publish failed
+        self._failing = 0  # timers in flight whose last publish failed
         self._given_back = 0
         self._since_ms = 0
 
     def too_many(self, extras: int) -> bool:
-        """Whether so many extra copies leave less than half of the room to timers."""
+        """True if this number of extra copies leaves less than half of the room to timers."""
         return 2 * extras > self._max_held
 
     def waits(self, timer: InHand, *, is_full: bool) -> bool:
-        """Whether a timer whose publish failed waits here for the next one, maybe to be parked by it; else it goes back
-        to the broker.
+        """Return whether a timer whose publish failed waits here for another publish, perhaps to the parking topic.
+
+        Otherwise the timer goes back to the broker.
 
         Args:
-            timer: It.
+            timer: The timer.
             is_full: Whether the consumer has no room.
         """
         self._failing += not timer.failures
         timer.failures += 1
         is_crowd = self._failing > self._most
         if timer.onward is not None:
-            # Nothing has made room for it, unlike for what came early.
+            # The timer has no room reserved here, unlike a timer that arrived early.
             return not is_full and not is_crowd
         if not is_crowd and timer.failures < MOST_FAILURES:
             return True
@@ -70,13 +74,16 @@ class GivingBack:
         return True
 
     def forgets(self, timer: InHand) -> None:
-        """Its publishes, of which some have failed, count no more: it leaves, or is to be parked."""
+        """Reset the failed publishes of a timer that leaves or is to be parked."""
         self._failing -= 1
         timer.failures = 0
 
     def too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> InHand | None:
-        """What is in hand of a message that a later version wrote, to be parked or handed out as unreadable; None: the
-        broker delivers it again, maybe to a consumer of that version. But a stranger can write any version.
+        """Decide about a message of a later version: park it, or hand it out as unreadable.
+
+        Returns:
+            The timer in flight; None to have the broker redeliver the message, perhaps to a consumer of that version.
+            The number of redeliveries is limited, since any producer can write any version.
         """
         if monotonic_ms - self._since_ms >= self._redelivery_delay_ms:
             self._since_ms, self._given_back = monotonic_ms, 0
@@ -92,9 +99,7 @@ class GivingBack:
         return timer
 
     def without_id(self, arrival: Arrival, onward: Onward) -> Parked | None:
-        """Decide on what its handler wants parked or tried again, and what could not be known again; None: the broker
-        delivers it again.
-        """
+        """Decide about a message without id that its handler wants parked or retried; None to have it redelivered."""
         if isinstance(onward, Parked):
             return onward if self._parks else None
         if not self._parks_by_now(arrival):

@@ -1,4 +1,4 @@
-"""The inbox of a consumer, if it has one."""
+"""Optional inbox of a consumer."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def guarding(
     chance: Chance,
     hooks: Hooks,
 ) -> InboxGuard | None:
-    """What asks an inbox around each handler of one subscription; None: there is no inbox.
+    """Return the guard that asks an inbox around each handler of a subscription; None without an inbox.
 
     Args:
         inbox: The store.
-        plan: The consumer's.
-        subscription: The consumer's.
+        plan: The consumer's plan.
+        subscription: The consumer's subscription.
         goes_on: As for `InboxGuard`.
         clock: As for `InboxGuard`.
         chance: As for `InboxGuard`.
@@ -40,7 +40,7 @@ def guarding(
     """
     if inbox is None:
         return None
-    # Imported here: a consumer without an inbox does not pay for one.
+    # Imported here, so that a consumer without an inbox does not pay for the import.
     from timewheel.consumers.inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
     from timewheel.consumers.inbox_guard import InboxGuard  # noqa: PLC0415
 

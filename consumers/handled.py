@@ -1,7 +1,8 @@
-"""Which timers this process has handled already.
+"""The timers that this process has handled.
 
-A reload of a due topic delivers again what the broker forgot; whoever remembers the timer drops it. The window here is
-this process's memory: it cannot know what another replica handled, nor what was handled before a crash.
+After a reload of a due topic, the broker redelivers acknowledged messages that it forgot; a consumer that remembers the
+timer drops it. The window here is this process's memory: it knows neither the timers that another replica handled, nor
+those handled before a crash.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from timewheel.core.envelope import Envelope
 __all__ = ["DEFAULT_HANDLED", "HandledTimers", "HandledWindow", "timer_key"]
 
 DEFAULT_HANDLED = 100_000
-"""Timers remembered: some 20 MB with generated ids, and ten times what a broker keeps of gaps by default."""
+"""Timers remembered: some 20 MB with generated ids, and ten times the number of acknowledged ranges that a broker
+stores by default.
+"""
 
 
 def timer_key(envelope: Envelope) -> str:
-    """What is handled once: (timer id, generation, attempt), as one text.
+    """Return the key of a timer that is to be handled once: (timer id, generation, attempt), as text.
 
-    The text itself, never a hash of it: two timers that met in a hash would be one, and the second would be lost.
+    The text itself, never a hash of it: a collision would lose the second timer.
     """
     attempt = envelope.life.attempt
     if attempt:
@@ -29,7 +32,7 @@ def timer_key(envelope: Envelope) -> str:
 
 
 class HandledTimers(Protocol):
-    """Remembers keys of handled timers; asked before a timer is handed out, told when its handler is done."""
+    """Remembers keys of handled timers: checked before a timer is handed out, extended when its handler is done."""
 
     def __contains__(self, key: object) -> bool: ...
     def add(self, key: str) -> None: ...
@@ -39,7 +42,7 @@ class HandledWindow:
     """The last keys, in memory.
 
     Args:
-        size: How many; the oldest goes first.
+        size: Maximum number of keys; the oldest key is forgotten first.
     """
 
     __slots__ = ("_keys", "_order", "size")

@@ -15,13 +15,13 @@ from timewheel.core.clock import Clock
 __all__ = ["Handler", "HandlerCalls", "is_async"]
 
 Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
-"""Handles one timer: to return is to acknowledge, to raise is to have it delivered again."""
+"""Handles a timer: returning acknowledges the timer, raising has it delivered again."""
 
 JOIN_TIMEOUT_MS = 5_000
 
 
 class HandlerCalls:
-    """Calls a handler and waits for it. All ``async def`` handlers run on one event loop, in a thread of its own."""
+    """Calls a handler and waits for it. All ``async def`` handlers run on one event loop, in its own thread."""
 
     def __init__(self, handler: Handler, clock: Clock) -> None:
         self._handler = handler
@@ -45,13 +45,13 @@ class HandlerCalls:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        # Only what missed the drain's deadline is still there.
+        # Only handlers that missed the drain's deadline still run.
         asyncio.run_coroutine_threadsafe(_cancel_others_and_stop(), loop)
         # A handler that swallows its cancellation is left behind, with the thread, which is a daemon.
         self._clock.join(thread, JOIN_TIMEOUT_MS)
 
     def __call__(self, message: DelayedMessage) -> None:
-        """Run the handler to its end; what it raises is raised here."""
+        """Run the handler to its end, and raise the handler's exception."""
         if self._loop is None:
             self._handler(message)
         else:
@@ -76,6 +76,6 @@ async def _cancel_others_and_stop() -> None:
 
 
 def is_async(handler: Handler) -> bool:
-    """Whether calling it gives something to await."""
-    # Also an object whose __call__ is async; functools.partial is seen through by inspect.
+    """True if calling the handler returns an awaitable."""
+    # An object may have an async __call__; inspect sees through functools.partial.
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

@@ -1,6 +1,6 @@
-"""A message as it came, and a timer as one consumer has it in hand.
+"""A message as received, and a timer in flight in a consumer.
 
-ARCHITECTURE.md has the table of what follows at which stage from which event, drawn from the engine.
+ARCHITECTURE.md has the table of stages and events with their effects, drawn from the engine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Arrival", "InHand", "Mark", "Stage"]
 
 @unique
 class Stage(Enum):
-    """Where a timer that is in hand stands."""
+    """The stage of a timer that is in flight."""
 
     HELD = "held"
     TOO_EARLY = "too early"
@@ -29,27 +29,28 @@ class Stage(Enum):
 
 @unique
 class Mark(Enum):
-    """What sets a message apart from timers that an SDK has sent."""
+    """Marks messages that differ from the timers that an SDK sends."""
 
     TOO_NEW = "too_new"
-    """A later version of timewheel wrote it."""
+    """Written by a later version of timewheel."""
     NATIVE = "native"
-    """A plain client has sent it, beside a shadow: its envelope is made up here. Its id is its place, as the shadow's
-    copy has it; its due time, which clients are not shown, is when it came."""
+    """Sent by a plain client, beside a shadow: its envelope is made up here. Its id is its position, as in the shadow's
+    copy; its due time, which clients cannot see, is the time of its arrival.
+    """
     STIR = "stir"
-    """A shadow has put it there for the broker's sake: for nobody."""
+    """Sent by a shadow for the broker's sake: not for a handler."""
 
 
 class Arrival(NamedTuple):
-    """One message as received.
+    """A message as received.
 
     Args:
-        message: The client's.
-        origin: Whom to acknowledge it to; the engine only passes it on.
-        position: Where it is stored.
-        envelope: None for a message without a readable one.
-        envelope_error: Why its envelope is unreadable; None if it has none or a good one.
-        mark: None: it is a timer that an SDK has sent, or nothing that is known.
+        message: The client's message.
+        origin: The open consumer that acknowledges it; the engine only passes it on.
+        position: Position of the message in its topic.
+        envelope: The envelope; None for a message without a readable envelope.
+        envelope_error: The reason why its envelope is unreadable; None if the envelope is good or missing.
+        mark: How the message differs from a timer that an SDK sends; None if no difference is known.
     """
 
     message: Any
@@ -61,30 +62,30 @@ class Arrival(NamedTuple):
 
     @property
     def place_key(self) -> str:
-        """What it is known by if its envelope cannot be read; a digit begins every timer's key, so none meets it."""
+        """The key of a message whose envelope cannot be read; never a timer's key, since those begin with a digit."""
         return f"@{self.position}"
 
     @property
     def redeliveries(self) -> int:
-        """How often the broker has delivered it again; as it counts, in memory."""
+        """Number of redeliveries, as the broker counts them, in memory."""
         return int(self.message.redelivery_count())
 
 
 @dataclass(slots=True, eq=False)
 class InHand:
-    """A timer in hand; one object per time that it is handed out, so that a late answer is told from a current one.
+    """A timer in flight; a new object for each time it is handed out, so that late outcomes differ from current ones.
 
     Args:
-        key: (timer id, generation) as text; for a message without an envelope its position.
-        arrival: The newest copy received from its position. Acknowledging the newest matters in a batch, where each
-            delivery counts its own acknowledgements.
-        received_ms: When, on the monotonic clock.
-        extras: Copies of it at other positions.
-        onward: As what it is published; None: under its due time, as it came.
-        postponed_ms: When its handler wanted it later, UTC milliseconds.
-        not_before_ms: Until when it waits for that.
-        failures: Publishes of it in a row that failed.
-        handed_ms: When it was decided that a handler may have it, UTC milliseconds; 0: before it could be judged.
+        key: (timer id, generation) as text; the position of a message without an envelope.
+        arrival: The newest copy received from its position. Acknowledging the newest copy matters in a batch, where
+            each delivery counts its own acknowledgements.
+        received_ms: Time of receipt, on the monotonic clock.
+        extras: Copies of the timer at other positions.
+        onward: How the timer is published; None to publish it under its due time, unchanged.
+        postponed_ms: Time at which its handler put it off, UTC milliseconds.
+        not_before_ms: End of that delay.
+        failures: Failed publishes of the timer in a row.
+        handed_ms: Time of the decision to hand it out, UTC milliseconds; 0 before the timer could be judged.
     """
 
     key: str
@@ -99,11 +100,11 @@ class InHand:
     handed_ms: int = 0
 
     def postponed_for_ms(self, now_ms: int) -> int:
-        """How long its handler wants it to wait yet; a clock that was set back ends that."""
+        """Return how long its handler still puts it off; a clock that was set back ends the delay."""
         return max(self.not_before_ms - now_ms, 0) if now_ms >= self.postponed_ms else 0
 
     def timed_out(self, arrival: Arrival, monotonic_ms: int, ack_timeout_ms: int | None) -> bool:
-        """Whether the client delivers it again since its handler has not answered for so long; None: it never does."""
+        """True if the client redelivers it because its handler exceeded ``ack_timeout_ms`` (None: no timeout)."""
         return (
             ack_timeout_ms is not None
             and self.stage is Stage.HANDED
@@ -113,10 +114,10 @@ class InHand:
 
     @property
     def arrivals(self) -> tuple[Arrival, ...]:
-        """All copies of it that are in hand."""
+        """All copies of it that are in flight."""
         return (self.arrival, *self.extras.values())
 
     @property
     def due_ms(self) -> int:
-        """UTC milliseconds; 0 without an envelope."""
+        """The due time, UTC milliseconds; 0 without an envelope."""
         return self.arrival.envelope.due_ms if self.arrival.envelope else 0

@@ -1,4 +1,4 @@
-"""The inbox around a handler: claims before it, says done after it, and renews claims while it takes long."""
+"""The inbox around a handler: claims a key before it, marks the key done after it, and renews the claim meanwhile."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ __all__ = ["LEASE_MS", "InboxGuard"]
 LEASE_MS = 30_000
 RENEWALS_PER_LEASE = 3
 AGAIN_MS = 1_000
-"""A store that does not answer is asked again after this."""
+"""Delay before a store that did not answer is asked again."""
 LONGEST_WAIT_MS = 5_000
-"""A key that another has is asked for again after this at the latest: it may be done long before its lease ends."""
+"""Longest delay before a key that another owner has is claimed again: it may be done long before its lease ends."""
 JOIN_TIMEOUT_MS = 5_000
 
 
 class InboxGuard(Around):
-    """Lets each timer of one subscription be handled once, as far as its store can.
+    """Lets each timer of a subscription be handled once, as far as its store can ensure it.
 
     Args:
         inbox: The store.
-        due_topic: The plan's.
-        subscription: The consumer's.
-        keep_ms: How long past its due time a done timer is remembered.
-        goes_on: Whether a timer is published anew, by what its handler raised; then it stays claimed until `settled`.
-            None: none ever is.
-        clock: Time.
-        chance: For tokens of owners.
-        hooks: Told of what the store does not do.
+        due_topic: The plan's due topic.
+        subscription: The consumer's subscription.
+        keep_ms: Time past its due time that a done timer is remembered.
+        goes_on: Returns whether a timer is published anew after its handler raised this exception; the timer then stays
+            claimed until `settled`. None if timers are never published anew.
+        clock: Source of time.
+        chance: Randomness for owners' tokens.
+        hooks: Receive events about the store's failures.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class InboxGuard(Around):
                 self._release(key, owner)
                 raise
             if has_ended:
-                # A copy of an attempt whose successor is stored: handled, it would begin a second chain of attempts.
+                # A copy of an attempt whose successor is stored: handling it would begin a second chain of attempts.
                 self._release(key, owner)
                 raise Skip("it was tried again before")
         with self._lock:
@@ -103,7 +103,7 @@ class InboxGuard(Around):
         key, owner = self._unclaimed(message)
         if key is None or owner is None:
             return
-        # By its envelope, which a plain message beside a shadow has as well: that says when it came.
+        # By its envelope, which a plain message beside a shadow has as well: with the time of its arrival.
         forget_ms = kept_for_ms(message.handle.due_ms, self._clock.now_ms(), self._keep_ms)
         try:
             was_mine = self._inbox.done(key, owner, forget_ms)
@@ -116,17 +116,17 @@ class InboxGuard(Around):
     def failed(self, message: DelayedMessage, error: BaseException) -> None:
         is_answer = isinstance(error, Skip | Later)
         if self._goes_on is not None and isinstance(error, Exception) and not is_answer and self._goes_on(error):
-            return  # until it is `settled`, so that no copy is handled meanwhile
+            return  # until `settled`, so that no copy is handled meanwhile
         key, owner = self._unclaimed(message)
         if key is not None and owner is not None:
             self._release(key, owner)
 
     def settled(self, timer: InHand, is_stored: bool) -> None:
-        """What was to be tried again, or parked, is stored, or it is given back to the broker as it is.
+        """Release a timer that was to be tried again or parked: it is stored anew, or given back to the broker.
 
         Args:
-            timer: As it was handled.
-            is_stored: Whether its successor is.
+            timer: The timer as it was handled.
+            is_stored: Whether its successor is stored.
         """
         envelope = timer.arrival.envelope
         if envelope is None:
@@ -146,7 +146,7 @@ class InboxGuard(Around):
         self._release(key, owner)
 
     def stop(self) -> None:
-        """Renew nothing more. The store is the user's to close."""
+        """Stop renewing claims. The user closes the store."""
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
@@ -159,7 +159,7 @@ class InboxGuard(Around):
         assert envelope is not None, "it has an id"
         ended = inbox_key(*self._place, envelope.timer_id, envelope.generation, envelope.life.attempt)
         try:
-            # Only a look: a claim that is forgotten by itself at once.
+            # Only a lookup: a claim that ends by itself at once.
             return self._inbox.claim(ended, owner, 1).answer is Answer.DONE
         except InboxUnavailable as error:
             self._alarms.raised(InboxDidNotAnswer(error=str(error)))
@@ -172,7 +172,7 @@ class InboxGuard(Around):
             return  # the lease ends by itself
 
     def _key(self, message: DelayedMessage) -> str | None:
-        """None: it says no id, so nobody could know it again."""
+        """Return the key of a message; None without an id, by which a copy could be recognised."""
         if message.timer_id is None or message.generation is None:
             return None
         return inbox_key(*self._place, message.timer_id, message.generation)

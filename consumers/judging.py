@@ -1,4 +1,4 @@
-"""What becomes of a timer that is due, before any handler has it: the pure decision."""
+"""The pure decision about a timer that is due, before any handler has it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ WhenOverdue = Literal["deliver", "drop", "park"]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Whether timers may be handed out, where they may be cancelled.
+    """Decides whether timers may be handed out, where they may be cancelled.
 
     Args:
-        is_dead: Whether a timer was cut off, as far as is known here now.
-        keep_ms: How long after its due time a timer's cut-off is remembered for certain.
+        is_dead: Returns whether a timer is cut off, as far as this process knows now.
+        keep_ms: Time after its due time that a timer's cut-off is certainly remembered.
     """
 
     is_dead: Callable[[Envelope], bool]
@@ -33,14 +33,14 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """What becomes of timers that come too late to be of use, after an outage for instance.
+    """The fate of timers that arrive too late to be useful, for instance after an outage.
 
     Args:
-        after: How much later than its due time a timer is overdue. Of one that is tried again, its attempt's due time.
+        after: Lateness from which a timer is overdue; for a timer that is tried again, by its attempt's due time.
         then: ``"drop"`` it (it is acknowledged and counted), ``"park"`` it, or ``"deliver"`` it all the same.
 
     Raises:
-        ValueError: One of them cannot be.
+        ValueError: A value is out of range.
     """
 
     after: dt.timedelta
@@ -54,37 +54,37 @@ class Overdue:
             raise ValueError(f"Overdue: then ({self.then!r}) must be one of {', '.join(get_args(WhenOverdue))}")
 
     def is_met(self, late_ms: int) -> bool:
-        """Whether a timer that comes so late is overdue."""
+        """True if a timer with this lateness is overdue."""
         return dt.timedelta(milliseconds=late_ms) > self.after
 
 
 @unique
 class Verdict(Enum):
-    """On a timer that is due, and that is not parked."""
+    """The verdict about a due timer that is not parked."""
 
     HAND = "hand"
-    """A handler may have it."""
+    """A handler may have the timer."""
     ASK = "ask"
-    """It may have been cancelled: the log of cut-offs must be asked first."""
+    """The timer may have been cancelled: the log of cut-offs must be asked first."""
     DEAD = "dead"
-    """It was cancelled or replaced."""
+    """The timer was cancelled or replaced."""
     OVERDUE = "overdue"
-    """It is too late to be of use."""
+    """The timer is too late to be useful."""
 
 
 def judged(envelope: Envelope | None, now_ms: int, judge: Judge | None, overdue: Overdue | None) -> Verdict | Parked:
     """Decide about a timer that is due.
 
     Args:
-        envelope: Its; None: it says no due time, so it is nothing of this.
+        envelope: Its envelope; None for a message without a due time, which is always handed out.
         now_ms: UTC milliseconds.
-        judge: Where timers may be cancelled.
-        overdue: What becomes of late ones; None: they are delivered.
+        judge: Judges cancelled timers; None if timers cannot be cancelled.
+        overdue: Decides about late timers; None delivers them.
     """
     if envelope is None or (judge is None and overdue is None):
         return Verdict.HAND
     if judge is not None and judge.is_dead(envelope):
-        # No question needed: nothing takes a cut-off back.
+        # No question needed: a cut-off is never taken back.
         return Verdict.DEAD
     late_ms = now_ms - envelope.due_ms
     if overdue is not None and overdue.then != "deliver" and overdue.is_met(late_ms):

@@ -1,4 +1,4 @@
-"""How late timers were handed over: a histogram with fixed bounds, for whoever asks a consumer to keep one."""
+"""How late timers are handed over: a histogram with fixed bounds, kept on request."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 __all__ = ["BOUNDS_MS", "Lateness", "LatenessCounts"]
 
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
-"""Upper bounds, inclusive. Fine where a timer is usually late, a few milliseconds; coarse for outages."""
+"""Upper bounds, inclusive. Fine where timers usually are, a few milliseconds late; coarse for outages."""
 
 
 class LatenessCounts(NamedTuple):
-    """What a histogram has counted.
+    """The counts of a histogram.
 
     Args:
-        counts: Timers by bound, each for itself; the last one is of those beyond all bounds.
-        sum_ms: Of all lateness, in milliseconds.
+        counts: Timers by bound, not cumulative; the last count is that of timers beyond all bounds.
+        sum_ms: Sum of all lateness, in milliseconds.
     """
 
     counts: tuple[int, ...]
@@ -25,7 +25,7 @@ class LatenessCounts(NamedTuple):
 
 
 class Lateness:
-    """Counts how much after its due time each timer was handed over. Safe from several threads."""
+    """Counts how long after its due time each timer was handed over. Safe from several threads."""
 
     __slots__ = ("_counts", "_lock", "_sum_ms")
 
@@ -35,7 +35,7 @@ class Lateness:
         self._lock = threading.Lock()
 
     def add(self, late_ms: int) -> None:
-        """One timer; none is ever early."""
+        """Count a timer; a negative lateness counts as 0."""
         late_ms = max(late_ms, 0)
         number = bisect_left(BOUNDS_MS, late_ms)
         with self._lock:
@@ -43,6 +43,6 @@ class Lateness:
             self._sum_ms += late_ms
 
     def counted(self) -> LatenessCounts:
-        """All so far."""
+        """Return all counts so far."""
         with self._lock:
             return LatenessCounts(tuple(self._counts), self._sum_ms)

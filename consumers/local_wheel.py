@@ -1,4 +1,4 @@
-"""What a consumer holds until it is due: a bounded structure ordered by time, without clock or threads."""
+"""Timers that a consumer holds until they are due: a bounded structure ordered by time, without clock or threads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["LocalWheel"]
 
 
 class LocalWheel:
-    """Keys, each with the time at which it is to be woken.
+    """Keys, each with its wake-up time.
 
-    A heap, not hashed buckets: the hold is short and exact to the millisecond, so buckets of a tick would have to be
+    A heap, not hashed buckets: the hold is short and exact to the millisecond, so a bucket per tick would have to be
     sorted again.
 
     Args:
-        capacity: The most keys it holds; more is the caller's fault, since nobody may hold without a bound
+        capacity: Maximum number of keys; exceeding it is the caller's fault, since every hold must be bounded
             (broker-facts: bounded-local-hold).
     """
 
@@ -24,7 +24,7 @@ class LocalWheel:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._heap: list[tuple[int, int, str]] = []
-        # key -> sequence number of its entry in the heap; an entry whose number is not here is dead.
+        # key -> sequence number of its entry in the heap; an entry with another number is dead.
         self._live: dict[str, int] = {}
         self._sequence = 0
 
@@ -35,10 +35,10 @@ class LocalWheel:
         return key in self._live
 
     def push(self, key: str, wake_ms: int) -> None:
-        """Hold a key until ``wake_ms`` (UTC milliseconds); one that is held already is moved.
+        """Hold a key until ``wake_ms`` (UTC milliseconds); a key that is already held is moved.
 
         Raises:
-            OverflowError: It is full.
+            OverflowError: The wheel is full.
         """
         if key not in self._live and len(self._live) >= self.capacity:
             raise OverflowError(f"the local wheel holds {self.capacity} timers and is full")
@@ -55,12 +55,12 @@ class LocalWheel:
         return self._live.pop(key, None) is not None
 
     def next_wake_ms(self) -> int | None:
-        """When the first key is to be woken; None when empty."""
+        """Return the wake-up time of the first key; None when empty."""
         self._drop_dead()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Iterator[str]:
-        """Remove and give every key whose time has come, the earliest first, equal ones in order of arrival."""
+        """Remove and yield every key whose time has come, the earliest first, equal times in order of arrival."""
         while True:
             self._drop_dead()
             if not self._heap or self._heap[0][0] > now_ms:
@@ -70,7 +70,7 @@ class LocalWheel:
             yield key
 
     def pop_all(self) -> tuple[str, ...]:
-        """Remove and give everything, in order."""
+        """Remove and return all keys, in order."""
         keys = tuple(entry[2] for entry in sorted(self._heap) if self._live.get(entry[2]) == entry[1])
         self._heap.clear()
         self._live.clear()

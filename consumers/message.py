@@ -16,23 +16,24 @@ from timewheel.wire.positions import Position
 __all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of", "reading_of"]
 
 Reading = Callable[[Any, Any], Arrival]
-"""Reads a received message; the second argument is whom to acknowledge it to."""
+"""Reads a received message; the second argument is the open consumer that acknowledges it."""
 
 
 class DelayedMessage:
     """A timer that is due. Pulsar's accessors are methods, as on `pulsar.Message`; timewheel's are attributes.
 
     Attributes:
-        due_at: When it was due (aware, UTC); None for a message that carries no readable envelope, for clients are not
-            shown when a plain producer wanted it.
-        lateness: How much after that it was handed out; None likewise, never negative.
-        hops: How often it was published again on its way; 0 without an envelope.
-        timer_id: The sender's or a generated one. Of a plain producer's message its place, where the plan has an
-            intake: the copy that a shadow may have made of it has the same id. Else None without an envelope.
+        due_at: Due time (aware, UTC); None for a message without a readable envelope, since clients cannot see the due
+            time that a plain producer set.
+        lateness: Time from the due time until it was handed out; None without a due time, never negative.
+        hops: Number of times that it was published again on its way; 0 without an envelope.
+        timer_id: The sender's id or a generated id. For a plain producer's message its position, where the plan has an
+            intake: the copy that a shadow may have made has the same id. Else None without an envelope.
         generation: 0, and higher after a reschedule; None without a timer id.
-        envelope_error: Why the envelope could not be read; None if there is none or a good one.
-        attempt: How often a handler of this subscription had it before and wanted it tried again; 0 at first.
-        handle: Opaque: by what its consumer knows it when it is acknowledged.
+        envelope_error: The reason why the envelope could not be read; None if the envelope is good or missing.
+        attempt: Number of earlier times that a handler of this subscription had it and wanted it tried again; 0 at
+            first.
+        handle: Opaque: identifies the timer to its consumer when it is acknowledged.
     """
 
     __slots__ = (
@@ -72,59 +73,59 @@ class DelayedMessage:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Empty at first: for what stands around a handler and wants to keep something until the handler is done."""
+        """A dict, empty at first, in which an `Around` keeps values until the handler is done."""
         if self._notes is None:
             self._notes = {}
         return self._notes
 
     def data(self) -> bytes:
-        """The payload's bytes; empty for a null value."""
+        """Return the payload's bytes; empty for a null value."""
         payload: bytes = self._message.data()
         return payload
 
     def value(self) -> Any:
-        """The payload, decoded by the consumer's schema."""
+        """Return the payload, decoded by the consumer's schema."""
         return self._message.value()
 
     def has_null_value(self) -> bool:
-        """Whether the payload is null, which is not the same as empty."""
+        """True if the payload is null, which is not the same as empty."""
         return bool(self._message.has_null_value())
 
     def properties(self) -> dict[str, str]:
-        """The sender's properties; timewheel's own are left out."""
+        """Return the sender's properties, without timewheel's own."""
         found: dict[str, str] = self._message.properties()
         return {name: value for name, value in found.items() if not name.startswith(PREFIX)}
 
     def partition_key(self) -> str:
-        """The key; empty without one, as in pulsar-client."""
+        """Return the partition key; empty without a key, as in pulsar-client."""
         return str(self._message.partition_key())
 
     def ordering_key(self) -> str:
-        """The ordering key; empty without one."""
+        """Return the ordering key; empty without a key."""
         return str(self._message.ordering_key())
 
     def event_timestamp(self) -> int:
-        """The sender's event time, UTC milliseconds; 0 without one."""
+        """Return the sender's event time, UTC milliseconds; 0 if it is not set."""
         return int(self._message.event_timestamp())
 
     def publish_timestamp(self) -> int:
-        """When it was published into the topic that it was read from: its last hop, not its first send; UTC ms."""
+        """Return the publish time in the topic that it was read from: of its last hop, not its first send; UTC ms."""
         return int(self._message.publish_timestamp())
 
     def message_id(self) -> Any:
-        """Its position in the topic that it was read from; changes with every hop, `timer_id` does not."""
+        """Return its position in the topic that it was read from; changes with every hop, unlike `timer_id`."""
         return self._message.message_id()
 
     def topic_name(self) -> str:
-        """The partition that it was read from."""
+        """Return the partition that it was read from."""
         return str(self._message.topic_name())
 
     def redelivery_count(self) -> int:
-        """As the broker counts it, in memory: a reload forgets it."""
+        """Return the broker's count of redeliveries, kept in memory: a reload forgets it."""
         return int(self._message.redelivery_count())
 
     def schema_version(self) -> str:
-        """The version of the schema that it was written with."""
+        """Return the version of the schema that it was written with."""
         version: str = self._message.schema_version()
         return version
 
@@ -136,7 +137,10 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def key_of(message: Any) -> str:
-    """What `run` keeps on one worker: the ordering key, else the partition key, as Key_Shared does it; else empty."""
+    """Return the key whose timers `run` keeps on one worker: ordering key, else partition key, as in Key_Shared.
+
+    Empty without a key.
+    """
     try:
         return str(message.ordering_key() or message.partition_key())
     except UnicodeDecodeError:
@@ -144,11 +148,11 @@ def key_of(message: Any) -> str:
 
 
 def reading_of(mine: str = "") -> Reading:
-    """Reads a message's envelope.
+    """Return a reader of messages' envelopes.
 
     Args:
-        mine: The subscription, where that has a topic for what it tries again; a timer for one subscription alone comes
-            by that topic, and nowhere else.
+        mine: The subscription, where it has a retry topic; a timer for that subscription alone arrives through that
+            topic, and through no other.
     """
 
     def read(message: Any, origin: Any) -> Arrival:
@@ -175,17 +179,17 @@ def reading_of(mine: str = "") -> Reading:
 
 
 arrival_of = reading_of()
-"""Where no subscription has a topic for what it tries again."""
+"""The reader where no subscription has a retry topic."""
 
 
 def beside_shadow(clock: Clock, mine: str = "") -> Reading:
-    """Reads messages of a due topic that plain producers write to and a shadow lifts from.
+    """Return a reader for a due topic that plain producers write to and from which a shadow moves timers.
 
-    A plain one and its copy are one timer. Of what came in a batch a shadow makes no copies.
+    A plain message and its copy are one timer. A shadow makes no copies of messages in a batch.
 
     Args:
-        clock: Of the consumer.
-        mine: As of `reading_of`.
+        clock: The consumer's clock.
+        mine: As for `reading_of`.
     """
     read_any = reading_of(mine)
 

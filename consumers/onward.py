@@ -1,4 +1,4 @@
-"""What becomes of a timer that is neither handled nor delivered again: it is published anew, and then acknowledged."""
+"""A timer that is neither handled nor redelivered: it is published anew, and then acknowledged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from timewheel.core.durations import format_duration, spelled
 __all__ = ["MAX_REASON_CHARS", "Onward", "Parked", "TriedAgain", "too_late_to_judge"]
 
 MAX_REASON_CHARS = 1_000
-"""Of a reason and of an error; properties are metadata, and a broker takes few of them."""
+"""Longest reason and error; properties are metadata, and a broker limits their size."""
 
 
 class TriedAgain(NamedTuple):
     """To be handled again by the same subscription.
 
     Args:
-        due_ms: When, UTC milliseconds.
+        due_ms: Due time of the next attempt, UTC milliseconds.
     """
 
     due_ms: int
@@ -26,8 +26,8 @@ class Parked(NamedTuple):
     """To wait for an operator.
 
     Args:
-        reason: Why, as a sentence.
-        error: What the handler raised; empty: nothing.
+        reason: The reason, as a sentence.
+        error: The handler's exception; empty if there is none.
     """
 
     reason: str
@@ -38,11 +38,11 @@ Onward = TriedAgain | Parked
 
 
 def too_late_to_judge(late_ms: int, keep_ms: int) -> Parked:
-    """Nobody can say any more whether it was cancelled.
+    """Park a timer that came too late to know whether it was cancelled.
 
     Args:
-        late_ms: How much after its due time it came.
-        keep_ms: How long its plan keeps cut-offs.
+        late_ms: Its lateness.
+        keep_ms: Time that its plan keeps cut-offs.
     """
     return Parked(
         f"it came {spelled(late_ms)} after its due time, and cut-offs are kept for {format_duration(keep_ms)}: "

@@ -1,4 +1,4 @@
-"""What a timer becomes by how its handler ended."""
+"""The fate of a timer by the outcome of its handler."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Outcomes"]
 
 
 class Outcomes:
-    """Tells the receiver; acknowledgements that fail are told to the hooks.
+    """Passes outcomes to the receiver, which reports failed acknowledgements to the hooks.
 
     Args:
-        receiver: Takes the answers.
-        retries: What becomes of timers whose handler raises.
-        hooks: Told of handlers that fail.
+        receiver: Executes the outcomes.
+        retries: Decides about timers whose handler raises.
+        hooks: Receive events about handlers that fail.
     """
 
     __slots__ = ("_hooks", "_receiver", "_retries")
@@ -30,20 +30,20 @@ class Outcomes:
         self._hooks = hooks
 
     def returned(self, timer: InHand) -> None:
-        """It is handled."""
+        """Acknowledge a timer that was handled."""
         self._receiver.done(timer, quietly=True)
 
     def given_back(self, timer: InHand) -> None:
-        """No handler began, or none is to be blamed: others may have it."""
+        """Give a timer back, so that another consumer may have it: no handler began, or none is to blame."""
         self._receiver.failed(timer, quietly=True)
 
     def raised(self, timer: InHand, message: DelayedMessage, error: Exception) -> None:
-        """The handler raised, or what stands around it.
+        """Decide about a timer whose handler or `Around` raised.
 
         Args:
-            timer: As it was handed out.
-            message: As the handler saw it.
-            error: What was raised.
+            timer: The timer as it was handed out.
+            message: The message as the handler saw it.
+            error: The exception.
         """
         if isinstance(error, Skip):
             self._receiver.skipped(timer)

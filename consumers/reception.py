@@ -1,4 +1,4 @@
-"""All that one consumer has open: where messages come from, who decides, the log of cut-offs, the relay beside it."""
+"""All resources of a consumer: the source of messages, the engine, the log of cut-offs, the embedded relay."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ if TYPE_CHECKING:
 __all__ = ["Reception"]
 
 MAX_HANDLED = 10_000_000
-"""Handled timers that one process may remember: some 2 GB."""
+"""Maximum number of handled timers that a process may remember: some 2 GB."""
 
 
 class Reception:
-    """Made, begun and ended as one; who waits for its timers, and how, is the consumer's.
+    """Creates, starts and ends the resources together; waiting for timers is the consumer's part.
 
     Args:
-        client: These are the parameters of `timewheel.consumers.DelayedConsumer`, which says what each means.
-        plan: See there.
-        subscription: See there.
-        consumer_type: See there.
-        schema: See there.
-        clock: See there.
-        chance: See there.
-        hooks: See there.
-        max_held: See there.
-        max_rate: See there.
-        handled_window: See there.
-        relay: See there.
-        former_topics: See there.
-        relay_memory_bytes: See there.
-        overdue: See there.
-        on_settled: See `timewheel.consumers.receiving.receiver.Receiver`.
-        consumer_options: See there.
+        client: As in `timewheel.consumers.DelayedConsumer`.
+        plan: As in `DelayedConsumer`.
+        subscription: As in `DelayedConsumer`.
+        consumer_type: As in `DelayedConsumer`.
+        schema: As in `DelayedConsumer`.
+        clock: As in `DelayedConsumer`.
+        chance: As in `DelayedConsumer`.
+        hooks: As in `DelayedConsumer`.
+        max_held: As in `DelayedConsumer`.
+        max_rate: As in `DelayedConsumer`.
+        handled_window: As in `DelayedConsumer`.
+        relay: As in `DelayedConsumer`.
+        former_topics: As in `DelayedConsumer`.
+        relay_memory_bytes: As in `DelayedConsumer`.
+        overdue: As in `DelayedConsumer`.
+        on_settled: As in `timewheel.consumers.receiving.receiver.Receiver`.
+        consumer_options: As in `DelayedConsumer`.
 
     Attributes:
-        receiver: Gives what is due, and takes the answers.
-        is_spent: Whether it had begun and ended again, since a part could not begin: it is not begun a second time.
+        receiver: Hands out due timers, and takes their outcomes.
+        is_spent: Whether it ended because a part could not start: then it cannot be started again.
 
     Raises:
         SubscribeRefused: An argument cannot be honoured.
@@ -152,7 +152,7 @@ class Reception:
         embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
         self._relay: Relay | None = None
         if embedded:
-            # Imported here: a consumer that embeds no relay does not pay for one.
+            # Imported here, so that a consumer without an embedded relay does not pay for the import.
             from timewheel.consumers.relay import Relay  # noqa: PLC0415
             from timewheel.consumers.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
 
@@ -168,10 +168,10 @@ class Reception:
             )
 
     def start(self) -> None:
-        """Begin all of it; if one part fails, what has begun ends again.
+        """Start all parts; if a part fails, the started parts end again.
 
         Raises:
-            TopologyError: A topic is missing; names the command that makes it.
+            TopologyError: A topic is missing; names the command that creates the topic.
             pulsar.PulsarException: The broker refused or did not answer.
         """
         with ExitStack() as undo:
@@ -189,7 +189,7 @@ class Reception:
             undo.pop_all()
 
     def close(self) -> None:
-        """End all of it; what is not acknowledged is delivered again to others."""
+        """End all parts; unacknowledged timers are redelivered to other consumers."""
         if self._relay is not None:
             self._relay.stop()
         self.receiver.close()
@@ -198,7 +198,7 @@ class Reception:
 
     @property
     def ready(self) -> bool:
-        """Whether all of it is."""
+        """True if all parts are ready."""
         return (
             self._source.ready
             and (self._cut_log is None or self._cut_log.ready)
@@ -207,5 +207,5 @@ class Reception:
 
     @property
     def relay_status(self) -> RelayStatus | None:
-        """Of the relay that runs here; None: none does."""
+        """Status of the relay that runs here; None if there is none."""
         return None if self._relay is None else self._relay.status()

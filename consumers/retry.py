@@ -1,4 +1,4 @@
-"""Whether and when a timer is tried again whose handler failed: the policy, and what handlers raise to say so."""
+"""The policy for timers whose handler failed, and the exceptions by which handlers ask for a retry or parking."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 class RetryLater(Exception):
-    """Raise it in a handler: the timer is to be handled again by this subscription, after a while.
+    """Raise this in a handler to have the timer handled again by this subscription, after a while.
 
-    It counts as an attempt. Nothing waits in this process; however long it takes, others are not held up.
+    It counts as an attempt. The timer does not wait in this process; even a long delay does not hold up other timers.
 
     Args:
-        after: How long; None: as the consumer's `RetryPolicy` says.
-        reason: Why, for whoever finds the timer parked at the end.
+        after: The delay; None uses the consumer's `RetryPolicy`.
+        reason: The reason, for the operator who may find the timer parked in the end.
 
     Raises:
         TypeError: ``after`` is no timedelta.
@@ -56,10 +56,10 @@ class RetryLater(Exception):
 
 
 class Park(Exception):
-    """Raise it in a handler: trying again does not help, an operator shall look at it.
+    """Raise this in a handler to park the timer for an operator, because a retry would not help.
 
     Args:
-        reason: Why, as a sentence.
+        reason: The reason, as a sentence.
     """
 
     def __init__(self, reason: str) -> None:
@@ -69,13 +69,13 @@ class Park(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always the same back-off.
+    """A constant back-off.
 
     Args:
-        wait: How long.
+        wait: The delay.
 
     Raises:
-        TypeError: It is no timedelta.
+        TypeError: ``wait`` is no timedelta.
     """
 
     wait: dt.timedelta
@@ -84,7 +84,7 @@ class Fixed:
         check_duration("Fixed: wait", self.wait)
 
     def __call__(self, attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
-        """The same for every attempt."""
+        """Return the same delay for every attempt."""
         del attempt, error, chance
         return self.wait
 
@@ -94,14 +94,14 @@ class Exponential:
     """A back-off that grows, up to a cap, and is drawn at random from its upper part.
 
     Args:
-        first: After the first attempt.
-        factor: By which each is longer than the one before; at least 1.
-        cap: The longest.
-        jitter: Which part of it is drawn: 0 nothing, 1 all of it. Timers that failed together come back apart.
+        first: Delay after the first attempt.
+        factor: Ratio of each delay to the delay before; at least 1.
+        cap: The longest delay.
+        jitter: Random part of the delay, from 0 (none) to 1 (all). Timers that failed together are retried apart.
 
     Raises:
         TypeError: ``first`` or ``cap`` is no timedelta.
-        ValueError: One of them is out of range.
+        ValueError: An argument is out of range.
     """
 
     first: dt.timedelta = dt.timedelta(seconds=10)
@@ -120,7 +120,7 @@ class Exponential:
             raise ValueError(f"Exponential: jitter ({self.jitter}) must be from 0 to 1")
 
     def __call__(self, attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
-        """How long after this attempt, which is counted from 0."""
+        """Return the delay after this attempt, which is counted from 0."""
         del error
         # In logarithms: the power itself is beyond any number after some hundred attempts.
         steps = math.log(self.cap / self.first) / math.log(self.factor) if self.factor > 1 else math.inf
@@ -129,20 +129,20 @@ class Exponential:
 
 
 Backoff = Fixed | Exponential | Callable[[int, Exception, Chance], dt.timedelta]
-"""Of the attempt, counted from 0, what it raised, and chance: how long until the next one."""
+"""Returns the delay until the next attempt, from the attempt (counted from 0), its exception, and randomness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """What becomes of timers whose handler raises an exception.
+    """The treatment of timers whose handler raises an exception.
 
     Args:
-        max_attempts: How often a timer is handled at most, the first time included; then it is parked.
-        backoff: How long until the next attempt.
+        max_attempts: Maximum number of attempts, including the first; then the timer is parked.
+        backoff: Delay until the next attempt.
 
     Raises:
-        ValueError: ``max_attempts`` is no whole number from 1 to 100,000: a timer that is tried for ever is never seen
-            by anybody.
+        ValueError: ``max_attempts`` is no whole number from 1 to 100,000: a timer that is retried for ever would never
+            reach an operator.
     """
 
     max_attempts: int = 5
@@ -159,15 +159,15 @@ class RetryPolicy:
 def after_failure(
     policy: RetryPolicy, attempt: int, error: Exception, *, now_ms: int, max_delay_ms: int, chance: Chance
 ) -> Onward:
-    """Decide on a timer whose handler raised something.
+    """Decide about a timer whose handler raised an exception.
 
     Args:
-        policy: The consumer's.
-        attempt: Which it was, counted from 0.
-        error: What was raised; `RetryLater` and `Park` say themselves what they want.
+        policy: The consumer's policy.
+        attempt: The attempt, counted from 0.
+        error: The exception; `RetryLater` and `Park` state the decision themselves.
         now_ms: UTC milliseconds.
-        max_delay_ms: The plan's: nothing is put off for longer.
-        chance: For back-offs.
+        max_delay_ms: The plan's longest delay: no timer is put off for longer.
+        chance: Randomness for back-offs.
     """
     if isinstance(error, Park):
         return Parked(error.reason[:MAX_REASON_CHARS])
@@ -194,16 +194,16 @@ def after_failure(
 
 
 class Retries:
-    """What one consumer does with timers whose handlers raise.
+    """Decides about timers whose handlers raise, for a consumer.
 
     Args:
-        policy: The consumer's; None: only what handlers ask for by `RetryLater` and `Park`.
-        plan: Says whether there are topics for it, and how long a delay may be.
-        clock: Time.
-        chance: For back-offs.
+        policy: The consumer's policy; None follows only `RetryLater` and `Park`.
+        plan: Defines whether there are retry and parking topics, and the longest delay.
+        clock: Source of time.
+        chance: Randomness for back-offs.
 
     Raises:
-        SubscribeRefused: There is a policy, and no topic for what it tries again.
+        SubscribeRefused: There is a policy, and no retry topic.
     """
 
     def __init__(self, policy: RetryPolicy | None, plan: Plan, clock: Clock, chance: Chance) -> None:
@@ -216,15 +216,15 @@ class Retries:
         self._chance = chance
 
     def goes_on(self, error: Exception) -> bool:
-        """Whether what a handler raised leads to another attempt, or to where timers are parked."""
+        """True if this exception leads to another attempt or to parking."""
         return self._plan.keeps_back and (self._policy is not None or isinstance(error, RetryLater | Park))
 
     def after(self, error: Exception, attempt: int) -> Onward | None:
-        """What becomes of a timer; None: the broker shall deliver it again.
+        """Decide about a timer; None to have the broker redeliver it.
 
         Args:
-            error: What its handler raised.
-            attempt: Which it was, counted from 0.
+            error: The handler's exception.
+            attempt: The attempt, counted from 0.
         """
         if not self.goes_on(error):
             return None

@@ -1,4 +1,4 @@
-"""Handles timers on worker threads, one after the other where they share a key, and ends in order."""
+"""Runs handlers on worker threads: timers with the same key one after the other, and an orderly end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ __all__ = ["Run"]
 
 
 class Run:
-    """One `DelayedConsumer.run`.
+    """A call of `DelayedConsumer.run`.
 
     Args:
-        receiver: Gives what is due, and takes the answers.
-        taken: Makes what a handler sees, when it begins; None: it must not begin, and all that follows is done.
-        arounds: What stands around each handler; None: nothing.
-        outcomes: Takes how handlers end.
-        clock: Of the consumer.
-        hooks: Told of handlers that are left behind.
-        is_stopping: Whether it shall end.
+        receiver: Source of due timers; takes their outcomes.
+        taken: Makes the message for a handler when it begins; None if the handler must not begin, and the timer is
+            already dealt with.
+        arounds: Code around each handler; None if there is no such code.
+        outcomes: Receives the outcomes of handlers.
+        clock: The consumer's clock.
+        hooks: Receive events about handlers that are left behind.
+        is_stopping: Returns whether the run shall end.
         stop: Has the consumer stop.
     """
 
@@ -56,16 +57,16 @@ class Run:
         self._fatal: BaseException | None = None
 
     def until_stopped(self, handler: Handler, workers: int, drain_ms: int) -> None:
-        """Handle timers until it shall end; then let handlers end what they have begun.
+        """Handle timers until the run shall end; then wait for the handlers that have begun.
 
         Args:
-            handler: The user's.
-            workers: How many timers are handled at the same time.
-            drain_ms: How long the end waits for handlers, milliseconds.
+            handler: The user's handler.
+            workers: Maximum number of timers handled at the same time.
+            drain_ms: Time that the end waits for handlers, milliseconds.
 
         Raises:
-            BaseException: What a handler raised that is no `Exception`.
-            pulsar.PulsarException: What ends receiving.
+            BaseException: A handler raised an exception that is no `Exception`.
+            pulsar.PulsarException: Receiving failed.
         """
         with HandlerCalls(handler, self._clock) as call:
             calls = call if self._arounds is None else partial(self._arounds, call)
@@ -105,7 +106,7 @@ class Run:
             return
         try:
             call(message)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
+        except Exception as error:  # noqa: BLE001 - after any error of a handler, its timer is delivered again
             self._outcomes.raised(timer, message, error)
         except BaseException as error:  # noqa: BLE001 - raised again by `until_stopped`
             # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a run in order, where nobody else has said what they do."""
+"""SIGTERM and SIGINT end a run in order, unless the service has handlers of its own for them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["stopping_on_signals"]
 
 ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
 NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
-"""What a process does that was told nothing else."""
+"""The default handlers of a process."""
 
 
 def _is_nobodys(handler: Any) -> bool:
-    # Nor has a service said anything that runs in `asyncio.run`, which sees to SIGINT by itself and cancels.
+    # Nor has a service its own handler in `asyncio.run`, which handles SIGINT by cancelling.
     is_asyncios = getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"
     return handler in NOBODYS or is_asyncios
 
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within this, the first SIGTERM or SIGINT calls ``stop``, and a second one does what it did before.
+    """Within this context, the first SIGTERM or SIGINT calls ``stop``, and a second has its previous effect.
 
-    Only on the main thread, as Python has it; and only a signal without a handler of the service's own.
+    Only on the main thread, as Python demands; and only for a signal without a handler of the service's own.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

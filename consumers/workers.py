@@ -1,7 +1,7 @@
 """Worker threads that keep a key on one worker.
 
-Each worker has a queue of its own for keyed items; items without a key lie in one queue that all take from, so that
-they never wait behind a slow key.
+Each worker has a queue of its own for keyed items; items without a key share a queue that all workers take from, so
+that they never wait behind a slow key.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ T = TypeVar("T")
 QUEUED_PER_WORKER = 4
 """Items that wait per worker: enough to keep it busy, few enough that a stop need not wait for them."""
 KEYED_PER_WORKER = 256
-"""Items with a key that wait for the one worker that may take them. So many more, since whoever brings them has others
-to bring: a hot key, or a handler that is slow for one key, must not leave the other workers idle. A stop gives back
-what is beyond the few."""
+"""Items with a key that wait for the only worker that may take them. The number is larger, since their producer has
+other items too: a hot key, or a handler that is slow for one key, must not leave the other workers idle. A stop
+gives back those beyond `QUEUED_PER_WORKER`.
+"""
 
 
 class Workers(Generic[T]):
     """Runs ``work(item)`` on its threads.
 
     Args:
-        count: Threads.
+        count: Number of threads.
         work: Must not raise.
         clock: Waits.
-        name: Of the threads.
+        name: Prefix of the threads' names.
     """
 
     def __init__(self, count: int, work: Callable[[T], None], clock: Clock, name: str = "timewheel-worker") -> None:
@@ -60,9 +61,9 @@ class Workers(Generic[T]):
         """Queue an item.
 
         Args:
-            item: For `work`.
-            key: Items of one key go to one worker, in order; empty: to any.
-            timeout_ms: How long to wait for room.
+            item: The argument for `work`.
+            key: Items with the same key go to the same worker, in order; items with an empty key go to any worker.
+            timeout_ms: Time to wait for room.
 
         Returns:
             False if there was no room in time; the item was not taken.
@@ -83,11 +84,11 @@ class Workers(Generic[T]):
             return True
 
     def drain(self, timeout_ms: int) -> list[T]:
-        """Take nothing new, wait for what is running or next in line, end the threads.
+        """Take no new items, wait for items that are running or next in line, and end the threads.
 
         Returns:
-            The items that nobody began, in the order in which they came; threads that are still running after
-            ``timeout_ms`` are left behind.
+            The items that were not begun, in order of arrival; threads that are still running after ``timeout_ms`` are
+            left behind.
         """
         with self._lock:
             self._closing = True

@@ -1,1 +1,1 @@
-"""Following the topics of a calendar: which intervals are read now, and by whom."""
+"""Following the topics of a calendar: which intervals are read now, and by which consumer."""

@@ -1,9 +1,11 @@
-"""Reads a set of due topics that changes: one consumer of the client and one thread for each that is open.
+"""Reads a changing set of due topics, with a consumer of the client and a thread for each open topic.
 
-It is a calendar's, the calendars' of earlier plans, and the one due topic where there is or was one.
-The client cannot wait for several consumers at once, and one consumer over a list of topics cannot be extended; regex
-discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running one, the next, a few that
-rest) moves messages into one bounded queue, and one more thread opens and closes.
+The set is the topics of a calendar and of earlier plans' calendars, and the single due topic that the plan has or
+had.
+
+The client cannot wait for several consumers at once, and a consumer over a list of topics cannot be extended; regex
+discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running interval, the next, a few
+that rest) moves messages into a bounded queue, and another thread opens and closes topics.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from timewheel.wire.process import end_at_exit
 __all__ = ["RollingSource"]
 
 MAX_QUEUED = 256
-"""Messages between the reading threads and the receiving one; the client's own queues hold the rest."""
+"""Messages between the reading threads and the receiving thread; the client's own queues hold the rest."""
 READ_SLICE_MS = 250
-"""How long one read waits in the client, and so how long closing may take."""
+"""Time that a read waits in the client, and so the longest time that closing takes."""
 NOT_OPENED_RETRY_MS = 1_000
 JOIN_TIMEOUT_MS = 5_000
 
@@ -43,8 +45,8 @@ class _Key(NamedTuple):
     """A due topic.
 
     Args:
-        interval_ms: Length of its interval; 0: it is the one that has none.
-        interval: Intervals since 1970; of topics without intervals, which of them.
+        interval_ms: Length of its interval; 0 for a topic without an interval.
+        interval: Intervals since 1970; among topics without intervals, the index of the topic.
     """
 
     interval_ms: int
@@ -56,15 +58,15 @@ _THE_RETRY_TOPIC = _Key(0, 1)
 
 
 class RollingSource:
-    """The due topics of a calendar plan, or of one that follows calendars of earlier plans.
+    """The due topics of a plan that has a calendar, or that follows calendars of earlier plans.
 
     Args:
-        subscribing: How to subscribe.
+        subscribing: Opens subscriptions.
         plan: The plan.
-        retry_topic: Of what the subscription tries again; None: there is none.
-        clock: Of the consumer.
-        hooks: Told of every topic that is opened, closed or missing.
-        read: How a message is read.
+        retry_topic: Topic of the subscription's retried timers; None if there is none.
+        clock: The consumer's clock.
+        hooks: Receive an event for every topic that is opened, closed or missing.
+        read: Reads a message into an arrival.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class RollingSource:
         self._subscribing = subscribing
         self._due_topic = plan.due_topic
         self._retry_topic = retry_topic
-        # What must be there and connected; all else is there if it is there.
+        # The topic that must exist and be connected; all other topics are optional.
         self._own_interval_ms = plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
         hold_ms = hold_bound_ms(plan)
         self._rolling = {
@@ -95,12 +97,12 @@ class RollingSource:
         self._look_for_due_topic_ms = 0
         self._clock = clock
         self._hooks = hooks
-        # One lock, three things to wait for: a message, room for one, time to open or close.
+        # A single lock with three conditions: a message arrived, the queue has room, time to open or close.
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._follow_again = threading.Condition(self._lock)
-        # All below is guarded by the lock.
+        # The lock guards all attributes below.
         self._queue: deque[Arrival] = deque()
         self._open: dict[_Key, _Reader] = {}
         self._failure: Exception | None = None
@@ -155,7 +157,7 @@ class RollingSource:
             self._close_one(key)
 
     def put(self, arrival: Arrival) -> None:
-        """Queue a message; waits while the queue is full. For the reading threads."""
+        """Queue a message, waiting while the queue is full. For the reading threads."""
         with self._lock:
             while len(self._queue) >= MAX_QUEUED and not self._closed:
                 self._room.wait()
@@ -163,7 +165,7 @@ class RollingSource:
             self._arrived.notify()
 
     def fail(self, error: Exception) -> None:
-        """Have `receive` raise; for the reading threads."""
+        """Have `receive` raise this error. For the reading threads."""
         with self._lock:
             if not self._closed:
                 self._failure = self._failure or error
@@ -180,7 +182,7 @@ class RollingSource:
             self.fail(error)
 
     def _step(self) -> int:
-        """Open and close what is due; returns when to do so again, 0: at once."""
+        """Open and close topics that are due for it; return the time of the next step, 0 for at once."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         with self._lock:
             quiet_for_ms = {key: reader.quiet_for_ms(monotonic_ms) for key, reader in self._open.items()}
@@ -191,7 +193,7 @@ class RollingSource:
                 quiet = {key.interval: ms for key, ms in quiet_for_ms.items() if key.interval_ms == interval_ms}
                 wake_ms = min(wake_ms, self._step_one(interval_ms, rolling, now_ms, quiet))
         except pulsar.PulsarException as error:
-            # The broker is away; nothing was learnt about the topics. The next step asks again.
+            # The broker is away, so the topics' state is unknown. The next step asks again.
             self._hooks.emit(CalendarTopicNotOpened(error=str(error)))
             return self._clock.now_ms() + NOT_OPENED_RETRY_MS
         return wake_ms
@@ -206,14 +208,15 @@ class RollingSource:
                 self._open_one(_Key(interval_ms, interval))
             except TopologyError as error:
                 if rolling.missing(interval, self._clock.now_ms()):
-                    wake_ms = 0  # that made room for the next visit
+                    wake_ms = 0  # the missing interval made room for the next visit
                 elif interval_ms == self._own_interval_ms:
-                    # It does not end the consumer, which still has other topics to drain: its readiness says so.
+                    # The consumer goes on, since it still has other topics to drain: its readiness reports the missing
+                    # topic.
                     self._hooks.emit(CalendarTopicMissing(topic=error.topic, remedy=error.remedy))
         return wake_ms
 
     def _follow_due_topic(self, now_ms: int) -> None:
-        """Timers from before a calendar wait in the one due topic of that time, if there was one."""
+        """Open the single due topic, if it exists: timers from before the calendar wait there."""
         if _THE_DUE_TOPIC in self._open or now_ms < self._look_for_due_topic_ms:
             return
         self._look_for_due_topic_ms = now_ms + FORMER_RETRY_MS
@@ -221,7 +224,7 @@ class RollingSource:
             self._open_one(_THE_DUE_TOPIC)
 
     def _needed(self) -> _Key:
-        """The topic without which nothing comes."""
+        """Return the topic without which no timer arrives."""
         own_ms = self._own_interval_ms
         return _Key(own_ms, self._rolling[own_ms].current(self._clock.now_ms())) if own_ms else _THE_DUE_TOPIC
 
@@ -257,7 +260,7 @@ class RollingSource:
 
 
 class _Reader(threading.Thread):
-    """Moves messages from one consumer of the client into the source's queue."""
+    """Moves messages from a consumer of the client into the source's queue."""
 
     def __init__(self, source: RollingSource, subscribed: Subscribed, clock: Clock, hooks: Hooks) -> None:
         super().__init__(name=f"timewheel-{subscribed.topic.rsplit('.', 1)[-1]}", daemon=True)
@@ -296,5 +299,5 @@ class _Reader(threading.Thread):
 
 
 def _close_quietly(consumer: Any) -> None:
-    with suppress(pulsar.PulsarException):  # closed already, with the client perhaps; nothing is lost by it
+    with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
         consumer.close()

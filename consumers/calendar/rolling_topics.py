@@ -1,9 +1,9 @@
-"""Which interval topics of a calendar a consumer reads now: the pure decision.
+"""Pure decisions about the interval topics of a calendar that a consumer reads now.
 
-An interval is **live** from a stated lead before it begins until a rest after it ends: its topic is open all that time.
-After that a topic is closed once it has been quiet for the rest, since the life-cycle can remove it only while nobody
-reads it (broker-facts: removing-a-topic). Quiet is not proof: a timer may be in the hands of another replica that dies.
-So every passed topic that still exists is **visited** again, at growing pauses, until it is gone.
+An interval is **live** from a fixed lead before it begins until a rest after it ends: its topic is open all that time.
+After that, the topic is closed once it has been quiet for the rest, because the life-cycle can remove a topic only
+while it has no readers (broker-facts: removing-a-topic). Quiet is not proof: a timer may be in flight in another
+replica that dies. So every passed topic that still exists is **visited** again, at growing pauses, until it is gone.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ __all__ = [
 ]
 
 LOOK_BACK_INTERVALS = 366
-"""Passed intervals that are visited: a year of days. A lookup of one takes milliseconds."""
+"""Passed intervals that are visited: a year of days. A topic lookup takes milliseconds."""
 MAX_VISITS = 8
-"""Passed topics that are open for a visit at the same time."""
+"""Maximum number of passed topics that are open for a visit at the same time."""
 OPEN_AHEAD_MS = 30 * SECOND_MS
-"""Time to connect, on top of how early the first timer of an interval may come."""
+"""Time to connect, on top of how early the first timer of an interval may arrive."""
 REST_MS = MINUTE_MS
-"""How long a passed topic must be quiet before it is closed: late sends come until it is terminated."""
+"""Time that a passed topic must be quiet before it is closed: late sends arrive until it is terminated."""
 MAX_PAUSE_MS = HOUR_MS
-"""The longest pause between two visits of a topic that nobody removes."""
+"""The longest pause between two visits of a topic that is not removed."""
 MISSING_RETRY_MS = SECOND_MS
-"""A live topic that does not exist (yet) is looked for at this pace."""
+"""Pause between lookups of a live topic that does not exist (yet)."""
 FORMER_RETRY_MS = 30 * SECOND_MS
-"""One of an earlier plan's calendar: who still works by that plan makes it long before its interval."""
+"""The same pause for an earlier plan's calendar: processes that use that plan create its topics long in advance."""
 MAX_SLEEP_MS = SECOND_MS
-"""The decision is taken anew at least this often, so that a jump of the clock is noticed."""
+"""The longest time between two decisions, so that a jump of the clock is noticed."""
 
 
 def open_ahead_ms(interval_ms: int, hold_ms: int) -> int:
-    """How long before an interval begins its topic is subscribed to.
+    """Return how long before the start of an interval its topic is subscribed to.
 
-    Its first timers come by the hold bound before that; to connect takes a moment, for which half an interval is
-    enough where intervals are short.
+    The first timers of an interval arrive by the hold bound before its start; connecting takes a moment, for which half
+    an interval is enough where intervals are short.
     """
     return hold_ms + min(OPEN_AHEAD_MS, interval_ms // 2)
 
 
 def rest_ms(interval_ms: int, hold_ms: int) -> int:
-    """How long after its end an interval stays live, and how long its topic is quiet before it is closed."""
+    """Return how long after its end an interval stays live, and how long its topic is quiet before it is closed."""
     return min(REST_MS, max(interval_ms, 2 * hold_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What to do now.
+    """The topics to open and to close now.
 
     Args:
-        open: Intervals to subscribe to, the most urgent first; report each with `RollingTopics.missing` or by having it
-            among the open ones.
+        open: Intervals to subscribe to, the most urgent first; report each with `RollingTopics.missing` or by listing
+            it among the open intervals.
         close: Intervals to close.
-        wake_ms: When to ask again, UTC milliseconds.
+        wake_ms: Time of the next decision, UTC milliseconds.
     """
 
     open: tuple[int, ...]
@@ -78,12 +78,12 @@ class _Visit:
 
 
 class RollingTopics:
-    """Follows one calendar.
+    """Follows a calendar.
 
     Args:
         interval_ms: Length of its intervals.
-        hold_ms: The most that a consumer holds a message before its due time (`hold_bound_ms`).
-        retry_ms: How often a live topic that does not exist (yet) is looked for.
+        hold_ms: The longest time that a consumer holds a message before its due time (`hold_bound_ms`).
+        retry_ms: Pause between lookups of a live topic that does not exist (yet).
     """
 
     __slots__ = ("_ahead_ms", "_interval_ms", "_not_before_ms", "_rest_ms", "_retry_ms", "_scheduled_to", "_visits")
@@ -98,18 +98,19 @@ class RollingTopics:
         self._not_before_ms: dict[int, int] = {}
 
     def live(self, now_ms: int) -> range:
-        """The live intervals: those that begin within the lead, to those that ended within the rest."""
+        """Return the live intervals, from those that ended within the rest to those that begin within the lead."""
         return range((now_ms - self._rest_ms) // self._interval_ms, (now_ms + self._ahead_ms) // self._interval_ms + 1)
 
     def current(self, now_ms: int) -> int:
-        """The interval that is running."""
+        """Return the running interval."""
         return now_ms // self._interval_ms
 
     def missing(self, interval: int, now_ms: int) -> bool:
-        """An interval of `Changes.open` has no topic.
+        """Record that an interval of `Changes.open` has no topic.
 
         Returns:
-            Whether it is gone for good: nothing provisions or sends into the past. Any other is looked for again.
+            True if the topic is gone for good: topics in the past are neither provisioned nor sent to. Any other topic
+                is looked up again.
         """
         passed = interval < self.current(now_ms)
         if passed:
@@ -118,12 +119,12 @@ class RollingTopics:
         return passed
 
     def step(self, now_ms: int, quiet_for_ms: Mapping[int, int | None]) -> Changes:
-        """Decide.
+        """Decide which topics to open and close.
 
         Args:
             now_ms: UTC milliseconds.
-            quiet_for_ms: Every open interval, and for how long it has been quiet; None while a message of it is
-                unanswered.
+            quiet_for_ms: Every open interval, and how long it has been quiet; None while it has an unacknowledged
+                message.
         """
         live = self.live(now_ms)
         self._schedule_visits(live.start, now_ms)
@@ -137,7 +138,7 @@ class RollingTopics:
             pause_ms = self._visits[interval].pause_ms if interval in self._visits else self._rest_ms
             self._visits[interval] = _Visit(now_ms + pause_ms, min(2 * pause_ms, MAX_PAUSE_MS))
         wanted = [i for i in live if i not in quiet_for_ms and self._not_before_ms.get(i, now_ms) <= now_ms]
-        # The running interval first, then what begins next, then what has just ended.
+        # The running interval first, then the next intervals, then those that have just ended.
         wanted.sort(key=lambda i: (i < self.current(now_ms), abs(i - self.current(now_ms))))
         visiting = sum(1 for i in quiet_for_ms if i < live.start) - len(close)
         due = sorted(
@@ -152,8 +153,9 @@ class RollingTopics:
         oldest = live_start - LOOK_BACK_INTERVALS
         begin = oldest if self._scheduled_to is None else max(self._scheduled_to, oldest)
         for interval in range(begin, live_start):
-            # At first all that passed while nobody was there; later those that were missed while the clock jumped or
-            # the process slept. What was open when it passed gets its next visit when it is closed.
+            # At first all intervals that passed while no consumer ran; later those that were missed while the clock
+            # jumped or the process slept. An interval that was open when it passed gets its next visit when it is
+            # closed.
             self._visits.setdefault(interval, _Visit(now_ms, self._rest_ms))
         self._scheduled_to = live_start
         for interval in [i for i in self._visits if i < oldest]:

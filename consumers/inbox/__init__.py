@@ -1,11 +1,11 @@
-"""Inboxes: stores that let a handler's effect happen once, though its message may come again.
+"""Inboxes: stores that let a handler's effect happen once, though its message may be redelivered.
 
-`MemoryInbox` serves one process, `SqliteInbox` one host, `RedisInbox` several hosts. They keep a *claim* while a
-handler runs, and afterwards that it is done. `SqlInbox` is of another kind: it writes into the transaction of the
-user's own effect, and with it alone an effect happens exactly once.
+`MemoryInbox` serves one process, `SqliteInbox` one host, `RedisInbox` several hosts. They store a *claim* while a
+handler runs, and then a record that the key is done. `SqlInbox` differs: it writes into the transaction of the user's
+own effect, and only with it does an effect happen exactly once.
 
-Names are loaded on first use. `RedisInbox` needs the extra `redis`; without it that
-first use raises `timewheel.errors.ExtraMissing`.
+Names are loaded on first use. `RedisInbox` needs the extra `redis`; without the extra, its first use raises
+`timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations

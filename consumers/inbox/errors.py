@@ -1,4 +1,4 @@
-"""What an inbox refuses, and how it says that it cannot answer."""
+"""Errors of inboxes: refused arguments, and stores that cannot answer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable"]
 
 
 class InboxUnavailable(TimewheelError, ConnectionError):
-    """A store of claims cannot answer: nothing is known of the key, so no effect may be begun.
+    """A store of claims cannot answer: the state of the key is unknown, so no effect may be begun.
 
-    What was asked may have been stored all the same, if only the answer was lost; to ask again under the same owner is
-    safe.
+    The request may have been stored all the same, if only the answer was lost; repeating the request with the same
+    owner is safe.
 
     Attributes:
-        store: Which one: its path or address.
-        fact: What happened.
-        remedy: What to do.
+        store: Path or address of the store.
+        fact: The fact that made it fail.
+        remedy: The remedy.
     """
 
     def __init__(self, store: str, fact: str, remedy: str) -> None:
@@ -27,10 +27,10 @@ class InboxUnavailable(TimewheelError, ConnectionError):
 
 
 class InboxFull(InboxUnavailable):
-    """A store has no room for another claim until others end or are forgotten.
+    """A store has no room for another claim until other claims end or are forgotten.
 
     Attributes:
-        limit: Its size, in ``unit``.
+        limit: Capacity of the store, in ``unit``.
         unit: ``keys`` or ``bytes``.
     """
 
@@ -41,11 +41,11 @@ class InboxFull(InboxUnavailable):
 
 
 class InboxKeyTooLong(TimewheelError, ValueError):
-    """The names that a key is made of are too long together; stores such as PostgreSQL cannot index more.
+    """The names in a key are too long together; stores such as PostgreSQL cannot index a longer key.
 
     Attributes:
-        size_bytes: Of the key, in UTF-8.
-        limit_bytes: What it may be at most.
+        size_bytes: Size of the key in UTF-8.
+        limit_bytes: Maximum size.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
@@ -58,11 +58,11 @@ class InboxKeyTooLong(TimewheelError, ValueError):
 
 
 class BadInbox(TimewheelError, ValueError):
-    """An argument of an inbox, or a connection handed to one, by which it could not keep its word.
+    """An inbox cannot keep its promise with this argument or connection.
 
     Attributes:
-        name: Of the argument.
-        reason: Why not, and what to do.
+        name: Name of the argument.
+        reason: The reason and the remedy.
     """
 
     def __init__(self, name: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""An inbox in this process's memory: for tests, and to keep two threads from doing the same at once."""
+"""An inbox in this process's memory: for tests, and to keep two threads from handling the same timer at once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Record(NamedTuple):
 class MemoryInbox:
     """Claims and done keys of this process; a restart forgets them.
 
-    When it is full, the keys that were done first are forgotten before their time: `forgotten_early` counts them.
+    When it is full, the oldest done keys are forgotten before their time: `forgotten_early` counts them.
 
     Args:
-        max_keys: How many, claimed and done together.
-        clock: Leases and remembering go by its monotonic time.
+        max_keys: Maximum number of keys, claimed and done together.
+        clock: Its monotonic time governs leases and the forgetting of keys.
     """
 
     def __init__(self, max_keys: int = DEFAULT_MAX_KEYS, *, clock: Clock | None = None) -> None:
@@ -40,11 +40,11 @@ class MemoryInbox:
         self._lock = threading.Lock()
         self._claimed: dict[str, _Record] = {}
         self._done: dict[str, _Record] = {}
-        # (when it ends, key): an entry is stale once the record of that key ends at another time.
+        # (end time, key): an entry is stale once the record of its key ends at another time.
         self._ends: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
-        """Keys that are claimed or done, those included whose time is over and that nobody came across yet."""
+        """Number of keys that are claimed or done, including ended keys that are not removed yet."""
         return len(self._claimed) + len(self._done)
 
     def claim(self, key: str, owner: str, lease_ms: int) -> Claim:
@@ -100,18 +100,18 @@ class MemoryInbox:
                 del self._claimed[key]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
     def _keep(self, records: dict[str, _Record], key: str, owner: str, ends_ms: int) -> None:
         records[key] = _Record(owner, ends_ms)
         heapq.heappush(self._ends, (ends_ms, key))
-        if len(self._ends) > 2 * self.max_keys + len(self):  # renewals and early forgetting leave stale entries behind
+        if len(self._ends) > 2 * self.max_keys + len(self):  # renewals and early forgetting leave stale entries
             both = (*self._claimed.items(), *self._done.items())
             self._ends = [(record.ends_ms, name) for name, record in both]
             heapq.heapify(self._ends)
 
     def _forget(self) -> int:
-        """Drop what has ended; the time."""
+        """Drop ended records; return the time."""
         now_ms = self._clock.monotonic_ms()
         while self._ends and self._ends[0][0] <= now_ms:
             ends_ms, key = heapq.heappop(self._ends)

@@ -1,13 +1,13 @@
-"""What every store of claims promises, and what keys and owners are made of.
+"""The contract of every store of claims, and the format of keys and owners.
 
 A key is in one of three states:
 
     absent --claim--> claimed by an owner, until its lease ends --done--> done, until it is forgotten --> absent
                       `-- release, or the lease ends --> absent
 
-A lease that has ended is as good as none. So a crash between claim and done lets another try, and what it may repeat is
-the effect of the one that crashed: a store beside the effect cannot know whether it happened. `SqlInbox`, whose record
-is in the effect's own transaction, can.
+A lease that has ended counts as no lease. So after a crash between claim and done another owner may try, and may repeat
+the effect of the crashed owner: a store beside the effect cannot know whether it happened. `SqlInbox`, whose record is
+in the effect's own transaction, can.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ __all__ = [
 ]
 
 DEFAULT_KEEP_MS = DAY_MS
-"""How long a done key is remembered past its due time: far longer than a broker's restart, after which copies come."""
+"""Time that a done key is kept past its due time: far longer than a broker's restart, after which copies arrive."""
 MAX_KEY_BYTES = 2_048
 """PostgreSQL indexes 2,704 bytes at most; a timer id alone may have 1,024 (256 characters)."""
 _SCHEME = "persistent://"
 
 
 class Answer(Enum):
-    """What a claim came to."""
+    """The outcome of a claim."""
 
     MINE = "mine"
-    """Begin the effect; then say `Inbox.done`."""
+    """Begin the effect, then call `Inbox.done`."""
     DONE = "done"
     """The effect happened: acknowledge the message."""
     TAKEN = "taken"
-    """Another owner is at it."""
+    """Another owner has claimed the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Claim:
     """The answer to a claim.
 
     Args:
-        answer: What it came to.
-        again_ms: Of `Answer.TAKEN`: when the other's lease ends, in milliseconds from now, at least 1; else 0.
+        answer: The outcome.
+        again_ms: For `Answer.TAKEN`, milliseconds until the other owner's lease ends, at least 1; else 0.
     """
 
     answer: Answer
@@ -73,15 +73,15 @@ DONE = Claim(Answer.DONE)
 
 
 def taken(left_ms: int) -> Claim:
-    """Another has it for so long; at least a millisecond, so that whoever tries again does not spin."""
+    """Return the answer that another owner has the key; at least a millisecond, so that repeated claims do not spin."""
     return Claim(Answer.TAKEN, max(left_ms, 1))
 
 
 @runtime_checkable
 class Inbox(Protocol):
-    """Keeps which keys are claimed and which are done. Safe to use from several threads.
+    """Stores which keys are claimed and which are done. Safe to use from several threads.
 
-    Every method may raise `timewheel.errors.InboxUnavailable`: the store cannot answer. To call it again with the same
+    Every method may raise `timewheel.errors.InboxUnavailable`: the store cannot answer. Repeating a call with the same
     owner is safe, whether or not the first call was carried out.
     """
 
@@ -90,8 +90,9 @@ class Inbox(Protocol):
 
         Args:
             key: See `inbox_key`.
-            owner: A token of this attempt alone, from `Owners`. A claim of one's own claim is MINE, with a new lease.
-            lease_ms: How long others must wait if nothing more is heard; longer than the effect takes, or `renew`.
+            owner: A token of this attempt alone, from `Owners`. Claiming a key again with its owner answers MINE, with
+                a new lease.
+            lease_ms: Time that other owners wait without a renewal; longer than the effect takes, or call `renew`.
 
         Raises:
             InboxFull: The store has no room for another key.
@@ -102,17 +103,17 @@ class Inbox(Protocol):
         """Begin the lease anew, while the effect takes long.
 
         Returns:
-            False if it had ended, or the key is done: another may have begun.
+            False if the lease had ended, or the key is done: another owner may have begun.
         """
         ...
 
     def done(self, key: str, owner: str, forget_ms: int) -> bool:
-        """Say that the effect happened.
+        """Record that the effect happened.
 
         Args:
-            key: As claimed.
-            owner: As claimed.
-            forget_ms: After how many milliseconds the key may be forgotten (`kept_for_ms`).
+            key: The claimed key.
+            owner: The owner of the claim.
+            forget_ms: Milliseconds after which the key may be forgotten (`kept_for_ms`).
 
         Returns:
             False if the lease had ended and another owner claimed the key since: the effect may happen twice.
@@ -120,32 +121,33 @@ class Inbox(Protocol):
         ...
 
     def release(self, key: str, owner: str) -> None:
-        """Give a claim back, because the effect did not happen; nothing if the claim is no longer this owner's."""
+        """Give a claim back, because the effect did not happen; do nothing if another owner has the claim now."""
         ...
 
     def close(self) -> None:
-        """Let go of connections and files; claims stay. May be called twice."""
+        """Close connections and files; claims stay. May be called twice."""
         ...
 
 
 def inbox_key(
     due_topic: str, subscription: str, timer_id: str, generation: int, ended_attempt: int | None = None
 ) -> str:
-    """What is done once: this generation of this timer, for this subscription. An attempt claims the same key again.
+    """Return the key of a timer's generation for a subscription, which is done once. All attempts claim the same key.
 
-    The due topic is part of it, since two topics of one store may have the same subscription and the same ids.
+    The due topic is part of the key, since two topics of one store may have the same subscription and the same ids.
 
     Args:
-        due_topic: Full name.
-        subscription: Whose handler it is.
-        timer_id: The timer's.
-        generation: The timer's.
-        ended_attempt: For the key that says only that this attempt is over, and the next one is stored.
+        due_topic: Full name of the due topic.
+        subscription: The subscription of the handler.
+        timer_id: Id of the timer.
+        generation: Generation of the timer.
+        ended_attempt: Makes the key that records only that this attempt is over, and the next attempt is stored.
 
     Raises:
-        InboxKeyTooLong: It is longer than `MAX_KEY_BYTES`.
+        InboxKeyTooLong: The key is longer than `MAX_KEY_BYTES`.
     """
-    # A topic has no space, and a subscription none after this, so parts stay apart. PostgreSQL takes no NUL in a text.
+    # A topic contains no space, nor does an escaped subscription, so the parts stay distinct. PostgreSQL accepts no NUL
+    # in text.
     subscription = subscription.replace("%", "%25").replace(" ", "%20")
     timer_id = timer_id.replace("%", "%25").replace("\0", "%00")
     which = generation if ended_attempt is None else f"{generation}.{ended_attempt}"
@@ -155,10 +157,10 @@ def inbox_key(
 
 
 def check_key(key: str) -> None:
-    """Refuse a key that not every store can keep.
+    """Refuse a key that is too long for some store.
 
     Raises:
-        InboxKeyTooLong: It is longer than `MAX_KEY_BYTES`.
+        InboxKeyTooLong: The key is longer than `MAX_KEY_BYTES`.
     """
     size_bytes = len(key) if key.isascii() else len(key.encode())
     if size_bytes > MAX_KEY_BYTES:
@@ -166,10 +168,10 @@ def check_key(key: str) -> None:
 
 
 def kept_for_ms(due_ms: int, now_ms: int, keep_ms: int) -> int:
-    """For how long from now a done key is remembered: until ``keep_ms`` past the due time, or past now if later.
+    """Return how long from now a done key is remembered: until ``keep_ms`` past the due time, or past now if later.
 
     Args:
-        due_ms: When the timer was due, UTC milliseconds.
+        due_ms: Due time of the timer, UTC milliseconds.
         now_ms: UTC milliseconds.
         keep_ms: Milliseconds.
     """
@@ -177,20 +179,20 @@ def kept_for_ms(due_ms: int, now_ms: int, keep_ms: int) -> int:
 
 
 def check_least(name: str, value: int, least: int) -> None:
-    """Refuse a number that is too small; its name says the unit.
+    """Refuse a number that is too small; its name includes the unit.
 
     Raises:
-        BadInbox: It is less than ``least``.
+        BadInbox: The value is less than ``least``.
     """
     if value < least:
         raise BadInbox(name, f"{value}, must be at least {least}")
 
 
 class Owners:
-    """Makes tokens of owners, one for each attempt: ``<16 hex of this process>-<number>``.
+    """Makes tokens of owners, a new token for each attempt: ``<16 hex of this process>-<number>``.
 
     Args:
-        chance: Gives the process's own part, once; a fork needs a new instance.
+        chance: Source of the process's own part, drawn once; a fork needs a new instance.
     """
 
     __slots__ = ("_counter", "_tag")
@@ -201,5 +203,5 @@ class Owners:
         self._counter = count()
 
     def new(self) -> str:
-        """The next token."""
+        """Return the next token."""
         return f"{self._tag}-{next(self._counter):x}"

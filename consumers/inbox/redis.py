@@ -1,6 +1,6 @@
 """An inbox in Redis, shared by the processes of many hosts.
 
-Redis ends leases and forgets done keys by its own clock, so that clocks of hosts do not matter. A key holds one text:
+Redis ends leases and forgets done keys by its own clock, so that clocks of hosts do not matter. A key holds a text:
 ``claimed <owner>`` or ``done <owner>``.
 """
 
@@ -19,12 +19,12 @@ __all__ = ["DEFAULT_PREFIX", "DEFAULT_TIMEOUT_MS", "RedisInbox"]
 
 DEFAULT_PREFIX = "tw-inbox:"
 DEFAULT_TIMEOUT_MS = 2_000
-"""Of each answer; Redis answers within a millisecond."""
+"""Timeout of each answer; Redis answers within a millisecond."""
 _MINE, _DONE = -11, -12
-"""What the script answers for them; else for how long another has the key."""
+"""Answers of the script for `MINE` and `DONE`; other answers are the milliseconds that another owner has the key."""
 
-# Only asked when the key was there: what it holds is looked at and taken in one step, since it may end in between. PTTL
-# of a key that never ends (somebody else's doing) is -1: then the lease is as long as ours would be.
+# Runs only if the key exists: reads and takes it in a single step, since it may end in between. PTTL of a key that
+# never ends (set by another program) is -1: then the lease is as long as ours would be.
 _CLAIM_HELD = """
 local found = redis.call('GET', KEYS[1])
 if not found or found == 'claimed ' .. ARGV[1] then
@@ -65,12 +65,13 @@ return redis.call('DEL', KEYS[1])
 class RedisInbox:
     """Claims and done keys in Redis 6.2 or newer.
 
-    It is as good as that Redis's memory: what Redis loses in a crash, a failover or by eviction is done again. Its
-    ``maxmemory-policy`` must be ``noeviction``.
+    It is as reliable as that Redis's memory: a key that Redis loses in a crash, a failover or by eviction is done
+    again. Its ``maxmemory-policy`` must be ``noeviction``.
 
     Args:
-        client: Yours, with its time-outs (``socket_timeout``): a call waits as long as it. `close` leaves it open.
-        prefix: Of all keys.
+        client: The user's client, with its timeouts (``socket_timeout``), which bound each call. `close` leaves it
+            open.
+        prefix: Prefix of all keys.
     """
 
     def __init__(self, client: redis.Redis, *, prefix: str = DEFAULT_PREFIX) -> None:
@@ -84,12 +85,12 @@ class RedisInbox:
 
     @classmethod
     def from_url(cls, url: str, *, prefix: str = DEFAULT_PREFIX, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> RedisInbox:
-        """With a client of its own, which connects at the first claim.
+        """Create an inbox with its own client, which connects at the first claim.
 
         Args:
             url: ``redis://host:port/db``, ``rediss://`` for TLS, ``unix:///path``.
-            prefix: Of all keys.
-            timeout_ms: Of a connection and of each answer.
+            prefix: Prefix of all keys.
+            timeout_ms: Timeout of a connection and of each answer.
         """
         check_least("timeout_ms", timeout_ms, 1)
         timeout_s = timeout_ms / 1000
@@ -120,7 +121,7 @@ class RedisInbox:
     def done(self, key: str, owner: str, forget_ms: int) -> bool:
         """See `Inbox.done`."""
         check_least("forget_ms", forget_ms, 0)
-        return self._asked(self._finish, key, owner, max(forget_ms, 1))  # Redis takes no time of 0
+        return self._asked(self._finish, key, owner, max(forget_ms, 1))  # Redis accepts no expiry of 0
 
     def release(self, key: str, owner: str) -> None:
         """See `Inbox.release`."""
@@ -145,7 +146,7 @@ class RedisInbox:
         return InboxUnavailable(f"Redis at {address}", f"{type(error).__name__}: {error}", remedy)
 
 
-# The more special kinds first.
+# The more specific errors first.
 _REMEDIES: dict[type[redis.RedisError], str] = {
     redis.AuthenticationError: "give the client a user and password that Redis knows",
     OutOfMemoryError: "raise maxmemory, or remember done keys for a shorter time; never evict them",

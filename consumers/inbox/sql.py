@@ -1,6 +1,6 @@
-"""An inbox in the user's own database: the record that an effect happened is written in the transaction of that effect.
+"""An inbox in the user's own database: the record of an effect is written in the transaction of that effect.
 
-Both are stored, or neither is. It is the one store with which an effect happens exactly once, whatever crashes.
+Both are stored, or neither is. With no other store does an effect happen exactly once after any crash.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from timewheel.core.clock import Clock, SystemClock
 __all__ = ["CREATE_STATEMENTS", "DEFAULT_FORGET_AT_ONCE", "SqlInbox", "TimerMessage"]
 
 DEFAULT_FORGET_AT_ONCE = 1_000
-"""Rows removed by one `SqlInbox.forget`: some milliseconds, in which their locks disturb nobody."""
+"""Rows removed by a `SqlInbox.forget`: some milliseconds, in which their locks do not disturb other transactions."""
 CREATE_STATEMENTS = (
     "CREATE TABLE IF NOT EXISTS timewheel_inbox (key TEXT PRIMARY KEY, forget_ms BIGINT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS timewheel_inbox_forget ON timewheel_inbox (forget_ms)",
 )
-"""For SQLite and PostgreSQL alike."""
+"""Statements for both SQLite and PostgreSQL."""
 
-# RETURNING and not a count of rows, which drivers tell in ways of their own. Written for each style of parameters: no
+# RETURNING and not a row count, which each driver reports differently. Written for each style of parameters: no
 # statement is put together at run time.
 _ONCE = {
     "?": "INSERT INTO timewheel_inbox (key, forget_ms) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING 1",
@@ -42,7 +42,7 @@ _Execute = Callable[[str, Sequence[object]], Any]
 
 
 class TimerMessage(Protocol):
-    """What of a message a key is made of; every `timewheel.consumers.DelayedMessage` has it."""
+    """The attributes of a message that make its key; every `timewheel.consumers.DelayedMessage` has them."""
 
     @property
     def timer_id(self) -> str | None: ...
@@ -55,19 +55,19 @@ class TimerMessage(Protocol):
 class SqlInbox:
     """Records of effects, in a table ``timewheel_inbox`` beside the user's own.
 
-    Connections are the user's: one of ``sqlite3`` or ``psycopg``, or SQLAlchemy's `Connection` with one of these (of a
-    session: ``session.connection()``), to SQLite 3.35 or PostgreSQL 9.5 and newer. Their errors come as they are: the
+    Connections are the user's: from ``sqlite3`` or ``psycopg``, or SQLAlchemy's `Connection` over either (of a session:
+    ``session.connection()``), to SQLite 3.35 or PostgreSQL 9.5 and newer. Their errors are raised unchanged: the
     transaction has failed then, and its effect with it.
 
     Args:
-        due_topic: Of the plan.
-        subscription: The consumer's.
-        keep_ms: How long a record is kept past the timer's due time, or past now if that is later.
-        clock: Tells how old records are.
+        due_topic: Due topic of the plan.
+        subscription: The consumer's subscription.
+        keep_ms: Time that a record is kept past the timer's due time, or past now if that is later.
+        clock: Gives the age of records.
     """
 
     create_statements = CREATE_STATEMENTS
-    """What makes the table, for those whose schema is made elsewhere; `create` runs them."""
+    """Statements that create the table, for users whose schema is managed elsewhere; `create` runs them."""
 
     def __init__(
         self, due_topic: str, subscription: str, *, keep_ms: int = DEFAULT_KEEP_MS, clock: Clock | None = None
@@ -79,27 +79,28 @@ class SqlInbox:
         self._clock = clock or SystemClock()
 
     def create(self, connection: Any) -> None:
-        """Make the table if it is not there. Commit afterwards."""
+        """Create the table if it does not exist. Commit afterwards."""
         execute, _ = _of(connection)
         for statement in CREATE_STATEMENTS:
             execute(statement, ())
 
     def once(self, connection: Any, message: TimerMessage | str) -> bool:
-        """Whether the effect is still to be done; write it in the same transaction, then commit.
+        """Return whether the effect is still to be done; write it in the same transaction, then commit.
 
-        A second transaction that asks for the same timer meanwhile waits for this one (PostgreSQL), or fails with the
-        database's own error (SQLite, after its time-out).
+        A second transaction for the same timer waits for this transaction (PostgreSQL), or fails with the database's
+        own error (SQLite, after its timeout).
 
         Args:
-            connection: In a transaction, or about to begin one.
-            message: The timer as its handler sees it; or a key of your own, of which a timer id is a good part.
+            connection: A connection in a transaction, or about to begin a transaction.
+            message: The timer as its handler sees it; or a key of your own, which may well contain the timer id.
 
         Returns:
-            False: it was done and committed. Do nothing, and let the handler return.
+            False if the effect was done and committed. Do nothing, and let the handler return.
 
         Raises:
             InboxKeyTooLong: The names in the key are too long together.
-            BadInbox: The connection commits each statement by itself, or is of an unknown kind; or no timer's message.
+            BadInbox: The connection commits each statement by itself, or is of an unknown kind; or the message is no
+                timer.
         """
         now_ms = self._clock.now_ms()
         if isinstance(message, str):
@@ -112,10 +113,10 @@ class SqlInbox:
         return bool(execute(_ONCE[mark], (key, forget_ms)).fetchall())
 
     def forget(self, connection: Any, at_most: int = DEFAULT_FORGET_AT_ONCE) -> int:
-        """Remove some of the records that are old enough, of all subscriptions. Commit; call it again while it removes.
+        """Remove some old records, of all subscriptions. Commit; repeat while it removes records.
 
         Returns:
-            How many were removed.
+            Number of removed records.
         """
         check_least("at_most", at_most, 1)
         execute, mark = _of(connection)
@@ -125,7 +126,8 @@ class SqlInbox:
         timer_id, generation, due_at = message.timer_id, message.generation, message.due_at
         if timer_id is None or generation is None:
             raise BadInbox("message", "carries no timer id: hand in a key of your own, as text")
-        # A plain message beside a shadow says no due time: it is kept from now on, as all that is handled late.
+        # A plain message beside a shadow has no due time: it is kept from now on, like all messages that are handled
+        # late.
         due_ms = 0 if due_at is None else (due_at - _EPOCH) // dt.timedelta(milliseconds=1)
         return inbox_key(self._due_topic, self._subscription, timer_id, generation), due_ms
 
@@ -134,19 +136,19 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def _of(connection: Any) -> tuple[_Execute, str]:
-    """How to execute on it, and its mark of a parameter; its next statement is in a transaction then.
+    """Return how to execute statements, and the parameter mark; the next statement then runs in a transaction.
 
     Raises:
-        BadInbox: It would commit each statement by itself, or is of an unknown kind.
+        BadInbox: The connection would commit each statement by itself, or is of an unknown kind.
     """
     if iscoroutinefunction(getattr(connection, "commit", None)):
-        # Its answers would have to be awaited; as they are, each would count as true.
+        # Its answers are awaitables; without an await, each would count as true.
         raise BadInbox("connection", "is asynchronous: in SQLAlchemy's run_sync you are handed one that is not")
     if not hasattr(connection, "exec_driver_sql"):
         return _plain(connection), _mark_of(connection)
-    # SQLAlchemy's, which need not be imported for this: who has such a connection has the library.
+    # SQLAlchemy's connection, recognised without an import: a user of such a connection has the library.
     if not connection.in_transaction():
-        connection.begin()  # as its first statement would: which begins the driver's, where that is done by hand
+        connection.begin()  # as its first statement would; also begins the driver's, where that is manual
     mark = _mark_of(connection.connection.driver_connection)
     return lambda statement, values: connection.exec_driver_sql(statement, tuple(values)), mark
 
@@ -161,12 +163,12 @@ def _plain(connection: Any) -> _Execute:
 
 
 def _mark_of(connection: Any) -> str:
-    """The mark of a parameter of a driver's connection, if that would not commit the record before the effect.
+    """Return the parameter mark of a driver's connection; refuse those that commit before the effect.
 
     A crash between the two would lose the effect.
     """
     if isinstance(connection, sqlite3.Connection):
-        # `autocommit` came with Python 3.12; its default, -1, means that isolation_level tells.
+        # `autocommit` came with Python 3.12; its default, -1, means that isolation_level decides.
         mode = getattr(connection, "autocommit", -1)
         commits = mode is True or (mode is not False and connection.isolation_level is None)
         mark, is_open = "?", connection.in_transaction
@@ -183,4 +185,4 @@ def _mark_of(connection: Any) -> str:
 
 
 _IDLE = 0
-"""libpq's number for: not in a transaction."""
+"""libpq's status of a connection that is not in a transaction."""

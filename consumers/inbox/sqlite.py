@@ -1,6 +1,7 @@
 """An inbox in a file, shared by the processes of one host.
 
-Every call is one transaction. SQLite's log (WAL) makes a claim outlive the process that wrote it, whatever kills it.
+Every call is one transaction. SQLite's write-ahead log (WAL) makes a claim outlive any crash of the process that wrote
+it.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ DEFAULT_PATH = Path("timewheel-inbox.sqlite3")
 DEFAULT_MAX_BYTES = 4 * 1024**3
 """Some eighteen million keys of usual length."""
 DEFAULT_BUSY_MS = 5_000
-"""Another process holds the file for one small transaction at a time; longer means that something is wrong."""
+"""Another process locks the file for a small transaction at a time; a longer wait means that something is wrong."""
 FORGET_EVERY = 64
 FORGET_AT_ONCE = 256
-"""Rows that one claim in `FORGET_EVERY` removes: four times what comes in, and a millisecond or two."""
+"""Rows removed by every `FORGET_EVERY`-th claim: four times the new rows, and a millisecond or two."""
 FORGET_STEPS = 16
-"""When it is full: the most that one claim makes others wait, some 20 milliseconds."""
+"""Steps of a claim while the file is full, which bound how long it delays other processes: some 20 milliseconds."""
 RESERVE_PART = 16
-"""One in so many bytes above the size is kept for what is said of keys that are in: above all that they are done."""
+"""Divisor of the size that gives the reserve for updates of stored keys, above all that they are done."""
 SPLIT_PAGES = 12
-"""More than one new row can need at once: two for each level of the table and of its index, which have three each."""
+"""More pages than a new row can need: two for each level of the table and of its index, which have three each."""
 OPENINGS = 100
-"""How often a new file is tried: as many processes may begin with it at once."""
+"""Attempts to open a new file: that many processes may begin with it at once."""
 _LEAST_BYTES = 64 * 1024
 _MARK = 0x74776962
 """In the file's head (`application_id`, "twib"): the file is an inbox and no other database."""
 _VERSION = 1
 
-# From `ends_ms` on a row means nothing any more, whether it was a claim or done: the lease is over, or it is forgotten.
+# From `ends_ms` on a row is void, whether it was a claim or done: the lease is over, or the key is forgotten.
 _CREATE = """
 CREATE TABLE inbox (
     key TEXT PRIMARY KEY, owner TEXT NOT NULL, is_done INTEGER NOT NULL, ends_ms INTEGER NOT NULL
@@ -79,13 +80,14 @@ class SqliteInbox:
     """Claims and done keys in a file, for all processes of one host, on a disk of that host: no network file system.
 
     Args:
-        path: The file; it is made if it is not there, its folder is not. Two more stand beside it, ``-wal``, ``-shm``.
-        synchronous: ``full``: what was answered outlives a power failure. ``normal``: it outlives any crash of
-            processes, but a power failure may take the last moments, so that effects repeat; several times as fast.
-        max_bytes: Of the file. When it is full, a claim of a new key raises `InboxFull`; nothing is forgotten early. A
-            sixteenth may come on top, for what is said of keys that are in.
-        busy_ms: How long to wait for another process that writes.
-        clock: Leases and remembering go by the time of day, which a restart does not set back.
+        path: The file; it is created if it is missing, its folder is not. Two more files stand beside it, ``-wal``,
+            ``-shm``.
+        synchronous: With ``full``, every answered call outlives a power failure. With ``normal``, it outlives any crash
+            of processes, but a power failure may lose the last moments, so that effects repeat; several times as fast.
+        max_bytes: Maximum size of the file. When it is full, a claim of a new key raises `InboxFull`; no key is
+            forgotten early. A sixteenth may come on top, for updates of stored keys.
+        busy_ms: Time to wait for another process that writes.
+        clock: Its time of day, which a restart does not set back, governs leases and the forgetting of keys.
 
     Attributes:
         path: The file, absolute.
@@ -159,10 +161,10 @@ class SqliteInbox:
         self._write(lambda connection, _: connection.execute(_RELEASE, {"key": key, "owner": owner}))
 
     def forget(self) -> int:
-        """Remove some of what is over, at most 256 keys; claims do it by themselves.
+        """Remove some ended keys, at most 256; claims do it by themselves.
 
         Returns:
-            How many were removed.
+            Number of removed keys.
         """
         return self._write(_forget)
 
@@ -191,8 +193,8 @@ class SqliteInbox:
         return connection
 
     def _look(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file is empty; refuse what is no inbox."""
-        # In this order: whoever made the table meanwhile wrote the mark with it.
+        """Return whether the file is empty; refuse a file that is no inbox."""
+        # In this order: a process that created the table meanwhile wrote the mark with it.
         if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
             return True
         mark, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _HEAD)
@@ -205,7 +207,7 @@ class SqliteInbox:
 
     def _make_table(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        # Another process may have been first; all of it is one transaction, so that nobody sees half of it.
+        # Another process may have been first; all of it is one transaction, so that no process sees half of it.
         if not connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
             connection.execute(_CREATE)
             connection.execute(_CREATE_INDEX)
@@ -214,11 +216,11 @@ class SqliteInbox:
         connection.execute("COMMIT")
 
     def _write(self, step: Callable[[sqlite3.Connection, int], T], *, needs_room: bool = False) -> T:
-        """One transaction; if there is no room for it, after some that make it.
+        """Run a transaction; if there is no room for it, run others first that make room.
 
         Args:
-            step: What to do in it.
-            needs_room: A claim. All else is carried out in the reserve, since its key has been let in.
+            step: The work within the transaction.
+            needs_room: True for a claim. All other calls may use the reserve, since their key is already stored.
         """
         with self._lock, self._told():
             connection = self._usable()
@@ -228,7 +230,7 @@ class SqliteInbox:
                 except sqlite3.OperationalError as error:
                     if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
                         raise
-                # Not only what is stored anew may need a page: so may the removal of rows, which moves others about.
+                # A new row may need a page, and so may the removal of rows, which moves other rows.
                 with self._reserve(connection):
                     if not needs_room:
                         return self._transaction(connection, step)
@@ -237,7 +239,7 @@ class SqliteInbox:
             raise self._full(connection)
 
     def _full(self, connection: sqlite3.Connection) -> InboxUnavailable:
-        """SQLite has one error for both: the limit that it was given, and a disk without room."""
+        """Distinguish SQLite's two reasons for the same error: the size limit, and a disk without room."""
         pages: int = connection.execute("PRAGMA page_count").fetchone()[0]
         if (pages + SPLIT_PAGES) * self._page_bytes < self._max_bytes:
             return self._unavailable("the disk is full", "make room on it")
@@ -253,7 +255,7 @@ class SqliteInbox:
             self._limit(connection, self._max_bytes)
 
     def _limit(self, connection: sqlite3.Connection, size_bytes: int) -> None:
-        # A number below the size that the file has comes to that size: then it grows no more.
+        # A limit below the present size sets it to that size: then the file cannot grow.
         connection.execute(f"PRAGMA max_page_count = {size_bytes // self._page_bytes}")
 
     def _usable(self) -> sqlite3.Connection:
@@ -268,10 +270,10 @@ class SqliteInbox:
         return self._connection
 
     def _transaction(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection, int], T]) -> T:
-        # At once for writing: one that began by reading could not be made a writer when another wrote in between.
+        # Locked for writing at once: a transaction that began by reading could not become a writer after another write.
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # The time is read when nobody else writes any more, so that it does not go back between two transactions.
+            # The time is read under the write lock, so that it does not go back between two transactions.
             found = step(connection, self._clock.now_ms())
             connection.execute("COMMIT")
         except BaseException:
@@ -306,14 +308,14 @@ _REMEDIES = {
 
 
 def _begin_log(connection: sqlite3.Connection) -> None:
-    """Switch the file to a log (WAL), if it is not; several processes may do so at once."""
+    """Switch the file to a write-ahead log (WAL) if needed; several processes may do so at once."""
     for left in reversed(range(OPENINGS)):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if not left or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                 raise
-            # The switch does not wait for others, as all else does; so wait by something else.
+            # The switch does not wait for other processes, unlike all other statements; so wait by a transaction.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
         else:
@@ -329,7 +331,7 @@ def _name(error: sqlite3.Error) -> str:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file stands there; None: none. A process that has it open sees nothing of its removal."""
+    """Return the identity of the file at this path; None if it is missing. An open file does not notice its removal."""
     try:
         found = path.stat()
     except OSError:

@@ -1,1 +1,1 @@
-"""How messages get from the client to the engine, and its answers back."""
+"""The way of messages from the client to the engine, and of its commands back to the client."""

@@ -1,4 +1,4 @@
-"""Timers that may be handed out, the one that was due first in front."""
+"""Timers that may be handed out, the earliest due time in front."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DueQueue"]
 
 
 class DueQueue:
-    """Ordered by due time, equal ones as they came; a message without a due time comes first."""
+    """Ordered by due time, equal due times in order of arrival; a message without a due time comes first."""
 
     __slots__ = ("_heap", "_numbers")
 
@@ -23,17 +23,17 @@ class DueQueue:
         return len(self._heap)
 
     def push(self, timer: InHand) -> None:
-        """Add one."""
+        """Add a timer."""
         heapq.heappush(self._heap, (timer.due_ms, next(self._numbers), timer))
 
     def first(self) -> InHand:
-        """The first, which stays; there is one."""
+        """Return the first timer without removing it; the queue must not be empty."""
         return self._heap[0][2]
 
     def pop(self) -> InHand:
-        """Take the first; there is one."""
+        """Remove and return the first timer; the queue must not be empty."""
         return heapq.heappop(self._heap)[2]
 
     def late_ms(self, now_ms: int) -> int:
-        """How late the first one is; 0 if there is none, or it says no due time."""
+        """Return how late the first timer is; 0 if the queue is empty, or its first message has no due time."""
         return now_ms - self._heap[0][0] if self._heap and self._heap[0][0] else 0

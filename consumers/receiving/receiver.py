@@ -1,4 +1,4 @@
-"""Executes the engine's decisions: waits for messages and for time, hands out what is due, acknowledges."""
+"""Executes the engine's decisions: waits for messages and for time, hands out due timers, acknowledges."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ from timewheel.wire.positions import Position
 __all__ = ["SLICE_MS", "Receiver"]
 
 LONG_OVERDUE_MS = 1_000
-"""What comes later than this is put in order with what else has come; nothing is on time any more."""
+"""Lateness from which arriving timers are sorted by due time; no timer is on time any more."""
 MOST_SORTED = 500
-"""So many are put in order at once: they are unacknowledged while they wait here."""
+"""Timers sorted at once: they are unacknowledged while they wait here."""
 GATHER_MS = 20
 MOST_GATHER_MS = 500
-"""For what was gathered to be judged."""
+"""Time limit for judging the gathered timers."""
 MOST_GATHERING_MS = 200
-"""For one round of gathering: meanwhile nothing else is handed out, nor is a stop looked at."""
+"""Time limit of a round of gathering: meanwhile no timer is handed out, nor is a stop noticed."""
 MOST_IN_VAIN = 4
-"""Messages in a row that are not due when they are gathered, or are copies: what is overdue is at its end."""
+"""Messages in a row that are copies or not yet due when they are gathered: then no more overdue timers are expected."""
 JUST_HANDED_MS = 5
-"""For so long a decision about a timer counts when its handler begins: where workers are idle, no more is asked."""
+"""Age up to which the decision about a timer still counts when its handler begins: idle workers ask no second time."""
 SLICE_MS = 200
-"""The longest single wait: what a stop from a signal, or a jump of the clock, may have to wait for."""
+"""The longest single wait: how late a stop from a signal, or a jump of the clock, may be noticed."""
 
 
 class Receiver:
-    """One thread at a time waits in `next`; any may say that a timer is done or failed.
+    """One thread at a time waits in `next`; any thread may report that a timer is done or failed.
 
     Args:
-        source: Where messages come from; started by the caller, closed by `close`.
-        engine: Decides; nobody else may touch it.
-        republisher: For what came far too early; closed by `close`.
-        pace: At which timers are handed out; None: as they become due.
-        questions: Asks whether what is due was cancelled; None: nothing can be.
-        sorts: Whether long overdue timers are put in order of their due times.
-        redelivery_delay_ms: After which the client has a negatively acknowledged message delivered again.
-        clock: Time.
-        hooks: Told of alarms.
-        on_settled: Told of each timer that was to be tried again or parked, and whether that is stored; before it is
-            acknowledged. None: nobody needs to know.
+        source: Source of messages; started by the caller, closed by `close`.
+        engine: Decides; no other part may use it.
+        republisher: Publishes timers that arrived far too early; closed by `close`.
+        pace: Limits the rate of timers; None hands them out as they become due.
+        questions: Asks whether due timers were cancelled; None if timers cannot be cancelled.
+        sorts: Whether long overdue timers are sorted by due time.
+        redelivery_delay_ms: Time after which the client has a negatively acknowledged message redelivered.
+        clock: Source of time.
+        hooks: Receive alarms.
+        on_settled: Called for each timer that was to be tried again or parked, before it is acknowledged, with whether
+            the new message is stored. None if no caller needs it.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Receiver:
         self._on_settled = on_settled
         self._alarms = Alarms(hooks, clock)
         self._waiting_alarms = Alarms(hooks, clock)
-        """Of a state, not of messages: what was held back of them is of no use once it is over."""
+        """Alarms about a state, not about messages: suppressed alarms are useless once the state is over."""
         self._state = threading.Lock()  # guards the engine
         self._engine = engine
-        self._never = threading.Condition(self._state)  # to let time pass while nothing may be received
-        self._receiving = threading.Lock()  # one thread waits in the client at a time; guards what is due
+        self._never = threading.Condition(self._state)  # to let time pass while no message may be received
+        self._receiving = threading.Lock()  # one thread at a time waits in the client; guards the due timers
         self._due = DueQueue()
         self._is_catching_up = False
         self._gathers_until_ms = 0
@@ -104,15 +104,15 @@ class Receiver:
 
     @property
     def counts(self) -> ConsumerCounts:
-        """What was seen and done so far."""
+        """The counters so far."""
         with self._state:
             return self._engine.counts
 
     def next(self, timeout_ms: int) -> InHand | None:
-        """The next timer that is due; None if there was none in time, or after `close`.
+        """Return the next due timer; None if there was none in time, or after `close`.
 
         Args:
-            timeout_ms: At most `SLICE_MS`, so that the caller can look whether it should stop.
+            timeout_ms: At most `SLICE_MS`, so that the caller can check whether it should stop.
         """
         with self._receiving:
             if self._closed:
@@ -136,14 +136,14 @@ class Receiver:
                     self._receive_one(wait_ms)
 
     def _catch_up(self) -> None:
-        """After an outage a broker delivers as it has stored: look further, and hand out what was due first.
+        """After an outage, receive more and hand out the earliest due time first: brokers deliver in storage order.
 
-        Not where the client has things delivered again after a while: what waits here might be meant.
+        Not where the client has an ack timeout: it would run for the timers that wait here.
         """
         if not self._sorts or self._due.late_ms(self._clock.now_ms()) < LONG_OVERDUE_MS:
             self._is_catching_up = False
             return
-        # At first what is on its way may arrive; from then on only what is there is taken.
+        # At first messages under way may arrive; from then on only messages already received are taken.
         wait_ms = 0 if self._is_catching_up else GATHER_MS
         if not self._is_catching_up:
             self._is_catching_up = True
@@ -157,24 +157,24 @@ class Receiver:
             in_vain = 0 if self._gathered() > before else in_vain + 1
 
     def _gathered(self) -> int:
-        """Timers that are due here, judged or not."""
+        """Return the number of due timers here, judged or not."""
         with self._state:
             return len(self._due) + self._engine.clearing
 
     def _others_may_come_first(self) -> bool:
-        """Whether some of what was gathered still waits for the log of cut-offs; at the beginning only."""
+        """True if some gathered timers still wait for the log of cut-offs; at the beginning only."""
         if not self._is_catching_up or self._clock.monotonic_ms() >= self._gathers_until_ms:
             return False
         with self._state:
             return self._engine.clearing > 0
 
     def _drop_overdue(self) -> None:
-        """What had to wait for its turn for too long: for the pace, or for others that were due before it."""
+        """Drop timers that became overdue while they waited for the pace, or for timers with earlier due times."""
         while self._due and self._engine.has_overdue and not self._begins(self._due.first(), is_asked=True):
             self._due.pop()
 
     def _waits_for_pace(self, pace: Pace, most_ms: int | None) -> bool:
-        """Whether what is due may not be handed out yet; waits for that a while, and meanwhile nothing is received."""
+        """Return whether a due timer may not be handed out yet; waits a while for that, receiving no messages."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = pace.wait_ms(now_ms)
         if not wait_ms:
@@ -186,18 +186,18 @@ class Receiver:
         return True
 
     def is_known(self, timer: InHand) -> bool:
-        """Whether `begins` need not wait: nothing can be cancelled, or it was asked a moment ago."""
+        """True if `begins` need not wait: timers cannot be cancelled, or the log was asked a moment ago."""
         return self._questions is None or self._is_just_handed(timer) or self._questions.is_fresh()
 
     def begins(self, timer: InHand, *, is_known: bool = False) -> bool:
-        """Whether a handler may begin with a timer that was handed out; if not, all that follows is done.
+        """Return whether a handler may begin with a timer that was handed out; if not, the timer is already dealt with.
 
-        For whoever takes it, at the last moment: while it waited for its turn, it may have been cancelled, or have
-        become overdue.
+        Called at the last moment: while the timer waited for its turn, it may have been cancelled, or have become
+        overdue.
 
         Args:
-            timer: As it was handed out.
-            is_known: What `is_known` has just said; if not, this may wait for the log of cut-offs.
+            timer: The timer as it was handed out.
+            is_known: The result of `is_known` just now; if False, this call may wait for the log of cut-offs.
         """
         if not self._engine.judges or self._is_just_handed(timer):
             return True
@@ -215,11 +215,11 @@ class Receiver:
         return commands is None
 
     def done(self, timer: InHand, *, quietly: bool = False) -> None:
-        """A timer is handled.
+        """Acknowledge a timer that is handled.
 
         Args:
-            timer: As it was handed out.
-            quietly: Tell a failing acknowledgement to the hooks, not to the caller.
+            timer: The timer as it was handed out.
+            quietly: Report a failing acknowledgement to the hooks, not to the caller.
 
         Raises:
             pulsar.PulsarException: The client could not take the acknowledgement. The timer is remembered all the same.
@@ -229,31 +229,31 @@ class Receiver:
         (self._execute_quietly if quietly else self._execute)(commands)
 
     def failed(self, timer: InHand, *, quietly: bool = False) -> None:
-        """A timer is to be delivered again; as `done`."""
+        """Have a timer redelivered; arguments and errors as in `done`."""
         with self._state:
             commands = self._engine.failed(timer)
         (self._execute_quietly if quietly else self._execute)(commands)
 
     def postponed(self, timer: InHand, after_ms: int) -> None:
-        """A timer stays in hand, and is handed out again after a while; an acknowledgement that fails is told."""
+        """Keep a timer in flight and hand it out again later; a failing acknowledgement is reported to the hooks."""
         with self._state:
             commands = self._engine.postponed(timer, self._clock.now_ms(), after_ms)
         self._execute_quietly(commands)
 
     def moved_on(self, timer: InHand, onward: Onward) -> None:
-        """A timer is published as something else, to be tried again or parked, and then acknowledged."""
+        """Publish a timer onward, to be tried again or parked, and then acknowledge it."""
         with self._state:
             commands = self._engine.moved_on(timer, onward, self._clock.now_ms())
         self._execute_quietly(commands)
 
     def skipped(self, timer: InHand) -> None:
-        """A timer is done with, though no handler had it to its end; an acknowledgement that fails is told."""
+        """Acknowledge a timer that no handler completed; a failing acknowledgement is reported to the hooks."""
         with self._state:
             commands = self._engine.done(timer, is_skipped=True)
         self._execute_quietly(commands)
 
     def at_position(self, position: Position) -> InHand | None:
-        """The timer in hand whose message is stored there."""
+        """Return the timer in flight whose message has this position, if any."""
         with self._state:
             return self._engine.at_position(position)
 
@@ -267,9 +267,9 @@ class Receiver:
         self._alarms.flush(at_end=True)
 
     def _wake(self, deadline_ms: int) -> int | None:
-        """Let the engine act on the time; returns how long it may wait now, None if the deadline has passed."""
-        # What is waited for is told by the wall clock, how long is measured by the monotonic one: a jump of the wall
-        # clock is noticed after a slice.
+        """Let the engine act on the time; return how long it may wait now, None if the deadline has passed."""
+        # Wake-up times follow the wall clock, waits are measured by the monotonic clock: a jump of the wall clock is
+        # noticed after a slice.
         commands = self._settled()
         now_ms = self._clock.now_ms()
         with self._state:
@@ -289,15 +289,15 @@ class Receiver:
         return min([left_ms, *waits_ms])
 
     def _tell_if_blind(self) -> None:
-        """Without the engine's lock: a hook may ask for counts."""
+        """Emit the alarm without the engine's lock: a hook may read the counters."""
         if self._questions is not None and (blind_ms := self._questions.blind_ms):
             self._waiting_alarms.raised(TimersWaitForCutOffs(topic=self._questions.topic, waited_ms=blind_ms))
 
     def _receive_one(self, wait_ms: int) -> bool:
-        """Take a message, if one comes in time and there is room; whether one was taken."""
+        """Take a message, if it arrives in time and there is room; return whether a message was taken."""
         with self._state:
             if self._engine.full:
-                # Nothing more may be taken (broker-facts: bounded-local-hold): what is held is due soon, or is being
+                # No message may be taken (broker-facts: bounded-local-hold): the held timers are due soon, or are being
                 # published again.
                 self._clock.wait(self._never, wait_ms)
                 return False
@@ -314,7 +314,7 @@ class Receiver:
         return True
 
     def _settled(self) -> list[Command]:
-        """What follows from re-publications that were answered."""
+        """Return the commands that follow from confirmed or failed re-publications."""
         commands: list[Command] = []
         for timer, published in self._republisher.outcomes():
             now_ms = self._clock.now_ms()
@@ -325,7 +325,7 @@ class Receiver:
         return commands
 
     def _settle(self, timer: InHand, is_stored: bool) -> None:
-        """On the republisher's thread, of a timer that is tried again or parked: it is never handed out by this."""
+        """Settle a timer that is tried again or parked, on the republisher's thread; this never hands out a timer."""
         if is_stored:
             self._tell_settled(timer, is_stored=True)
         now_ms = self._clock.now_ms()
@@ -334,7 +334,7 @@ class Receiver:
         self._execute_quietly(commands)
 
     def _tell_settled(self, timer: InHand, *, is_stored: bool) -> None:
-        """What it raises must not keep the timer from its end, nor the thread that tells it from its work."""
+        """Call ``on_settled``; its exception must neither keep the timer from its end nor stop the calling thread."""
         if self._on_settled is None:
             return
         try:
@@ -378,7 +378,7 @@ class Receiver:
                     self._republisher.submit(timer)
 
     def _execute_quietly(self, commands: Iterable[Command]) -> None:
-        """Where no caller asked for it: an acknowledgement that fails only means that the message comes again."""
+        """Execute commands without a caller to raise to: a failing acknowledgement only means a redelivery."""
         for command in commands:
             try:
                 self._execute((command,))

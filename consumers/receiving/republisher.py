@@ -1,9 +1,11 @@
-"""Publishes again what came far too early (broker-facts: bounded-local-hold), into the due topic and under its real due
-time; and what is to be tried again, or parked, into the subscription's own topics.
+"""Publishes timers again, in a thread of its own.
 
-In a thread of its own, since opening a producer can take as long as a broker is away, and meanwhile other timers become
-due. What is to be tried again or parked is settled by this thread as soon as it is confirmed: each moment until then is
-one in which a kill repeats an attempt. All other outcomes are collected for the receiving thread, which may hand out.
+Timers that arrived far too early (broker-facts: bounded-local-hold) go into the due topic, under their real due time;
+timers to be tried again or parked go into the subscription's own topics.
+
+The thread is separate because opening a producer can take as long as a broker is away, and meanwhile other timers
+become due. Retried and parked timers are settled by this thread as soon as they are confirmed: until then, a kill would
+repeat an attempt. All other outcomes are collected for the receiving thread, which may hand out timers.
 """
 
 from __future__ import annotations
@@ -43,26 +45,26 @@ from timewheel.wire.surface import ClientLike, ProducerLike
 __all__ = ["Republisher"]
 
 MAX_PRODUCERS = 1_024
-"""Open producers: one per partition topic and schema version; of more, the one that was opened first is closed."""
+"""Maximum number of open producers: one per partition topic and schema version; beyond it the oldest is closed."""
 SEND_TIMEOUT_MS = 10_000
-"""After that the outcome is unknown and the timer is published once more, which its key makes harmless."""
+"""Timeout after which the outcome is unknown and the timer is published once more, which its key makes harmless."""
 OPENING_MS = 2_000
-"""If opening a producer takes longer, it is decided anew where the timer goes."""
+"""If opening a producer takes longer, the timer's destination is decided anew."""
 MOST_ROUTES = 4
-"""Decisions for one publish; a second one mostly meets a producer that is open."""
+"""Decisions for a publish; a second decision mostly finds its producer open."""
 JOIN_TIMEOUT_MS = 5_000
 BRIEF = 1
-"""The attempt at parking that leaves the error out, and most of the reason."""
+"""The attempt at parking that leaves out the error, and most of the reason."""
 BRIEF_REASON_CHARS = 100
 MOST_ATTEMPTS = 5
-"""Those after the brief one store a timer in parts, ever smaller ones."""
+"""Attempts after the brief attempt store a timer in parts, ever smaller parts."""
 
 _Where = tuple[str, str, int, bool]
 """A partition topic; the topic that the message came from, and the version of its schema; whether it is compressed."""
 
 
 class _Answered(NamedTuple):
-    """What became of a publish, by the client's result."""
+    """The outcome of a publish, by the client's result."""
 
     timer: InHand
     where: _Where
@@ -73,14 +75,14 @@ class _Answered(NamedTuple):
 
 
 class Republisher:
-    """Publishes timers again; starts nothing until there is one.
+    """Publishes timers again; starts its thread with the first timer.
 
     Args:
-        client: The user's.
+        client: The user's client.
         plan: Names the due topics.
-        subscription: Whose timers are tried again or parked.
-        clock: Of the consumer.
-        hooks: Told of what is parked, and of what could not be published.
+        subscription: The subscription whose timers are tried again or parked.
+        clock: The consumer's clock.
+        hooks: Receive events about parked timers and failed publishes.
     """
 
     def __init__(self, client: ClientLike, plan: Plan, subscription: str, clock: Clock, hooks: Hooks) -> None:
@@ -93,9 +95,8 @@ class Republisher:
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
         self.settles: Callable[[InHand, bool], None] | None = None
-        """Told on this thread of each timer that was to be tried again or parked, and whether it is stored for certain.
-        """
-        # Bounded by the engine's MAX_REPUBLISHING: timers to publish, answers to what was published, None at the end.
+        """Called on this thread for each timer to be tried again or parked, with whether it is certainly stored."""
+        # Bounded by the engine's MAX_REPUBLISHING: timers to publish, outcomes of publishes, None at the end.
         self._waiting: queue.SimpleQueue[InHand | _Answered | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[InHand, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
@@ -103,16 +104,14 @@ class Republisher:
         self._thread: threading.Thread | None = None
 
     def submit(self, timer: InHand) -> None:
-        """Take a timer over until `outcomes` gives it back."""
+        """Take over a timer until `outcomes` returns it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="timewheel-republisher", daemon=True)
             self._thread.start()
         self._waiting.put(timer)
 
     def outcomes(self) -> list[tuple[InHand, bool]]:
-        """Every timer that came too early and has been answered since the last call, and whether it is stored for
-        certain.
-        """
+        """Return early timers answered since the last call, each with whether it is certainly stored."""
         self._alarms.flush()
         found = []
         while self._outcomes:
@@ -120,7 +119,7 @@ class Republisher:
         return found
 
     def close(self) -> None:
-        """Stop; what was not confirmed stays unacknowledged."""
+        """Stop; unconfirmed timers stay unacknowledged."""
         if self._thread is not None:
             self._waiting.put(None)
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
@@ -146,7 +145,7 @@ class Republisher:
             self._refused(timer, attempt, f"{where[0]}: {cause_of(result)}")
         else:
             if outcome is Outcome.DROPPED and self._producers.get(where) is producer:
-                self._close_producer(where)  # whoever knows its name can have all dropped that it sends
+                self._close_producer(where)  # a client that takes its name can have its messages dropped
             if is_producer_closed(result):
                 self._producers.pop(where, None)
             self._settle(timer, f"{where[0]}: {cause_of(result)}")
@@ -156,11 +155,11 @@ class Republisher:
             self._publish(timer, attempt)
         except SCHEMA_REFUSALS as error:
             self._refused(timer, attempt, cause_of(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
+        except Exception as error:  # noqa: BLE001 - after any error, the timer is still stored and is tried again
             self._settle(timer, cause_of(error))
 
     def _refused(self, timer: InHand, attempt: int, cause: str) -> None:
-        """This message is refused, and not for its topic's sake: it is parked as best it can be."""
+        """Park a message that is refused for its own sake, not its topic's, in the best form that is accepted."""
         if timer.onward is None or attempt == MOST_ATTEMPTS:
             self._settle(timer, cause)
             return
@@ -169,7 +168,7 @@ class Republisher:
         self._begin(timer, attempt + 1)
 
     def _settle(self, timer: InHand, cause: str | None) -> None:
-        """Tell what became of a timer; ``cause`` is why it is not stored for certain."""
+        """Report the outcome for a timer; ``cause`` is the reason why it is not certainly stored."""
         if timer.onward is None or self.settles is None:
             self._outcomes.append((timer, cause is None))
         else:
@@ -196,13 +195,13 @@ class Republisher:
             topic, deliver_at_ms, properties = self._onward(timer, envelope, self._clock.now_ms(), attempt)
             where = (self._router.names.part(topic, partition), message.topic_name(), version, large)
             producer = self._producers.get(where) or self._opened(where, topic, partition)
-            # If opening it took long, it is decided anew, since where the timer goes depends on the time.
+            # If opening took long, the destination is decided anew, since it depends on the time.
             if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MOST_ROUTES:
                 break
         put = self._waiting.put
 
         def answered(result: Any, message_id: Any) -> None:
-            # On the client's thread: nothing there can raise, and nothing may take long.
+            # On the client's thread: no exception may be raised here, and no call may take long.
             put(_Answered(timer, where, producer, attempt, result, outcome_of_result(result, message_id)))
 
         if in_parts:
@@ -213,10 +212,10 @@ class Republisher:
     def _onward(
         self, timer: InHand, envelope: Envelope | None, now_ms: int, attempt: int
     ) -> tuple[str, int, dict[str, str]]:
-        """Topic, the delay to ask for, and timewheel's properties."""
+        """Return the topic, the delay to ask for, and timewheel's properties."""
         if isinstance(timer.onward, Parked):
             why = _why(timer.onward, str(timer.arrival.message.topic_name()), is_brief=attempt >= BRIEF)
-            # What a plain client has sent has no id yet, and is given one to be found by.
+            # A plain client's message has no id yet; it gets an id by which it can be found.
             if envelope is not None and timer.arrival.mark is Mark.NATIVE:
                 why |= envelope.properties()
             return self._parked, 0, why
@@ -233,7 +232,7 @@ class Republisher:
     def _opened(self, where: _Where, topic: str, partition: int) -> ProducerLike:
         part, source, version, large = where
         names = self._router.names
-        # Opening it all the same could create it bare, and what is stored there nobody would read.
+        # Opening it all the same could create the topic without policies, and its messages would have no reader.
         if not names.is_partitioned(topic):
             if (problem := unpartitioned_problem(self._client, names, topic)) is not None:
                 raise problem
@@ -242,8 +241,8 @@ class Republisher:
         if len(self._producers) >= MAX_PRODUCERS:
             self._close_producer(next(iter(self._producers)))
         schemas = self._schemas.setdefault(source, Schemas(self._client, source))
-        # Under the version that the message was written with, whatever this consumer's own schema is
-        # (broker-facts: byte-for-byte).
+        # Under the version that the message was written with, whichever schema this consumer has (broker-facts:
+        # byte-for-byte).
         producer: ProducerLike = self._client.create_producer(
             part,
             **schemas.producer_options(version),
@@ -271,10 +270,10 @@ class Republisher:
 
 
 def _kept(timer: InHand) -> dict[str, str]:
-    """Of the properties that a message had, those that it keeps; its new ones come on top."""
+    """Return the properties that a message keeps; the new properties come on top."""
     kept = without_notes(timer.arrival.message.properties())
     if not isinstance(timer.onward, Parked):
-        # Beside a line of version 1 they were none of ours, and the new line may be of version 2.
+        # Beside an envelope of version 1 they were not ours, and the new envelope may be of version 2.
         kept.pop(GROUP_PROPERTY, None)
         kept.pop(FOR_PROPERTY, None)
     return kept

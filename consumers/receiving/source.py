@@ -1,4 +1,4 @@
-"""Where a consumer's messages come from: a fixed set of topics, read in the caller's own thread."""
+"""Sources of a consumer's messages: here a fixed set of topics, read in the caller's own thread."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ __all__ = ["SingleSource", "Source"]
 
 
 class Source(Protocol):
-    """Gives messages to one receiving thread."""
+    """Source of messages for a receiving thread."""
 
     @property
     def ready(self) -> bool:
-        """Whether everything that should be read now is subscribed to and connected."""
+        """True if every topic that should be read now is subscribed to and connected."""
         ...
 
     def start(self) -> None:
         """Subscribe.
 
         Raises:
-            TopologyError: A topic that must exist now does not.
+            TopologyError: A topic that must exist now is missing.
         """
         ...
 
     def receive(self, timeout_ms: int) -> Arrival | None:
-        """The next message; None if none came in time."""
+        """Return the next message; None if no message arrived in time."""
         ...
 
     def close(self) -> None:
-        """Close all consumers; what is unacknowledged is delivered again to whoever is left."""
+        """Close all consumers; unacknowledged messages are redelivered to other consumers."""
         ...
 
 
 class SingleSource:
-    """One due topic, and the topic of what is tried again, if there is one.
+    """A due topic, and the retry topic, if any.
 
-    The client's own queue is the only one, and its wait is exact to the millisecond: no thread stands between.
+    The client's own queue is the only queue, and its wait is exact to the millisecond: no thread stands between.
 
     Args:
-        subscribing: How to subscribe.
+        subscribing: Opens subscriptions.
         topics: The due topic first.
-        clock: Of the consumer.
-        hooks: Told of a connection that is lost.
-        read: How a message is read.
+        clock: The consumer's clock.
+        hooks: Receive an event about a lost connection.
+        read: Reads a message into an arrival.
     """
 
     __slots__ = ("_read", "_subscribed", "_subscribing", "_topics", "_watch")

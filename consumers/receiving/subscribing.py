@@ -1,4 +1,4 @@
-"""Opening the client's consumer on one due topic: what is checked first, and which options are ours."""
+"""Opening the client's consumer on a due topic: the checks before it, and the options that timewheel sets."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ OWNED: Mapping[str, str] = {
     "subscription_name": "it is a parameter of its own",
     "topic": "the plan names the topics",
 }
-"""Options of pulsar-client's ``subscribe`` that timewheel sets itself, each with the reason that its refusal gives."""
+"""Options of pulsar-client's ``subscribe`` that timewheel sets itself, each with the reason for refusing it."""
 
 CONSUMER_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
 @dataclass(slots=True, eq=False)
 class Subscribed:
-    """One open consumer of the client, and what of it is unanswered.
+    """An open consumer of the client, and its unacknowledged messages.
 
     Args:
         topic: The topic, without a partition suffix; the first of several.
-        consumer: The client's.
-        active_ms: When something last happened with one of its messages, on the monotonic clock.
+        consumer: The client's consumer.
+        active_ms: Time of the last event of its messages, on the monotonic clock.
     """
 
     topic: str
@@ -54,34 +54,34 @@ class Subscribed:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def took(self, position: Position, monotonic_ms: int) -> None:
-        """A message was taken from it."""
+        """Record that a message was taken from the consumer."""
         with self._lock:
             self._unanswered.add(position)
             self.active_ms = max(self.active_ms, monotonic_ms)
 
     def answered(self, position: Position, quiet_from_ms: int) -> None:
-        """A message was acknowledged, or will come again by ``quiet_from_ms`` (monotonic)."""
+        """Record that a message was acknowledged, or will be redelivered by ``quiet_from_ms`` (monotonic)."""
         with self._lock:
             self._unanswered.discard(position)
             self.active_ms = max(self.active_ms, quiet_from_ms)
 
     def quiet_since_ms(self) -> int | None:
-        """Since when nothing happened, on the monotonic clock; None while a message of it is unanswered."""
+        """Return the time since which it is quiet, on the monotonic clock; None while a message is unacknowledged."""
         with self._lock:
             return None if self._unanswered else self.active_ms
 
 
 class Subscribing:
-    """Opens consumers of one plan's subscription, all in the same way.
+    """Opens consumers of a plan's subscription, all with the same options.
 
     Args:
-        client: The user's.
+        client: The user's client.
         plan: Names the topics and the subscriptions.
-        subscription: One of the plan's.
+        subscription: A subscription of the plan.
         consumer_type: Shared or Key_Shared.
-        schema: The user's.
+        schema: The user's schema.
         options: pulsar-client's own keyword arguments of ``subscribe``.
-        clock: Of the consumer.
+        clock: The consumer's clock.
 
     Raises:
         SubscribeRefused: An argument cannot be honoured.
@@ -114,7 +114,7 @@ class Subscribing:
         }
 
     def problem_with(self, topic: str) -> TopologyError | None:
-        """Why a topic cannot be subscribed to: it does not exist as the plan says; asking does not create it.
+        """Return why a topic cannot be subscribed to, or None: it must exist as planned. The lookup does not create it.
 
         Raises:
             pulsar.PulsarException: The broker did not answer.
@@ -124,11 +124,11 @@ class Subscribing:
         return None if partition_count(self._client, topic) else missing_topic(topic)
 
     def open(self, *topics: str) -> Subscribed:
-        """Subscribe to existing topics, with one consumer of the client.
+        """Subscribe to existing topics, with a single consumer of the client.
 
         Raises:
-            TopologyError: One does not exist as the plan says. Subscribing all the same could create it bare, without
-                the policies that keep its timers.
+            TopologyError: A topic does not exist as planned. Subscribing all the same could create it without the
+                policies that keep its timers.
             pulsar.PulsarException: The broker refused or did not answer.
         """
         for topic in topics:
@@ -172,7 +172,7 @@ class Subscribing:
 
 
 def missing_topic(topic: str) -> TopologyError:
-    """The error of a topic that should have been provisioned."""
+    """Return the error for a topic that should have been provisioned."""
     return TopologyError(
         topic,
         "does not exist as a partitioned topic",

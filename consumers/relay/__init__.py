@@ -1,4 +1,4 @@
-"""The relay: moves timers from their holding topics onwards when their time has come."""
+"""The relay: moves timers onward from their holding topics when their time has come."""
 
 from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.relay import Relay

@@ -1,7 +1,7 @@
-"""Keeps a log of cut-offs short: what still counts is written once more, in packs, and what was read is acknowledged.
+"""Keeps a log of cut-offs short: rewrites the live cut-offs in packs, and acknowledges the log up to there.
 
-Packs are only more cut-offs. So half of them, or two janitors at once, do no harm; and the acknowledgement, which comes
-last, lets the broker remove what every reader finds again further on (broker-facts: cut-off-log).
+Packs are ordinary cut-offs. So half of them, or two janitors at once, do no harm; and the acknowledgement, which comes
+last, lets the broker remove entries that every reader finds again further on (broker-facts: cut-off-log).
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ __all__ = ["Janitor", "compact", "is_worth_it"]
 
 LOOK_EVERY_MS = 10_000
 LEAST_LOOSE = 10_000
-"""Fewer lines are read in a tenth of a second, and are not worth writing anything."""
+"""Fewer lines are read in a tenth of a second, and are not worth a rewrite."""
 READ_TIMEOUT_MS = 30_000
 SEND_TIMEOUT_MS = 30_000
 PENDING_PACKS = 16
-"""Of half a megabyte each."""
+"""Packs under way, of half a megabyte each."""
 JOIN_TIMEOUT_MS = 5_000
 
 
 def is_worth_it(loose: int, live: int) -> bool:
-    """Whether the log is to be packed: at most half of it is read for nothing.
+    """True if the log is to be packed, so that at most half of it is read in vain.
 
     Args:
-        loose: Cut-offs in it that stand in no pack.
-        live: Cut-offs that still count.
+        loose: Cut-offs in the log outside packs.
+        live: Cut-offs that are still in force.
     """
     return loose > max(LEAST_LOOSE, 2 * live)
 
 
 class Janitor:
-    """Looks after one plan's log, on a thread of its own; any number of processes may have one.
+    """Packs a plan's log, on its own thread; any number of processes may have a janitor.
 
     Args:
         client: The user's `pulsar.Client`.
-        log: Read by this process, begun and ended by others.
-        clock: Time.
-        hooks: Told when it was packed, and when it could not be.
+        log: The log, read by this process, begun and ended by others.
+        clock: Source of time.
+        hooks: Receive an event when it was packed, and when it could not be.
     """
 
     def __init__(self, client: ClientLike, log: CutLog, clock: Clock, hooks: Hooks) -> None:
@@ -65,11 +65,11 @@ class Janitor:
         self._thread = threading.Thread(target=self._run, name="timewheel-janitor", daemon=True)
 
     def start(self) -> None:
-        """Begin; once."""
+        """Begin; call once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what is half done does no harm."""
+        """End; a half-written pack does no harm."""
         with self._lock:
             self._stopping = True
             self._changed.notify_all()
@@ -82,7 +82,7 @@ class Janitor:
                 continue
             try:
                 packed = compact(self._client, self._log)
-            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; it is tried again
+            except Exception as error:  # noqa: BLE001 - the client has errors of its own; it is tried again
                 if not self._is_told:
                     self._hooks.emit(CutOffsNotPacked(topic=self._log.topic, error=str(error) or repr(error)))
                 self._is_told = True
@@ -103,18 +103,19 @@ def compact(client: ClientLike, log: CutLog) -> int | None:
 
     Args:
         client: A client.
-        log: Of a plan, being read.
+        log: A plan's log, being read.
 
     Returns:
-        How many cut-offs still count; None: another janitor is at it, or the log could not be read to its end.
+        Number of cut-offs that are still in force; None if another janitor is packing, or the log could not be read to
+        its end.
 
     Raises:
-        pulsar.PulsarException: The broker refused or did not answer; what was written does no harm.
+        pulsar.PulsarException: The broker refused or did not answer; packs already written do no harm.
     """
     topic = partition_topic(log.topic, 0)
     try:
-        # A lease, no way to read: what is acknowledged is what this process has read anyway. On Failover the broker may
-        # hand out another consumer's messages first.
+        # A lease, not a reader: it acknowledges only entries that this process has read anyway. On Failover the broker
+        # may deliver another consumer's messages first.
         lease = client.subscribe(
             topic,
             CUTS_SUBSCRIPTION,
@@ -127,11 +128,11 @@ def compact(client: ClientLike, log: CutLog) -> int | None:
     try:
         if not log.await_answer(log.ask(), READ_TIMEOUT_MS):
             return None
-        # In this order: what comes from here on is behind the position, and stays.
+        # In this order: entries written from here on are behind the position, and stay.
         read_to = log.position
         live = list(log.table.live())
         _write(client, topic, live)
-        if read_to.ledger_id() >= 0:  # anything was read
+        if read_to.ledger_id() >= 0:  # at least one entry was read
             lease.acknowledge_cumulative(read_to)
         return len(live)
     finally:

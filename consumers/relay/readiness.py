@@ -1,4 +1,4 @@
-"""Telling an orchestrator whether a relay service lives and does its work: two pages, a file, or both."""
+"""Reports to an orchestrator whether a relay service is alive and ready: two pages, a file, or both."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, Page
 __all__ = ["ReadyFile", "Told", "health_pages", "told_of"]
 
 Told = tuple[bool, Mapping[str, Any]]
-"""Whether all is well, and the whole story, for JSON."""
+"""True if all is well; and the details, for JSON."""
 
 
 def told_of(stories: Sequence[Mapping[str, Any]]) -> Told:
-    """Whether all are ready, and ``{"ready": ..., "relays": [...]}``.
+    """Return whether all relays are ready, and ``{"ready": ..., "relays": [...]}``.
 
     Args:
-        stories: Of each relay what it tells itself; ``ready`` is among it.
+        stories: The report of each relay, which contains ``ready``.
     """
     ready = all(story["ready"] for story in stories)
     return ready, {"ready": ready, "relays": list(stories)}
 
 
 def health_pages(live: Callable[[], Told], ready: Callable[[], Told]) -> dict[str, Page]:
-    """The pages for an orchestrator's probes: 200 while all is well, else 503; the body says why.
+    """Return the pages for an orchestrator's probes: 200 while all is well, else 503; the body has the details.
 
     Args:
-        live: Asked at every call of `LIVE_PATH`.
-        ready: Asked at every call of `READY_PATH`.
+        live: Called for every request of `LIVE_PATH`.
+        ready: Called for every request of `READY_PATH`.
     """
     return {LIVE_PATH: _page(live), READY_PATH: _page(ready)}
 
@@ -47,7 +47,7 @@ class ReadyFile:
     """A file that exists exactly while all relays are ready.
 
     Args:
-        path: In a folder that exists; a file left by an earlier process is removed.
+        path: Path in an existing folder; a file left by an earlier process is removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class ReadyFile:
         self.show(ready=False)
 
     def show(self, *, ready: bool) -> None:
-        """Make it or remove it."""
+        """Create or remove the file."""
         if ready:
             self._path.touch()
         else:

@@ -1,4 +1,4 @@
-"""The relay of one plan: holds what waits in its holding topics, and sends it on when its time has come."""
+"""The relay of a plan: holds timers in its holding topics, and sends them on when their time has come."""
 
 from __future__ import annotations
 
@@ -37,55 +37,55 @@ from timewheel.wire.surface import ClientLike
 __all__ = ["Relay", "new_relay_id"]
 
 MAX_IN_FLIGHT = 4_000
-"""Four groups of hops: one gathers while others are on their way."""
+"""Four groups of hops: one gathers while others are under way."""
 SEND_TIMEOUT_MS = 30_000
 LEASE_IDLE_MS = 1_000
 DRAIN_MS = 30_000
 STUCK_MS = 60_000
-"""Twice as long as the client's own calls take at most."""
+"""Twice as long as the longest call of the client."""
 
 
 def new_relay_id() -> str:
-    """One that no other relay has, made of host and process."""
+    """Return an id that no other relay has, made of host and process."""
     return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
 class Relay:
-    """Moves a plan's timers from its holding topics onwards, in threads of its own.
+    """Moves a plan's timers onward from its holding topics, in threads of its own.
 
-    Any number of relays of one plan may run, in as many processes: they share the partitions, and take over from each
-    other. Where the plan has no holding topics (native, calendar) there is nothing to move. With ``[cancel]`` in the
-    plan it does not move on what was cancelled, as far as it knows, and keeps the log of cut-offs short.
+    Any number of relays of the same plan may run, in as many processes: they share the partitions, and take over from
+    each other. Where the plan has no holding topics (native, calendar) there are no timers to move. With ``[cancel]``
+    in the plan it does not move timers that it knows to be cancelled, and keeps the log of cut-offs short.
 
     Args:
-        client: The user's `pulsar.Client`; stays theirs to close, after `stop`.
-        plan: Which topics, and how long.
-        relay_id: Unique among the relays that run at once; None: made of host and process.
-        clock: Time.
-        chance: Spreads attempts over time, so that relays do not fall into step; None: the machine's.
-        hooks: Whom to tell what happens; None: it is logged.
-        max_in_flight: Hops under way at most, per partition.
-        send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
-        lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
-        hop_linger_ms: Hops from one holding topic to another leave in groups, as one entry each, and wait so long for
-            each other, if their due times leave room for it; None: a second, or a tenth of the plan's guard if that is
+        client: The user's `pulsar.Client`; the user closes it, after `stop`.
+        plan: Defines the topics and their delays.
+        relay_id: Id, unique among the relays that run at once; None makes it of host and process.
+        clock: Source of time.
+        chance: Spreads attempts over time, so that relays do not fall into step; None for the machine's randomness.
+        hooks: Receive events; None logs them.
+        max_in_flight: Maximum number of hops under way, per partition.
+        send_timeout_ms: Time without an answer after which a send has failed, and its partition begins anew.
+        lease_idle_ms: A longer pause lets another relay have the names of the producers.
+        hop_linger_ms: Hops between holding topics leave in groups, as one entry each, and wait this long for each
+            other, if their due times leave room for it; None for a second, or a tenth of the plan's guard if that is
             less.
-        memory_bytes: What all partitions together may receive ahead and have on its way, of payloads and properties;
-            where it is too small for one entry of each, they take that.
-        stuck_ms: A thread without a sign of life for this long makes the relay not ready; more than any one call of
-            the client takes.
-        former_topics: Tells which topics of earlier plans there are, such as `timewheel.ops.FormerTopics`: asked at the
-            start and once a minute. They are drained by this plan's routing. The client alone cannot list topics; None:
-            they are left to another relay, and ``timewheel topics ensure`` tells of them.
-        cut_log: The log of cut-offs that this process reads anyway, begun and ended by whoever hands it in; None: the
-            relay reads it, if the plan has ``[cancel]``.
-        gate: What stands before the journal of a plan with an intake; a shadow has one to give.
-        drains_from_ms: The way out of a plan: what is released later than this, UTC milliseconds, goes to the due topic
-            at once. None: all waits for its time.
+        memory_bytes: Maximum bytes of payloads and properties that all partitions together may receive ahead and have
+            under way; where it is too small for an entry each, they exceed it by that.
+        stuck_ms: A thread without a heartbeat for this long makes the relay not ready; more than any single call of the
+            client takes.
+        former_topics: Lists the topics of earlier plans, such as `timewheel.ops.FormerTopics`: called at the start and
+            once a minute. They are drained by this plan's routing. The client alone cannot list topics; None leaves
+            them to another relay, and ``timewheel topics ensure`` reports them.
+        cut_log: The log of cut-offs that this process reads anyway, started and stopped by the caller; None lets the
+            relay read it, if the plan has ``[cancel]``.
+        gate: Guards the journal of a plan with an intake; a shadow provides it.
+        drains_from_ms: The way out of a plan: timers released later than this, UTC milliseconds, go to the due topic at
+            once. None lets all wait for their time.
 
     Raises:
-        ClientMisuse: The plan has an intake, and nothing stands before its journal: what was lifted would be sent on
-            while the original can be delivered, too. Or gevent or eventlet has replaced the threads of this process.
+        ClientMisuse: The plan has an intake, and its journal has no gate: moved copies would be sent on while their
+            originals can be delivered, too. Or gevent or eventlet has replaced the threads of this process.
     """
 
     def __init__(
@@ -146,22 +146,22 @@ class Relay:
         self._started = self._stopped = False
 
     def check(self) -> None:
-        """Look whether the plan's topics are there, and begin nothing.
+        """Check that the plan's topics exist, without starting.
 
         Raises:
-            TopologyError: As `start`.
-            PulsarException: As `start`.
+            TopologyError: As in `start`.
+            PulsarException: As in `start`.
         """
         wanted = topology(self.plan, self._clock.now_ms())
         if wanted.holding:
             self._counts_of(wanted)
 
     def resize_memory(self, memory_bytes: int) -> None:
-        """Another budget from now on; see `memory_bytes` above."""
+        """Set another budget from now on; see `memory_bytes` above."""
         self._tools.memory.resize(memory_bytes)
 
     def start(self) -> Self:
-        """Look whether the plan's topics are there, and begin; returns before all is subscribed, see `ready`.
+        """Check that the plan's topics exist, and start; returns before all is subscribed, see `ready`.
 
         Raises:
             TopologyError: A topic is missing or has too few partitions.
@@ -187,13 +187,13 @@ class Relay:
         return self
 
     def stop(self, drain_ms: int = DRAIN_MS) -> None:
-        """Take nothing new, wait for hops under way, and end all threads. Once is enough; more does no harm.
+        """Take no new messages, wait for hops under way, and end all threads. Further calls do no harm.
 
         Args:
-            drain_ms: How long to wait. What is not confirmed by then stays unacknowledged: the next relay sends it
-                again, and the broker drops what it has.
+            drain_ms: Maximum time to wait. Messages that are unconfirmed by then stay unacknowledged: the next relay
+                sends them again, and the broker drops duplicates.
         """
-        # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
+        # Beyond the drain a thread may be in a call of the client, which has a bound of its own.
         self._end(drain_ms, drain_ms + self._stuck_ms)
 
     def _end(self, drain_ms: int = EXIT_MS, timeout_ms: int = EXIT_MS) -> None:
@@ -212,8 +212,8 @@ class Relay:
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is looked after: subscribed, connected, not stuck; and no timer waits in
-        a topic of an earlier plan that cannot be drained.
+        """True if every partition is subscribed, connected and not stuck, and no timer waits in a topic of an earlier
+        plan that cannot be drained.
         """
         alive_since_ms = self._alive_since_ms()
         return (
@@ -226,12 +226,12 @@ class Relay:
 
     @property
     def alive(self) -> bool:
-        """Whether no partition is stuck: every thread gave a sign of life lately."""
+        """True if no partition is stuck: every thread had a recent heartbeat."""
         alive_since_ms = self._alive_since_ms()
         return all(_is_alive(partition.handle, alive_since_ms) for partition in self._partitions())
 
     def status(self) -> RelayStatus:
-        """What every partition is doing."""
+        """Return the status of every partition."""
         alive_since_ms = self._alive_since_ms()
         return RelayStatus(
             relay_id=self.relay_id,
@@ -241,7 +241,7 @@ class Relay:
         )
 
     def story(self) -> dict[str, Any]:
-        """The same, for JSON."""
+        """Return the status for JSON."""
         return self.status().story()
 
     def __enter__(self) -> Self:
@@ -266,7 +266,7 @@ class Relay:
         return self._clock.monotonic_ms() - self._stuck_ms
 
     def _counts_of(self, wanted: Topology) -> dict[str, int]:
-        """Partitions of every topic."""
+        """Return the number of partitions of every topic."""
         counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
         most = max(counts[topic.name] for topic in wanted.holding)
         for spec in wanted.topics:
@@ -294,13 +294,13 @@ class Relay:
 
     def _partition_count(self, topic: str, wanted: int) -> int:
         if not self._tools.names.is_partitioned(topic):
-            # It takes what comes from every partition.
+            # It takes hops from every partition.
             problem = unpartitioned_problem(self._client, self._tools.names, topic)
             if problem is not None:
                 raise problem
             return 0
         names = self._client.get_topic_partitions(topic)
-        # For a topic that does not exist, or is not partitioned, the client gives the name itself.
+        # For a topic that does not exist, or is not partitioned, the client returns the name itself.
         count = sum(partition_of(name)[1] >= 0 for name in names)
         if count < wanted:
             raise _too_few(topic, count, wanted)
@@ -317,7 +317,7 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
 
 
 def _is_alive(handle: Handle, alive_since_ms: int) -> bool:
-    # A slot at rest has no thread that could give a sign.
+    # A slot at rest has no thread that could send a heartbeat.
     return handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
 
 

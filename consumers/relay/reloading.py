@@ -1,4 +1,4 @@
-"""A service follows its plan files: what was added begins, what was removed drains and ends, a change does both."""
+"""Reloading of plan files in a service: added plans begin, removed plans drain and end, a changed plan does both."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["Reloading"]
 
 LOOK_MS = 1_000
-"""How often the files are read; what was changed must stand there twice, so that no half-written file counts."""
+"""Time between two reads of the files; a change must be read twice, so that no half-written file counts."""
 
 
 class Reloading:
-    """Looks at plan files in a thread of its own, and brings a roster's relays to what they say.
+    """Watches plan files in a thread of its own, and updates a roster's relays to match.
 
-    All or nothing: a file that is wrong, or a plan whose topics are missing, leaves everything as it is. What can still
-    fail after that (the broker goes away while a relay begins) is tried again until it works.
+    All or nothing: a wrong file, or a plan whose topics are missing, leaves all relays as they are. A step that fails
+    after that (the broker goes away while a relay begins) is repeated until it succeeds.
 
     Args:
-        roster: Of the service; its plans are those of `first`.
-        files: Where the plans stand.
-        first: What stood there when the roster was made.
-        make: A relay for a plan, not started.
-        waiting: How many entries wait in the holding topics of a plan; None: it cannot be told. Asked of one that is
-            served no more, when its relay has ended.
-        settle: Called after each change, such as to share memory anew.
-        drain_ms: How long a relay that ends waits for its hops under way.
-        clock: Time.
-        hooks: Whom to tell; None: it is logged.
+        roster: The service's roster; its plans are those of `first`.
+        files: The plan files.
+        first: Their texts when the roster was made.
+        make: Makes a relay for a plan, not started.
+        waiting: Returns the number of entries that wait in the holding topics of a plan, or None if it is unknown.
+            Called for a plan that is no longer served, when its relay has ended.
+        settle: Called after each change, for instance to share memory anew.
+        drain_ms: Time that an ending relay waits for its hops under way.
+        clock: Source of time.
+        hooks: Receive events; None logs them.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Reloading:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. Waits for what is being carried out, which has bounds of its own."""
+        """Stop watching. Waits for a change under way, whose steps are bounded."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -90,21 +90,21 @@ class Reloading:
             self._thread.join()
 
     def ask_from_signal(self) -> None:
-        """Look now, and tell what is wrong even if that was told; noticed within `LOOK_MS`."""
+        """Read the files now, and report errors even if they were reported before; noticed within `LOOK_MS`."""
         self._asked = True
 
     def _run(self) -> None:
         while not self._ending:
             try:
                 self.look()
-            except Exception as error:  # noqa: BLE001 - nobody else would look at the files again
+            except Exception as error:  # noqa: BLE001 - else the files would never be read again
                 self._refuse(repr(error))
             with self._changed:
                 if not self._ending:
                     self._clock.wait(self._changed, LOOK_MS)
 
     def look(self) -> None:
-        """Read the files once, and do what they ask for."""
+        """Read the files once, and apply their changes."""
         asked, self._asked = self._asked, False
         if asked:
             self._refused = ""
@@ -114,7 +114,7 @@ class Reloading:
             self._carry_out(changes)
 
     def _take_up(self, *, at_once: bool) -> None:
-        """Make what stands in the files the wish, if it is new, whole and possible."""
+        """Adopt the plans in the files, if they are new, complete and possible."""
         try:
             texts = self._files.read()
             settled, self._seen = at_once or texts == self._seen, texts

@@ -15,7 +15,7 @@ __all__ = ["RelayLike", "Roster", "stop_all"]
 
 
 class RelayLike(Protocol):
-    """What a service runs: a relay, or a shadow with a relay in it."""
+    """A relay, or a shadow that contains a relay."""
 
     @property
     def plan(self) -> Plan: ...
@@ -32,17 +32,17 @@ class RelayLike(Protocol):
 
 
 def stop_all(relays: Collection[RelayLike], drain_ms: int) -> None:
-    """Stop them side by side: each has the whole drain to itself."""
+    """Stop relays in parallel: each has the whole drain time."""
     with ThreadPoolExecutor(max(len(relays), 1), "timewheel-relay-end") as pool:
         for _ in pool.map(lambda relay: relay.stop(drain_ms), relays):
             pass
 
 
 class Roster:
-    """Who works; for any number of threads. What is read is a tuple that is replaced, never changed.
+    """The working relays; for any number of threads. Readers see a tuple that is replaced, never changed.
 
     Args:
-        relays: One per plan.
+        relays: One relay per plan.
     """
 
     def __init__(self, relays: Iterable[RelayLike]) -> None:
@@ -53,26 +53,26 @@ class Roster:
 
     @property
     def plans(self) -> tuple[Plan, ...]:
-        """That are served."""
+        """The plans that are served."""
         return tuple(relay.plan for relay in self.relays)
 
     @property
     def ready(self) -> bool:
-        """Whether all is served that should be, and looked after."""
+        """True if all plans that should be served are served, and their relays are ready."""
         return not self.missing and all(relay.ready for relay in self.relays)
 
     @property
     def alive(self) -> bool:
-        """Whether nobody is stuck."""
+        """True if no relay is stuck."""
         return all(relay.alive for relay in self.relays)
 
     def enter(self, relay: RelayLike) -> None:
-        """It works from now on."""
+        """Add a working relay."""
         with self._lock:
             self.relays = (*self.relays, relay)
 
     def leave(self, plan: Plan) -> RelayLike | None:
-        """The relay of this plan works no more, and is nobody's to watch; None: there is none."""
+        """Remove and return the relay of this plan; None if there is none."""
         with self._lock:
             relay = next((relay for relay in self.relays if relay.plan == plan), None)
             self.relays = tuple(other for other in self.relays if other is not relay)

@@ -20,19 +20,19 @@ from timewheel.serving import HttpServer, Page
 __all__ = ["Service", "Watchdog"]
 
 LOOK_MS = 1_000
-"""How often readiness is looked at and the watchdog is held off."""
+"""Pause between checks of readiness, each of which holds off the watchdog."""
 WATCHDOG_MS = 30_000
-"""After a partition is known to be stuck, or nothing at all moves any more, the process lives on for this long."""
+"""Time that the process lives on after a partition is known to be stuck, or all threads have stopped."""
 
 
 class Watchdog:
     """Ends the process, from C, unless it is held off again and again (broker-facts: lost-hosts-stuck-threads).
 
-    A Python thread stuck under a live client is noticed by nobody: the broker sees a healthy connection, and no other
-    relay takes over. So whoever is stuck must go. Only for a process that is a relay and nothing else.
+    A Python thread stuck under a live client goes unnoticed: the broker sees a healthy connection, and no other relay
+    takes over. So a stuck process must end. Only for a process that runs relays and no other work.
 
     Args:
-        timeout_ms: How long after the last `hold_off` the process ends, with all stacks on stderr.
+        timeout_ms: Time after the last `hold_off` at which the process ends, with all stacks on stderr.
     """
 
     def __init__(self, timeout_ms: int = WATCHDOG_MS) -> None:
@@ -43,7 +43,7 @@ class Watchdog:
         return self
 
     def hold_off(self) -> None:
-        """All is well now."""
+        """Postpone the end: all is well now."""
         faulthandler.dump_traceback_later(self._timeout_s, exit=True)
 
     def __exit__(
@@ -53,17 +53,17 @@ class Watchdog:
 
 
 class Service:
-    """Runs relays until it is told to end.
+    """Runs relays until it is asked to end.
 
     Args:
-        relays: One per plan, not started.
-        drain_ms: How long hops under way are waited for at the end.
-        address: Host and port where it answers HTTP; port 0: any free one, see `port`; None: it does not.
-        pages: Further pages to answer there, by path.
-        ready_file: File that exists while all relays are ready; None: none.
-        watchdog_ms: How long a stuck process lives on.
-        tell_well: Called about once a second while nobody is stuck, such as to tell a supervisor.
-        clock: Time.
+        relays: One relay per plan, not started.
+        drain_ms: Time that the end waits for hops under way.
+        address: Host and port for HTTP; port 0 takes any free port, see `port`; None disables HTTP.
+        pages: Further pages to serve there, by path.
+        ready_file: File that exists while all relays are ready; None for no file.
+        watchdog_ms: Time that a stuck process lives on.
+        tell_well: Called about once a second while no relay is stuck, for instance to notify a supervisor.
+        clock: Source of time.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Service:
         clock: Clock | None = None,
     ) -> None:
         self.roster = Roster(relays)
-        """Who works now."""
+        """The working relays."""
         self._drain_ms = drain_ms
         self._address = address
         self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
@@ -94,11 +94,11 @@ class Service:
 
     @property
     def port(self) -> int | None:
-        """Where it answers HTTP; None while it does not."""
+        """The HTTP port; None while HTTP is not served."""
         return None if self._server is None else self._server.port
 
     def end(self) -> None:
-        """Ask `run` to end; may be called from anywhere but a signal handler, which interrupts a holder of locks."""
+        """Ask `run` to end, from any thread; not from a signal handler, which may interrupt a holder of the lock."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class Service:
         self._ending = True
 
     def statuses(self) -> tuple[RelayStatus, ...]:
-        """Of all relays."""
+        """Return the status of each relay."""
         return tuple(relay.status() for relay in self.roster.relays)
 
     def _told_of_readiness(self) -> Told:
@@ -118,7 +118,7 @@ class Service:
         return ready, {**story, "ready": ready, "missing": missing}
 
     def _told_of_life(self) -> Told:
-        """Of the watchdog, not of the broker; before the first look, and while it drains, nothing is held off."""
+        """Report liveness by the watchdog, not the broker; before the first check, and while draining, it is unused."""
         partitions = (partition for status in self.statuses() for partition in status.partitions)
         stuck = [partition.topic for partition in partitions if not partition.alive]
         held_off_ms = self._held_off_ms
@@ -127,14 +127,14 @@ class Service:
         return live, {"live": live, "stuck": stuck, "silent_ms": silent_ms}
 
     def run(self, reloading: Reloading | None = None) -> None:
-        """Start all relays, look after them, and stop them when told to end.
+        """Start all relays, watch them, and stop them when asked to end.
 
         Args:
-            reloading: What changes the roster once all have started; None: it stays as it is.
+            reloading: Changes the roster once all have started; None keeps it unchanged.
 
         Raises:
             TopologyError: Topics of a plan are missing; relays started before it are stopped.
-            CannotListen: The address for HTTP is taken, or none of this machine.
+            CannotListen: The address for HTTP is taken, or does not belong to this machine.
         """
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
         if self._address is not None:

@@ -1,4 +1,4 @@
-"""What a relay says about itself."""
+"""The status of a relay."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ __all__ = ["PartitionStatus", "RelayStatus"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One partition of one holding topic, at one moment.
+    """The status of a partition of a holding topic, at a moment in time.
 
     Args:
         topic: Full name of the partition.
-        state: What its thread is doing.
-        connected: Whether its consumer has a connection to the broker; a slot at rest has no consumer and needs none.
-        alive: Whether the thread gave a sign of life lately; a stuck one cannot say so itself
-            (broker-facts: lost-hosts-stuck-threads).
-        head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
-        newest_release_ms: When the newest message in hand, the head or one under way, may leave; None: it has none. How
-            long ago that was tells how far it lags, also while no head is held.
+        state: State of its relay.
+        connected: Whether its consumer is connected to the broker; a slot at rest has no consumer and needs none.
+        alive: Whether its thread had a recent heartbeat; a stuck thread cannot report itself (broker-facts:
+            lost-hosts-stuck-threads).
+        head_release_ms: Release time of the held head, UTC milliseconds; None without a held head.
+        newest_release_ms: Release time of the newest message in flight, the head or a message under way; None if there
+            is none. Its age is the lag of the relay, also while no head is held.
         in_flight: Hops under way.
         in_flight_bytes: Their payloads and properties.
         forwarded: Hops on time.
         late: Hops by the late lane, after an outage.
-        dead: Moved to the dead-letter topic.
-        refiled: Of a ring: moved to the tail of their slot.
-        dropped: Not moved on, since they were cancelled or replaced.
-        skipped: Received again after a reload.
-        deduplicated: Sends that the broker dropped as seen before.
-        jumps: Times that messages which can be read were left out: done by others, or given to others first.
+        dead: Messages moved to the dead-letter topic.
+        refiled: Timers in a ring that were moved to the tail of their slot.
+        dropped: Timers not moved on, since they were cancelled or replaced.
+        skipped: Messages received again after a reload.
+        deduplicated: Sends that the broker dropped as duplicates.
+        jumps: Times that readable messages were left out: processed by others, or given to others first.
         failures: Subscriptions given up and begun anew.
-        entries: That brokers have stored for it; a group of hops is one.
-        reason: Why it last began anew; None: it never had to.
+        entries: Entries that brokers have stored for it; a group of hops is a single entry.
+        reason: Reason why it last began anew; None if it never did.
     """
 
     topic: str
@@ -61,13 +61,13 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayStatus:
-    """A relay at one moment.
+    """The status of a relay at a moment in time.
 
     Args:
-        relay_id: Which one.
-        ready: Every partition is subscribed and connected (a ring's slots: looked after), none is stuck, and
-            nothing is unreadable.
-        partitions: One each, of the plan's holding topics and of those of earlier plans that it drains.
+        relay_id: Id of the relay.
+        ready: Whether every partition is subscribed and connected (for a ring's slots: their keeper has checked them
+            and is alive), none is stuck, and no topic is unreadable.
+        partitions: Status of each partition of the plan's holding topics, and of earlier plans' topics that it drains.
         unreadable: Topics of earlier plans in which timers wait, and that it cannot drain: see the event
             ``relay_former_topic_unreadable``.
     """
@@ -78,11 +78,11 @@ class RelayStatus:
     unreadable: tuple[str, ...] = ()
 
     def total(self, count: str) -> int:
-        """The sum of one of the counts over all partitions, by its name."""
+        """Return the sum of a counter over all partitions, by its name."""
         return sum(getattr(partition, count) for partition in self.partitions)
 
     def story(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return the status for JSON."""
         return {
             "relay_id": self.relay_id,
             "ready": self.ready,

@@ -1,1 +1,1 @@
-"""The relay's shells: they receive, send, wait and acknowledge as the machine says."""
+"""The relay's drivers: they receive, send, wait and acknowledge as the machine commands."""

@@ -1,8 +1,9 @@
-"""Dead letters of one source partition: how they are written, and what is known of messages that nothing else takes.
+"""Dead letters of a source partition, for messages that can go nowhere else.
 
-What a client or a broker refuses for good would stand at the head of its topic for ever, and hide all behind it. So it
-gets a verdict, which outlives the subscription that met it: the next one writes a dead letter in its place. One that is
-refused itself is written in parts. What the client hides cannot be written: a letter names where it stands.
+A message that a client or a broker refuses for good would stand at the head of its topic for ever, and hide all
+messages behind it. So it gets a verdict, which outlives its subscription: the next subscription writes a dead letter in
+its place. A dead letter that is refused itself is written in parts. A message that the client hides cannot be written:
+its letter names its position.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ HIDDEN = (
     "broker's own marker stands between these positions, and no client hands it out"
 )
 LEFT_OUT = "left out by the broker again and again: somebody has acknowledged what stands between these positions"
-"""Reasons of a dead letter that names what a relay was not given."""
+"""Reasons of a dead letter that names positions which the broker did not deliver to the relay."""
 _NONE = "none"
 
 MAX_VERDICTS = 10_000
-"""More than can be under way; of more the oldest are forgotten, and met again."""
+"""More than can be under way; beyond it the oldest are forgotten, and met again."""
 MAX_SILENT_LOOKS = 8
 """The longest look waits for 21 minutes, in which a client passes over millions of entries."""
 MAX_JUMPS = 10
-"""Each a new subscription that was sure of its beginning."""
+"""Jumps in a row, each met by a new subscription that was sure of its beginning."""
 
 
 def refusal(failure: str) -> str:
-    """Why a message that was refused for good is a dead letter, by the client's result."""
+    """Return why a message that was refused for good is a dead letter, by the client's result."""
     if failure == "MessageTooBig":
         return (
             f"{failure}: compressed, and with what a relay says of it, it is larger than the broker's maxMessageSize; "
@@ -55,11 +56,11 @@ def refusal(failure: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """What becomes of one message.
+    """The fate of a message.
 
     Args:
-        reason: Why it is a dead letter, as a sentence.
-        refusals: How often a letter of it was refused.
+        reason: The reason why it is a dead letter, as a sentence.
+        refusals: Number of times that its letter was refused.
     """
 
     reason: str
@@ -67,7 +68,7 @@ class Verdict(NamedTuple):
 
 
 class Verdicts:
-    """Those of one partition; for one thread at a time."""
+    """The verdicts of a partition; for one thread at a time."""
 
     __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given", "silent_looks")
 
@@ -77,20 +78,18 @@ class Verdicts:
         self._jump: tuple[Position, Position] | None = None
         self._jumps = 0
         self.silent_looks = 0
-        """In a row; each waits twice as long as the one before."""
+        """Silent looks in a row; each waits twice as long as the look before."""
         self.given: dict[Position, Verdict] = {}
-        """By position; whoever has stored the letter takes its verdict out."""
+        """Verdicts by position; removed once the letter is stored."""
 
     def give(self, position: Position, verdict: Verdict) -> None:
-        """This message is refused for good."""
+        """Record that this message is refused for good."""
         self.given[position] = verdict
         if len(self.given) > MAX_VERDICTS:
             del self.given[next(iter(self.given))]
 
     def crashed(self, position: Position | None, reason: str) -> None:
-        """A subscription ended by an exception that should not arise, with this message in hand; twice in a row it is
-        the message's fault.
-        """
+        """Record an unexpected exception that ended a session at this message; two in a row are the message's fault."""
         if position is None or position != self._suspect:
             self._suspect = position
             return
@@ -99,25 +98,28 @@ class Verdicts:
         self.give(position, Verdict(f"its relay failed twice: {reason}") if before is None else _next(before))
 
     def is_named(self, after: Position, before: Position) -> bool:
-        """Whether a letter names what is hidden between the two."""
+        """True if a letter names the hidden messages between the two positions."""
         return self._hidden.get(after) == before
 
     def named(self, after: Position, before: Position) -> None:
-        """A letter is stored that names what is hidden between the two."""
+        """Record that a letter is stored that names the hidden messages between the two positions."""
         self._hidden[after] = before
         if len(self._hidden) > MAX_VERDICTS:
             del self._hidden[next(iter(self._hidden))]
 
     def jumps_again(self, after: Position, before: Position) -> bool:
-        """The broker left out what can be read between the two; returns whether it has done so for too often in a row
-        to give it once more: somebody has acknowledged just that.
+        """Record that the broker left out readable messages between the two positions.
+
+        Returns:
+            True if this happened too often in a row to try again: another client has acknowledged exactly those
+                messages.
         """
         self._jumps = self._jumps + 1 if self._jump == (after, before) else 1
         self._jump = after, before
         return self._jumps > MAX_JUMPS
 
     def refused(self, position: Position, reason: str, letter: Verdict | None) -> None:
-        """The broker or the client refused a hop, or this letter."""
+        """Record that the broker or the client refused a hop, or this letter."""
         self.give(position, Verdict(reason) if letter is None else _next(letter))
 
 
@@ -132,15 +134,15 @@ class _Letter(NamedTuple):
 
 
 class Burying:
-    """The dead letters of one subscription.
+    """The dead letters of a subscription.
 
     Args:
-        source: Where the messages come from.
-        tools: Of the relay.
+        source: The source partition.
+        tools: The relay's tools.
         hops: Opens producers.
-        confirmations: Are told the outcome of each letter.
-        verdicts: Of the partition.
-        handle: Of the partition.
+        confirmations: Receive the outcome of each letter.
+        verdicts: The partition's verdicts.
+        handle: The partition's handle.
     """
 
     __slots__ = ("_confirmations", "_handle", "_hops", "_source", "_tools", "_under_way", "_verdicts")
@@ -168,12 +170,12 @@ class Burying:
         """Publish a dead letter.
 
         Args:
-            ordinal: What to confirm it with.
-            message: As it was received.
-            properties: In place of its own.
-            reason: Why, as a sentence.
-            position: Where it stands.
-            large: Whether it goes alone and compressed.
+            ordinal: Ordinal of the command, for its confirmation.
+            message: The message as it was received.
+            properties: Properties that replace its own.
+            reason: The reason, as a sentence.
+            position: Position of the message.
+            large: Whether it is sent alone and compressed.
         """
         verdict = self._verdicts.given.get(position, Verdict(reason))
         self._under_way[ordinal] = _Letter(position, properties.get(ID_PROPERTY), verdict)
@@ -188,7 +190,7 @@ class Burying:
         in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
 
     def put_entry(self, ordinal: int, reason: str, position: Position) -> None:
-        """Publish a dead letter that names the entry of a message, and stands for all that is in it."""
+        """Publish a dead letter that names the entry of a message, and stands for all messages in it."""
         entry = position._replace(batch_index=-1)
         self._under_way[ordinal] = _Letter(entry, None, Verdict(reason))
         self._hops.to_dead_letters(self._tools.names.dead_letter).send_async(
@@ -199,15 +201,14 @@ class Burying:
         )
 
     def look(self, after: Spot, before: Position) -> Position:
-        """Look between two messages: a dead letter names what the subscription is never given, and is stored before
-        anything goes on.
+        """Look for hidden messages between two positions; store a dead letter that names them before the relay goes on.
 
         Args:
             after: The message before.
-            before: Of the message behind.
+            before: Position of the message behind.
 
         Returns:
-            Up to where nothing is missing that no letter names.
+            The position up to which no message is missing that no letter names.
 
         Raises:
             PulsarException: The topic could not be read now, or the letter is not stored.
@@ -242,7 +243,7 @@ class Burying:
         return {DEAD_REASON: reason, DEAD_FROM: self._source.name, DEAD_AT: at, DEAD_PART: _NONE}
 
     def stored(self, ordinals: list[int]) -> None:
-        """These commands are confirmed, letters and others."""
+        """Record that these commands are confirmed, those of letters and others."""
         if not self._under_way:
             return
         for ordinal in ordinals:
@@ -259,6 +260,6 @@ class Burying:
                 )
 
     def refused(self, ordinal: int, position: Position, reason: str) -> None:
-        """What the command with this ordinal published is refused for good, a letter or a hop."""
+        """Record that the publish with this ordinal, a letter or a hop, is refused for good."""
         letter = self._under_way.pop(ordinal, None)
         self._verdicts.refused(position, reason, None if letter is None else letter.verdict)

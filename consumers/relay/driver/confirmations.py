@@ -1,4 +1,4 @@
-"""Outcomes of sends on their way from the client's thread to the partition's."""
+"""Outcomes of sends on their way from the client's thread to the partition's thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from timewheel.wire.results import SEEN_BEFORE, is_of_message
 __all__ = ["HEARTBEAT_MS", "Confirmations"]
 
 HEARTBEAT_MS = 5_000
-"""No wait is longer, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
-partitions hold a head, waking up is most of what a relay at rest costs."""
+"""The longest wait, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
+partitions hold a head, waking up is most of the cost of a relay at rest.
+"""
 
 
 class Confirmations:
@@ -24,7 +25,7 @@ class Confirmations:
     Its length is bounded by the sends under way.
 
     Args:
-        handle: Counts what the broker dropped as seen before; its condition wakes the reader.
+        handle: Counts the messages that the broker dropped as duplicates; its condition wakes the reader.
         clock: Waits.
     """
 
@@ -34,15 +35,15 @@ class Confirmations:
         self._handle = handle
         self._clock = clock
         self.outcomes: deque[tuple[int, str | None]] = deque()
-        """(ordinal, what went wrong). To look whether there are any costs a call less than asking this object."""
+        """(ordinal, failure). Public, since checking its length directly costs a call less than a method."""
         self.cut: deque[tuple[Group, bool]] = deque()
-        """Groups that were not sent as one entry, and whether the client refused them whole. If not, what became of
-        their messages is not known."""
+        """Groups not sent as one entry, each with whether the client refused it whole; else its outcome is unknown."""
         self._wake_at = NEVER
 
     def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:
-        """As `on_sent`, of an unnamed producer, which may have put it into a batch: the first message of that counts as
-        the entry.
+        """Do the work of `on_sent` for an unnamed producer, which may have put the message into a batch.
+
+        The first message of a batch counts as the entry.
         """
         if result.value or message_id.batch_index() <= 0 or message_id.ledger_id() < 0:
             self.on_sent(ordinal, True, result, message_id)
@@ -52,13 +53,13 @@ class Confirmations:
             self._wake()
 
     def on_sent(self, ordinal: int, is_new: bool, result: Any, message_id: Any) -> None:
-        """Runs on the client's thread: never raises, and does next to nothing.
+        """Record an outcome. Runs on the client's thread: never raises, and does next to nothing.
 
         Args:
-            ordinal: Of the message.
-            is_new: Whether the broker can have had it from no earlier session.
-            result: The client's.
-            message_id: The client's.
+            ordinal: Ordinal of the message.
+            is_new: Whether the broker can have it from no earlier session.
+            result: The client's result.
+            message_id: The client's message id.
         """
         failure = None
         if result.value:
@@ -75,7 +76,7 @@ class Confirmations:
             self._wake()
 
     def on_group(self, group: Group, result: Any, message_id: Any) -> None:
-        """Of the last message of a group; runs on the client's thread, like `on_sent`."""
+        """Record the outcome of a group's last message; runs on the client's thread, like `on_sent`."""
         members = group.members
         failure = None
         refused = bool(result.value) and is_of_message(result.name) and len(members) > 1
@@ -101,10 +102,11 @@ class Confirmations:
             self._handle.changed.notify_all()
 
     def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
-        """Wait for so many outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
+        """Wait for ``wake_at`` outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
         handle = self._handle
         with handle.changed:
-            # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
+            # The client's thread appends first and then reads _wake_at: either it sees this write, or we see its
+            # outcome.
             self._wake_at = wake_at
             if len(self.outcomes) < wake_at and not self.cut and (also_while_stopping or not handle.stopping):
                 self._clock.wait(handle.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
@@ -112,7 +114,7 @@ class Confirmations:
         handle.beat()
 
     def take(self) -> tuple[list[int], list[tuple[int, str]]]:
-        """The ordinals of all that is confirmed by now; and those of what is not stored, with what went wrong."""
+        """Return the ordinals confirmed by now, and the ordinals that are not stored, each with its failure."""
         ordinals: list[int] = []
         failures: list[tuple[int, str]] = []
         for _ in range(len(self.outcomes)):

@@ -12,15 +12,15 @@ from timewheel.consumers.relay.driver.source import Tools
 __all__ = ["Crew"]
 
 SLOTS_AT_ONCE = 2
-"""Of a ring's partition: one is left while the next is opened."""
+"""Slots of a ring's partition that are open together: a slot is drained while the next is opened."""
 
 
 class Crew:
-    """One thread per partition of a tier, of the intake or of the journal, and one keeper for all slots.
+    """A thread per partition of a tier, of the intake or of the journal, and a keeper for all slots.
 
     Args:
-        partitions: All of them.
-        tools: Of the relay.
+        partitions: All partitions.
+        tools: The relay's tools.
     """
 
     def __init__(self, partitions: Iterable[Partition], tools: Tools) -> None:
@@ -39,7 +39,7 @@ class Crew:
 
     @property
     def partitions(self) -> Sequence[Partition]:
-        """Those that are read."""
+        """The partitions that are read."""
         retired = self._retired
         return [partition for partition in self._all if partition.source.topic not in retired]
 
@@ -51,7 +51,7 @@ class Crew:
             thread.start()
 
     def retire(self, topic: str) -> None:
-        """Read a topic no more: nothing waits there, and nothing can come.
+        """Stop reading a topic that is empty and stays empty.
 
         Args:
             topic: Full name, without a partition suffix.
@@ -66,14 +66,14 @@ class Crew:
             self._keeper.stop()
 
     def stop(self, drain_ms: int) -> None:
-        """Take nothing new; `join` waits for the end."""
+        """Take no new messages; `join` waits for the end."""
         if self._keeper is not None:
             self._keeper.stop()
         for partition in self._all:
             partition.handle.stop(drain_ms)
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for all threads, for so long together."""
+        """Wait for all threads, together at most this long."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in self._threads:
             self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
@@ -81,13 +81,13 @@ class Crew:
             self._keeper.join(deadline_ms - self._clock.monotonic_ms())
 
     def _readers(self) -> int:
-        """How many partitions are read at once: those of tiers, and of slots the few whose time it is."""
+        """Return the number of partitions that are read at once: those of tiers, and the few slots whose time it is."""
         sources = [partition.source for partition in self.partitions]
         slots = [source for source in sources if source.step.kind == "slot"]
         rings = {(source.step, source.partition) for source in slots}
         return len(sources) - len(slots) + min(len(slots), SLOTS_AT_ONCE * len(rings) + MAX_CATCH_UPS)
 
     def is_looked_after(self, alive_since_ms: int) -> bool:
-        """Whether the keeper of the slots has looked into each of them and is alive."""
+        """True if the keeper of the slots is alive and has checked each of them."""
         keeper = self._keeper
         return keeper is None or (keeper.caught_up.is_set() and keeper.heartbeat_ms > alive_since_ms)

@@ -1,4 +1,4 @@
-"""How a subscription ends before it was told to, and what a dead letter says."""
+"""Unplanned ends of a subscription, and the properties of a dead letter."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ MAX_REASON_CHARS = 500
 
 
 class SessionFailed(Exception):
-    """A send, a receive or the connection failed: drop consumer and producers, begin anew
-    (broker-facts: exact-hops).
-    """
+    """A send, a receive or the connection failed: drop consumer and producers, restart (broker-facts: exact-hops)."""
 
 
 class HoleFound(Exception):
-    """Between two positions something was not handed out that can be read: begin anew, without what is known
+    """A readable message between two positions was not delivered: begin anew, without the known positions
     (broker-facts: holes-in-positions).
     """
 
 
 def dead_letter_properties(message: Any, reason: str, source: str, at: str) -> dict[str, str]:
-    """The properties of a dead letter besides those that it had: why it is one, and where it comes from."""
+    """Return the properties that a dead letter adds: its reason and its origin."""
     version = schema_version_of(message)
     return {
         DEAD_REASON: reason[:MAX_REASON_CHARS],

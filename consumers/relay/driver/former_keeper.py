@@ -1,7 +1,7 @@
-"""Finds topics of earlier plans, and has them drained: by the present plan's routing, until they are removed.
+"""Finds topics of earlier plans and drains them, by the present plan's routing, until they are removed.
 
-They are looked for again and again, since those who still work by the earlier plan go on sending there: during a
-rolling deployment a tier that was empty at the start may fill afterwards (broker-facts: topics-outside-the-plan).
+The search is repeated, since processes that use the earlier plan still send to its topics: during a rolling deployment
+a tier that was empty at the start may fill afterwards (broker-facts: topics-outside-the-plan).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from timewheel.hooks import Event
 __all__ = ["LOOK_MS", "FormerKeeper"]
 
 LOOK_MS = 60_000
-"""Topics are looked for this often; what was found empty twice is let go."""
+"""Time between two searches; a topic that was empty in two of them is let go."""
 
 
 class FormerKeeper:
-    """One thread that looks, and a crew for each look that found something new.
+    """A thread that searches, and a crew for each search that found new topics.
 
     Args:
-        look: Tells which topics of earlier plans there are.
-        partitions_of: Makes the partitions of a holding topic; raises `TopologyError` if the plan's topics cannot
-            take what comes from there.
-        tools: Of the relay.
+        look: Lists the topics of earlier plans.
+        partitions_of: Makes the partitions of a holding topic; raises `TopologyError` if the plan's topics cannot take
+            its timers.
+        tools: The relay's tools.
     """
 
     def __init__(
@@ -57,21 +57,21 @@ class FormerKeeper:
 
     @property
     def crews(self) -> tuple[Crew, ...]:
-        """All that were made so far."""
+        """All crews that were made so far and have work."""
         return self._crews
 
     @property
     def unreadable(self) -> tuple[str, ...]:
-        """Topics in which something waits, and that nobody can drain."""
+        """Topics with a backlog that cannot be drained."""
         return tuple(sorted(self._unreadable))
 
     def start(self) -> None:
-        """Look once, begin to drain, and go on looking."""
+        """Search once, begin to drain, and continue to search."""
         self.look()
         self._thread.start()
 
     def stop(self, drain_ms: int) -> None:
-        """Look no more, take nothing new."""
+        """Stop searching; take no new messages."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -86,18 +86,18 @@ class FormerKeeper:
             crew.join(timeout_ms)
 
     def look(self) -> None:
-        """Begin with what is new, let go of what is empty."""
+        """Begin with new topics, let go of empty topics."""
         try:
             found = self._look()
         except AdminError as error:
-            # To hold up every timer because one question has no answer would be the greater harm.
+            # Holding up every timer because of an unanswered request would do greater harm.
             self._tell_no_answer(str(error))
             return
         self._answers = True
         listed = {topic.name for topic in found}
         empty = {topic.name for topic in found if topic.drained}
-        # Seen so twice, since who connects to send has not sent yet. What is drained is let go, so that it can be
-        # removed, and looked at again: a timer that comes late waits for a minute.
+        # Empty in two searches, since a producer that has connected may not have sent yet. A drained topic is let go,
+        # so that it can be removed, and is searched for again: a late timer waits for a minute.
         for name in [name for name in self._drained_by if name not in listed or name in empty & self._empty]:
             self._drained_by.pop(name).retire(name)
         self._empty = empty
@@ -118,7 +118,7 @@ class FormerKeeper:
             except TopologyError as error:
                 self._tell_unreadable(topic, str(error))
             except pulsar.PulsarException as error:
-                self._tell_unreadable(topic, str(error))  # looked at again in a minute
+                self._tell_unreadable(topic, str(error))  # tried again in a minute
             else:
                 topics.append(topic)
         if not topics:
@@ -155,5 +155,5 @@ class FormerKeeper:
                     return
             try:
                 self.look()
-            except Exception as error:  # noqa: BLE001 - a thread that died in silence would drain nothing any more
+            except Exception as error:  # noqa: BLE001 - a thread that died in silence would stop draining
                 self._tell_no_answer(repr(error))

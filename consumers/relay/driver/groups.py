@@ -1,9 +1,9 @@
-"""Hops that leave as one entry: what a relay-held topic is sent, gathered and numbered (broker-facts: batched-hops).
+"""Hops to a relay-held topic that leave as one entry, gathered and numbered (broker-facts: batched-hops).
 
 A group is complete before its first message is handed to the client, since all its messages carry the number of its
-last position: whatever cut a crash leaves behind, a position up to the broker's mark is stored, and one above it is
-not. Two things must never be: a group that straddles the mark as it was when the producer was opened, and a group
-that the client cuts in two. The first is seen to here; the second is told by the place of its last message.
+last position: wherever a crash cuts, a position up to the broker's mark is stored, and a position above it is not. Two
+cases must never occur: a group that straddles the mark as of the opening of the producer, and a group that the client
+cuts in two. The code here prevents the first; the batch index of the last message reveals the second.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Group", "Groups", "Member"]
 
 
 class Member(NamedTuple):
-    """One message of a group.
+    """A message of a group.
 
     Args:
-        ordinal: What to confirm it with.
-        message: As it was received.
-        properties: In place of its own.
-        size: Bytes of payload and properties, about.
+        ordinal: Ordinal of the command, for its confirmation.
+        message: The message as it was received.
+        properties: Properties that replace its own.
+        size: Approximate bytes of payload and properties.
     """
 
     ordinal: int
@@ -36,13 +36,13 @@ class Member(NamedTuple):
 
 
 class Group:
-    """What goes to one topic with one schema version as one entry.
+    """Messages for the same topic with the same schema version, sent as one entry.
 
     Args:
         topic: Destination, without a partition suffix.
         version: The schema version in the source.
-        producer: The named one.
-        mark: The highest sequence id that the broker had stored from it when it was opened.
+        producer: The named producer.
+        mark: The highest sequence id that the broker had stored from the producer when it was opened.
     """
 
     __slots__ = ("_mark", "_size", "end", "members", "producer", "topic", "version")
@@ -59,29 +59,29 @@ class Group:
 
     @property
     def is_new(self) -> bool:
-        """Whether the broker can have had it from no earlier session."""
+        """True if the broker can have it from no earlier session."""
         return self.end > self._mark
 
     def takes(self, sequence_id: int, size: int) -> bool:
-        """Whether one more message may join: by the broker's mark, by count and by bytes."""
+        """True if another message may join: by the broker's mark, by count and by bytes."""
         if not self.members:
             return True
         straddles = self.end <= self._mark < sequence_id
         return not straddles and len(self.members) < GROUP_MESSAGES and self._size + size <= GROUP_BYTES
 
     def add(self, member: Member, sequence_id: int) -> None:
-        """The next message joins."""
+        """Append the next message."""
         self.members.append(member)
         self._size += member.size
         self.end = sequence_id
 
 
 class Groups:
-    """Those of one source partition that are not complete yet; for one thread.
+    """The incomplete groups of a source partition; for a single thread.
 
     Args:
         hops: Opens producers.
-        on_sent: Told the outcome of a group: ``on_sent(group, result, message_id)``, of its last message.
+        on_sent: Called with the outcome of a group: ``on_sent(group, result, message_id)``, of its last message.
     """
 
     __slots__ = ("_hops", "_on_sent", "_open")
@@ -92,11 +92,11 @@ class Groups:
         self._open: dict[tuple[str, int], Group] = {}
 
     def add(self, topic: str, version: int, sequence_id: int, member: Member) -> None:
-        """Add a message to the group of its destination and schema version; a full one goes first.
+        """Add a message to the group of its destination and schema version; a full group is sent first.
 
         Raises:
-            LeaseHeld: Somebody else has the name of the producer.
-            PulsarException: It could not be opened.
+            LeaseHeld: Another client has the name of the producer.
+            PulsarException: The producer could not be opened.
         """
         key = topic, version
         group = self._open.get(key)
@@ -110,7 +110,7 @@ class Groups:
         group.add(member, sequence_id)
 
     def send(self) -> None:
-        """Hand all of them over."""
+        """Send all groups."""
         groups, self._open = self._open, {}
         for group in groups.values():
             self._send(group)
@@ -118,7 +118,7 @@ class Groups:
     def _send(self, group: Group) -> None:
         producer, end = group.producer, group.end
         *others, last = group.members
-        # All messages of one entry have one outcome: the last one tells it.
+        # All messages of an entry have the same outcome: the last message reports it.
         for member in others:
             carry(producer, member.message, None, member.properties, sequence_id=end)
         carry(producer, last.message, partial(self._on_sent, group), last.properties, sequence_id=end)

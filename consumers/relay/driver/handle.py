@@ -1,4 +1,4 @@
-"""What a partition's thread and its onlookers share: the wish to stop, the pulse, the state."""
+"""The state that a partition's thread shares with others: the stop request, the heartbeat, the partition's state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AT_REST", "WORKING", "Handle", "PartitionState"]
 
 @unique
 class PartitionState(Enum):
-    """What a partition's relay is doing."""
+    """The activity of a partition's relay."""
 
     STARTING = "starting"
     """Not subscribed yet."""
@@ -25,7 +25,7 @@ class PartitionState(Enum):
     WAITING_FOR_LEASE = "waiting_for_lease"
     """Another relay has the name of the producer that the head needs."""
     BACKING_OFF = "backing_off"
-    """Something failed; it begins anew shortly."""
+    """An error occurred; it begins anew shortly."""
     RESTING = "resting"
     """A slot of a ring between its sweeps: no consumer is needed."""
     CLOSED = "closed"
@@ -35,16 +35,16 @@ class PartitionState(Enum):
 WORKING = frozenset(
     {PartitionState.RUNNING, PartitionState.HOLDING, PartitionState.WAITING_FOR_LEASE, PartitionState.RESTING}
 )
-"""States of a partition that is looked after."""
+"""States of a partition that is being relayed."""
 AT_REST = frozenset({PartitionState.RESTING, PartitionState.CLOSED})
-"""States without a thread that could give a sign of life."""
+"""States without a thread that could send heartbeats."""
 
 
 class Handle:
-    """One partition's shared state; the attributes are written by its thread only.
+    """The shared state of a partition; only its thread writes the attributes.
 
     Args:
-        clock: Of the relay.
+        clock: The relay's clock.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Handle:
         self._clock = clock
         self._deadline_ms = 0
         self.changed = threading.Condition()
-        """Notified when the thread should look up from a wait."""
+        """Notified when the thread should wake from a wait."""
         self.stopping = False
         self.state = PartitionState.STARTING
         self.reason: str | None = None
@@ -74,31 +74,29 @@ class Handle:
         self.in_flight = 0
         self.head_release_ms: int | None = None
         self.consumer: ConsumerLike | None = None
-        """The client's, while there is one."""
+        """The client's consumer; None between subscriptions."""
         self.heartbeat_ms = clock.monotonic_ms()
         self.told_of_hops = False
 
     @property
     def connected(self) -> bool:
-        """Whether what is subscribed has a connection, as far as the client knows now
-        (broker-facts: readiness-asks-connections).
-        """
+        """True if its consumer is connected, as far as the client knows (broker-facts: readiness-asks-connections)."""
         consumer = self.consumer  # its thread may set it to None meanwhile
         return consumer is None or bool(consumer.is_connected())
 
     def beat(self) -> None:
-        """The thread is alive; called at least every few seconds."""
+        """Record that the thread is alive; called at least every few seconds."""
         self.heartbeat_ms = self._clock.monotonic_ms()
 
     def stop(self, drain_ms: int) -> None:
-        """Ask the thread to take nothing new, and to leave what is not confirmed after ``drain_ms``."""
+        """Ask the thread to take no new messages, and to leave those that are unconfirmed after ``drain_ms``."""
         with self.changed:
             self._deadline_ms = self._clock.monotonic_ms() + drain_ms
             self.stopping = True
             self.changed.notify_all()
 
     def drain_left_ms(self) -> int:
-        """How long the thread may still wait for confirmations, once it is to stop."""
+        """Return how long the thread may still wait for confirmations, once it is to stop."""
         return max(self._deadline_ms - self._clock.monotonic_ms(), 0)
 
     def pause(self, timeout_ms: int) -> None:

@@ -1,8 +1,9 @@
-"""Looking at what may be a hole: is something missing that no client hands out (broker-facts: holes-in-positions)?
+"""Examination of a possible hole: is a message missing that no client delivers (broker-facts: holes-in-positions)?
 
-A relay that was frozen and comes back meets a jump over what others have done, so does one whose topic an operator has
-skipped forward, and a broker may deliver out of order when consumers change (see `beginning`). All that can be read,
-and a new subscription that makes sure of its beginning goes on rightly. What cannot be read is what the client hides.
+A relay meets a jump over processed positions when it was frozen and resumes, or when an operator has skipped its topic
+forward; and a broker may deliver out of order when consumers change (see `beginning`). All these messages can be read,
+and a new subscription that makes sure of its beginning continues correctly. Messages that cannot be read are those that
+the client hides.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ __all__ = ["Seen", "look"]
 
 READ_TIMEOUT_MS = 5_000
 READ_AHEAD = 10
-"""Entries; with 1 the client's reader throws away its start message, asks for no other, and waits for ever."""
+"""Entries; with 1 the client's reader discards its start message, requests no other, and waits for ever."""
 
 
 class Seen(NamedTuple):
-    """What a look has found.
+    """The result of an examination.
 
     Args:
-        position: The first that can be read behind the one that was named, acknowledged or not.
-        is_hidden: Whether the client hides something between the two.
+        position: The first readable message behind the named position, acknowledged or not.
+        is_hidden: Whether the client hides a message between the two.
     """
 
     position: Position
@@ -37,20 +38,20 @@ class Seen(NamedTuple):
 
 
 def look(client: Any, topic: str, after: Spot, before: Position, waits_on: Callable[[int], bool]) -> Seen:
-    """See what can be read behind a message. What lies further is met later, or was met by whoever acknowledged it.
+    """Return the first readable message behind a position. Later positions are met later, or were acknowledged.
 
-    Something must be there: whoever looks has received what stands further. So silence is no answer, it is a broker
-    that was killed or is slow, or a client that passes over very many entries, and must not pass for a hole.
+    A message must be there, since the caller has received a later position. So silence is no answer: it means a broker
+    that was killed or is slow, or a client that passes over very many entries, and must not count as a hole.
 
     Args:
         client: The user's `pulsar.Client`.
         topic: Full name of the partition.
         after: The last message that was in order.
-        before: The message that came next.
-        waits_on: Asked after each `READ_TIMEOUT_MS` of silence, with how many there were.
+        before: Position of the message that came next.
+        waits_on: Called after each `READ_TIMEOUT_MS` of silence, with their number; returns whether to wait longer.
 
     Raises:
-        PulsarException: The topic could not be read now; `pulsar.Timeout` if nothing came.
+        PulsarException: The topic could not be read now; `pulsar.Timeout` if no message arrived.
     """
     with closing(_read_from(client, topic, after.position, waits_on)) as places:
         first, found = next((first, found) for first, found in places if found > after.position)
@@ -63,7 +64,7 @@ def look(client: Any, topic: str, after: Spot, before: Position, waits_on: Calla
 
 
 def _is_trimmed(client: Any, topic: str, position: Position, waits_on: Callable[[int], bool]) -> bool:
-    """Whether the ledger of a position is gone: then all that was in it is acknowledged, or was skipped or expired."""
+    """True if the ledger of a position is gone: then all its messages are acknowledged, or were skipped or expired."""
     entry = position._replace(batch_index=-1)
     with closing(_read_from(client, topic, entry, waits_on, inclusive=True)) as places:
         return next(places)[1].ledger > position.ledger
@@ -72,7 +73,7 @@ def _is_trimmed(client: Any, topic: str, position: Position, waits_on: Callable[
 def _read_from(
     client: Any, topic: str, start: Position, waits_on: Callable[[int], bool], *, inclusive: bool = False
 ) -> Generator[tuple[Position, Position]]:
-    """Where each message begins, and where it stands; the two differ for one in chunks."""
+    """Yield the position at which each message begins, and its own position; the two differ for a chunked message."""
     ledger, entry, index = start
     reader = client.create_reader(
         topic,

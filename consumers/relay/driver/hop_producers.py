@@ -1,9 +1,9 @@
-"""The producers of one source partition: named ones for hops, unnamed ones for all else.
+"""The producers of a source partition: named producers for hops, unnamed producers for all other messages.
 
-A named producer is the lease of its hops (broker-facts: named-producers): its name is made of source and destination,
-so of all relays only one at a time can have it, and the broker drops what it has seen from it before. Whoever may send
-to the destination can use the name as well. Under one whose mark is higher than any number that its relay can have
-sent, nothing is sent: it stays open as the lease, and a producer with a random name sends (broker-facts:
+A named producer is the lease of its hops (broker-facts: named-producers): its name contains source and destination, so
+only one relay at a time can have it, and the broker drops duplicates of its messages. Any client that may send to the
+destination can use the name as well. If the mark of the name is higher than any number that its relay can have sent,
+this producer sends no message: it stays open as the lease, and a producer with a random name sends (broker-facts:
 numbers-of-others).
 """
 
@@ -28,60 +28,59 @@ from timewheel.wire.schema_versions import Schemas
 __all__ = ["HopProducers", "LeaseHeld", "producer_name"]
 
 MAX_PRODUCERS = 64
-"""Open producers of one source partition: destinations times schema versions; beyond, the oldest is closed."""
+"""Maximum number of open producers: destinations times schema versions; beyond it the oldest is closed."""
 
 
 class LeaseHeld(Exception):
-    """Somebody else has the producer of this name: another relay that still forwards, or one that just died."""
+    """Another client has the producer of this name: a relay that still forwards, or that has just died."""
 
 
 _Lane = Literal["single", "way out", "group", "unnamed", "unnamed batch"]
 _Key = tuple[str, int, _Lane, bool]
-"""Topic, schema version, how it sends, whether it compresses. A plain tuple: one is made per hop."""
+"""Topic, schema version, how it sends, whether it compresses. A plain tuple: each hop makes a key."""
 
 _UNBOUNDED: Final = {
-    # All bounds of the client lie far above a group's: a group that it cuts in two is not exact
-    # (broker-facts: batched-hops).
+    # All bounds of the client lie far above a group's: a group that the client cuts in two is not exact (broker-facts:
+    # batched-hops).
     "batching_enabled": True,
     "batching_max_messages": 1_000_000,
     "batching_max_allowed_size_in_bytes": 1 << 30,
     "batching_max_publish_delay_ms": 3_600_000,
     "max_pending_messages": 0,
-    # Cheap to make, and a batch of timers repeats itself.
+    # Cheap to compute, and a batch of timers repeats itself.
     "compression_type": pulsar.CompressionType.LZ4,
 }
 
 
 def producer_name(source: str, destination: str, version: int, fingerprint: str, label: str = "") -> str:
-    """The name of the producer of one kind of hop.
+    """Return the name of the producer for a kind of hop.
 
     Args:
         source: Full name of the holding topic's partition.
         destination: Full name of the destination's partition, or of a destination without partitions.
-        version: The schema version in the source; -1: none. Definitions are announced per producer, so each version
-            has a number line of its own (broker-facts: named-producers).
-        fingerprint: Of the routing. Under the name of another routing's producer the broker would take a position that
-            it never saw for one of the past (broker-facts: names-follow-routing).
-        label: What sets other hops from the same source apart.
+        version: The schema version in the source; -1 for none. Schemas are announced per producer, so each version has
+            its own sequence of numbers (broker-facts: named-producers).
+        fingerprint: Fingerprint of the routing. Under the name of another routing's producer the broker would drop a
+            new position as a duplicate (broker-facts: names-follow-routing).
+        label: Distinguishes other hops from the same source.
     """
     return f"tw|{label}{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
 
 class HopProducers:
-    """Opens, keeps and closes the producers of one source partition; for one thread.
+    """Opens, keeps and closes the producers of a source partition; for a single thread.
 
     Args:
         client: The user's `pulsar.Client`.
         source: Full name of the source partition.
-        partition: Its index; destinations get the same one, so that a key stays on its partition
-            (broker-facts: keys-and-partitions).
-        names: The plan's, of its topics.
-        fingerprint: Of the plan's routing, for the names of the producers.
-        max_pending: Sends under way at most, over all producers.
-        send_timeout_ms: After this time without an answer a send has failed.
+        partition: Its index; destinations get the same index, so that a key stays on its partition (broker-facts:
+            keys-and-partitions).
+        names: Topic names of the plan.
+        fingerprint: Fingerprint of the plan's routing, for the names of the producers.
+        max_pending: Maximum number of sends under way, over all producers.
+        send_timeout_ms: Time without an answer after which a send has failed.
         label: Stands before the source in the names of its producers.
-        is_forged: Whether this mark of the producer of a name, to a destination, is none that the source's relay can
-            have left.
+        is_forged: Returns whether this mark of a named producer, to a destination, cannot come from the source's relay.
     """
 
     __slots__ = (
@@ -125,8 +124,8 @@ class HopProducers:
         self._marks: dict[Any, int] = {}
         self._options = {
             "send_timeout_millis": send_timeout_ms,
-            # More than can be under way: the client drops what is over its bound into the callback
-            # (broker-facts: full-send-queue).
+            # More than can be under way: the client fails a send over its bound in the callback (broker-facts:
+            # full-send-queue).
             "max_pending_messages": max_pending + 1,
         }
 
@@ -134,14 +133,14 @@ class HopProducers:
     def of(
         cls, source: Source, tools: Tools, head: Callable[[], Position | None], last: Callable[[], Position]
     ) -> Self:
-        """Those of one source partition, with what its relay works with.
+        """Create the producers of a source partition from its relay's tools.
 
         Args:
             source: The partition.
-            tools: Of its relay.
-            head: The position of what is sent on now.
-            last: The last one in the source: asked for by the network, and only where the mark is above the head's
-                number, as after a crash.
+            tools: Its relay's tools.
+            head: Returns the position of the message that is forwarded now.
+            last: Returns the last position in the source, by a network request; called only where the mark is above the
+                head's number, as after a crash.
         """
 
         def is_forged(destination: str, mark: int) -> bool:
@@ -176,20 +175,21 @@ class HopProducers:
         leaves_plan: bool = False,
         large: bool = False,
     ) -> Any:
-        """The producer for this source's messages of one schema version to a destination, each by itself.
+        """Return the producer for this source's messages of a schema version to a destination, each sent alone.
 
         Args:
             topic: Destination, without a partition suffix.
-            version: The schema version in the source; -1: none.
+            version: The schema version in the source; -1 for none.
             named: Whether its sends carry sequence ids.
-            delayed: Whether the broker delays what it sends, so that it cannot be batched.
-            leaves_plan: Whether it goes another way than the plan says, and so by another name
-                (broker-facts: names-follow-routing).
-            large: Whether what it sends is compressed, and by another name: its numbers are a line of their own.
+            delayed: Whether the broker delays its messages, so that they cannot be batched.
+            leaves_plan: Whether it leaves the plan's routing, and so has another name (broker-facts:
+                names-follow-routing).
+            large: Whether its messages are compressed; it then has another name, since its numbers are a separate
+                sequence.
 
         Raises:
-            LeaseHeld: Somebody else has that name.
-            PulsarException: It could not be opened.
+            LeaseHeld: Another client has that name.
+            PulsarException: The producer could not be opened.
         """
         lane: _Lane = "unnamed" if delayed or large else "unnamed batch"
         if named:
@@ -199,16 +199,17 @@ class HopProducers:
         return self._open(key, self._names.part(topic, self._partition)) if producer is None else producer
 
     def for_groups(self, topic: str, version: int) -> tuple[Any, int]:
-        """The named producer for groups to a destination, and the highest sequence id that the broker had from it when
-        it was opened; -1: none.
+        """Return the named producer for groups to a destination, and its mark.
+
+        The mark is the highest sequence id that the broker had stored from it when it was opened; -1 for none.
 
         Args:
             topic: Destination, without a partition suffix.
-            version: The schema version in the source; -1: none.
+            version: The schema version in the source; -1 for none.
 
         Raises:
-            LeaseHeld: Somebody else has that name.
-            PulsarException: It could not be opened.
+            LeaseHeld: Another client has that name.
+            PulsarException: The producer could not be opened.
         """
         key: _Key = (topic, version, "group", False)
         producer = self._producers.get(key)
@@ -217,13 +218,13 @@ class HopProducers:
         return producer, self._marks[producer]
 
     def is_new(self, producer: Any, number: int) -> bool:
-        """Whether the broker had this number from no earlier session, so that it must not drop it as seen before."""
+        """True if the broker had this number from no earlier session, so that it must not drop it as a duplicate."""
         return number > self._marks.get(producer, -1)
 
     def to_dead_letters(self, topic: str, *, large: bool = False) -> Any:
-        """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
+        """Return the unnamed producer of plain bytes to the only partition of a dead-letter topic.
 
-        Without a schema: what is garbled may claim any, and a registry's refusal must not block the head.
+        Without a schema: a garbled message may claim any version, and a registry's refusal must not block the head.
         """
         destination = partition_topic(topic, 0)
         key: _Key = (destination, NO_SCHEMA, "unnamed" if large else "unnamed batch", large)
@@ -231,17 +232,17 @@ class HopProducers:
         return self._open(key, destination) if producer is None else producer
 
     def give_back(self) -> None:
-        """Close all producers, so that another relay can have their names; what is under way has been confirmed."""
+        """Close all producers, so that another relay can have their names; all sends have been confirmed."""
         producers, self._producers, self._marks = [*self._producers.values(), *self._leases.values()], {}, {}
         self._leases = {}
         for producer in producers:
             _close(producer)
 
     def look_up(self, version: int) -> None:
-        """Ask the source's registry for a schema version, unless it is known.
+        """Load a schema version from the source's registry, unless it is known.
 
         Raises:
-            PulsarException: There is none, or no answer came.
+            PulsarException: The version does not exist, or no answer came.
         """
         self._schemas.producer_options(version)
 
@@ -251,7 +252,7 @@ class HopProducers:
         _, version, lane, large = key
         is_named = lane in ("single", "way out", "group")
         options = {**self._options, **self._schemas.producer_options(version)}
-        # Without a number a batch may be cut anew after a crash; with one it would be dropped whole, or its rest
+        # Without a number a batch may be cut anew after a crash; with a number it, or its rest, would be dropped
         # (broker-facts: exact-hops, batched-hops).
         options["batching_enabled"] = lane == "unnamed batch"
         if lane == "group":
@@ -283,7 +284,7 @@ class HopProducers:
             oldest.flush()
         finally:
             self._marks.pop(oldest, None)
-            _close(oldest)  # or its name would be held by nobody
+            _close(oldest)  # or its name would stay taken without a holder
             if (lease := self._leases.pop(oldest, None)) is not None:
                 _close(lease)
 

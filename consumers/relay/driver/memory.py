@@ -1,8 +1,8 @@
-"""How much memory each partition of a relay may take, so that all of them together keep to a budget.
+"""The memory share of each partition of a relay, so that all of them together keep to a budget.
 
-Two things grow with the traffic: what the client has received ahead of the relay, and what is on its way out. Each gets
-half of a partition's share. The client counts what it receives in entries and not in bytes (broker-facts:
-queues-count-entries), so a share is turned into entries by the size of the largest one that was met.
+Two things grow with the traffic: messages that the client has received ahead of the relay, and sends under way. Each
+gets half of a partition's share. The client counts received entries and not bytes (broker-facts: queues-count-entries),
+so a share is converted to entries by the size of the largest entry met.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LEAST_WINDOW_BYTES = 256 << 10
 
 
 class Memory:
-    """A relay's budget; for any number of threads.
+    """A relay's memory budget; safe from any number of threads.
 
     Args:
-        budget_bytes: Of all partitions together. Where it is too small for one entry of each, they take that.
+        budget_bytes: Budget of all partitions together. If it is too small for an entry each, they exceed it by that.
     """
 
     __slots__ = ("_budget_bytes", "_lock", "_readers")
@@ -32,24 +32,24 @@ class Memory:
         self._readers = 0
 
     def share_with(self, readers: int) -> None:
-        """So many more partitions are read at once. Shares that are in use already shrink when their sessions end."""
+        """Add partitions that are read at once. Shares already in use shrink when their sessions end."""
         with self._lock:
             self._readers += readers
 
     def resize(self, budget_bytes: int) -> None:
-        """Another budget from now on; what is in use already shrinks when its session ends."""
+        """Set another budget from now on; a share already in use shrinks when its session ends."""
         self._budget_bytes = budget_bytes
 
     def window_bytes(self) -> int:
-        """What may be on its way out of one partition; a message that is larger than that goes alone."""
+        """Return the bytes that may be under way out of one partition; a larger message is sent alone."""
         return min(max(self._half_bytes(), LEAST_WINDOW_BYTES), WINDOW_BYTES)
 
     def queue_entries(self, entry_bytes: int, most: int) -> int:
-        """How many entries the client may receive ahead, at least one.
+        """Return how many entries the client may receive ahead, at least 1.
 
         Args:
-            entry_bytes: The largest one that was met in the partition, or is expected.
-            most: More would be of no use.
+            entry_bytes: The largest entry met in the partition, or expected.
+            most: Upper bound, beyond which more entries are useless.
         """
         return min(max(self._half_bytes() // max(entry_bytes, 1), 1), most)
 

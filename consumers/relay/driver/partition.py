@@ -1,6 +1,4 @@
-"""One partition of a holding topic, through all its subscriptions: begins anew after failures, and at holes that can be
-read.
-"""
+"""A partition of a holding topic, through all its subscriptions: restarts after failures, and at readable holes."""
 
 from __future__ import annotations
 
@@ -34,17 +32,17 @@ __all__ = ["Partition"]
 
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 10_000
-"""A destination that refuses is asked this often at the least; a relay's window for it is its tiers' guard."""
+"""The longest pause before a refusing destination is tried again; the relay's window for it protects its tiers."""
 BROKER_HELD_WINDOW = 1_000
-"""Each message under way there is acknowledged by itself, and may be a gap until then."""
+"""Each message under way there is acknowledged individually, and may be a gap until then."""
 
 
 class Partition:
-    """Runs sessions, one at a time, each in the thread of whoever calls `run`, or of `visit`.
+    """Runs sessions, one at a time, each in the thread of the caller of `run`, or of `visit`.
 
     Args:
-        source: What to read.
-        tools: What to work with.
+        source: The partition to read.
+        tools: The relay's tools.
     """
 
     def __init__(self, source: Source, tools: Tools) -> None:
@@ -52,7 +50,7 @@ class Partition:
         self.handle = Handle(tools.clock)
         self._tools = tools
         self.moving: Forwarding | BrokerHeld | None = None
-        """What knows the messages in hand, of the last subscription; onlookers may ask how much and how old."""
+        """The messages in flight, of the last subscription; others may read how many they are and how old."""
         self._known: Spot | None = None
         self._confirmed_behind: Mapping[Position, Fate] = {}
         self._beginning = Beginning()
@@ -62,7 +60,7 @@ class Partition:
         self._left: Visit | None = None
 
     def run(self) -> None:
-        """Work until told to stop."""
+        """Work until stopped."""
         handle = self.handle
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
         while not handle.stopping:
@@ -79,10 +77,10 @@ class Partition:
         handle.state = PartitionState.CLOSED if handle.stopping else PartitionState.RESTING
 
     def visit(self, visit: Visit) -> bool:
-        """Be there for a visit: a running one is prolonged.
+        """Begin a visit, or prolong the running visit.
 
         Returns:
-            Whether the caller has to `run_visit` it: none is running.
+            True if no visit was running, so that the caller has to call `run_visit`.
         """
         return self._visiting.begin(visit)
 
@@ -94,10 +92,10 @@ class Partition:
                 return
 
     def _has_ended(self) -> bool:
-        """Run one subscription.
+        """Run a subscription.
 
         Returns:
-            Whether no other one is to follow.
+            True if no other subscription is to follow.
         """
         if self._is_gone():
             self.handle.stop(0)
@@ -120,7 +118,7 @@ class Partition:
             self._verdicts.crashed(session.position, repr(error))
             raise
         finally:
-            # A next session skips it (broker-facts: received-again).
+            # The next session skips these positions (broker-facts: received-again).
             self._known = machine.confirmed_to if is_known else None
             if isinstance(self.moving, Forwarding):
                 self._confirmed_behind = self.moving.confirmed_behind
@@ -129,7 +127,7 @@ class Partition:
         return self.handle.stopping or not (session.begins_anew or machine.begins_anew)
 
     def _is_gone(self) -> bool:
-        """Whether it is an earlier plan's and was removed. To subscribe all the same could make it anew."""
+        """True if it is an earlier plan's and was removed. Subscribing all the same could create it again."""
         if not self.source.is_former:
             return False
         try:
@@ -137,7 +135,7 @@ class Partition:
         except pulsar.TopicNotFound:
             return True
         except pulsar.PulsarException:
-            return False  # nothing was learnt; the subscription will tell
+            return False  # unknown: subscribing will show it
 
     def _machine(self) -> Machine:
         tools = self._tools

@@ -1,4 +1,4 @@
-"""What a message says, read once: a timer, or a reason why it is none; nothing behind it can be surprised."""
+"""Reads each message once: a timer, or the reason why it is none. No later code can fail on its content."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a
 
 
 class Reader:
-    """Reads the messages of one subscription.
+    """Reads the messages of a subscription.
 
     Args:
-        source: Where they come from.
-        plan: Bounds what the intake takes.
-        verdicts: Of the partition.
+        source: The source partition.
+        plan: Bounds the timers that the intake accepts.
+        verdicts: The partition's verdicts.
 
     Attributes:
-        entry: That of the message which was read last.
-        properties: Of that message, as they go on; none if they cannot be read.
+        entry: Entry of the last message that was read.
+        properties: Properties of that message for its next hop; empty if they cannot be read.
     """
 
     __slots__ = ("_plan", "_source", "_verdicts", "entry", "properties")
@@ -64,6 +64,6 @@ class Reader:
         source, plan = self._source, self._plan
         if not source.is_intake:
             return judged(properties)
-        # Most that comes in was lifted, and has one.
+        # Most timers in the intake were moved by a shadow, and have an id.
         own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
         return taken_in(properties, message.publish_timestamp(), own_id, plan)

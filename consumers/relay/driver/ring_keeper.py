@@ -15,21 +15,21 @@ from timewheel.core.clock import wait_until
 __all__ = ["MAX_CATCH_UPS", "RingKeeper"]
 
 MAX_CATCH_UPS = 16
-"""Slots looked into at once after a start: what became due while no relay ran must not wait for a whole turn."""
+"""Slots checked at once after a start: timers that became due while no relay ran must not wait for a whole turn."""
 LOOK_AGAIN_MS = 15_000
-"""By a `native` plan: who works by the earlier plan may still send."""
+"""For a `native` plan: processes that use the earlier plan may still send."""
 WAKE_MS = 2_000
-"""No wait is longer, so that a jump of the clock is noticed."""
+"""The longest wait, so that a jump of the clock is noticed."""
 SET_BACK_MS = 500
-"""A clock that is set back by more makes all visits be reckoned anew; between two looks it is slewed by less."""
+"""A clock that is set back by more has all visits planned anew; between two checks it is slewed by less."""
 
 
 class RingKeeper:
-    """One thread that starts visits, each in a thread of its own.
+    """A thread that starts visits, each in its own thread.
 
     Args:
         partitions: All partitions of all slots.
-        tools: Of the relay.
+        tools: The relay's tools.
     """
 
     def __init__(self, partitions: Iterable[Partition], tools: Tools) -> None:
@@ -41,7 +41,7 @@ class RingKeeper:
         self._threads: set[threading.Thread] = set()
         self._thread = threading.Thread(target=self._run, name="timewheel-relay-rings", daemon=True)
         self.caught_up = threading.Event()
-        """Set once every slot has been looked into after the start."""
+        """Set once every slot has been checked after the start."""
         self.heartbeat_ms = self._clock.monotonic_ms()
 
     def start(self) -> None:
@@ -49,7 +49,7 @@ class RingKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further visit; those under way end by their partitions' handles."""
+        """Begin no further visit; running visits end through their partitions' handles."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -77,7 +77,7 @@ class RingKeeper:
                     self._clock.wait(self._changed, wait_ms)
             now_ms, self.heartbeat_ms = self._clock.now_ms(), self._clock.monotonic_ms()
             if now_ms - self.heartbeat_ms < ahead_ms - SET_BACK_MS:
-                # Visits that were made or passed over by the wrong time are still to come.
+                # Visits that were begun or skipped at the wrong time are still to come.
                 waiting = self._visits_after(now_ms)
             ahead_ms = now_ms - self.heartbeat_ms
             while waiting[0][0].open_ms <= self._clock.now_ms():
@@ -88,13 +88,13 @@ class RingKeeper:
         catching_up.join()
 
     def _visits_after(self, now_ms: int) -> list[tuple[Times, int]]:
-        """The next visit to each partition, and its index: a heap."""
+        """Return the next visit to each partition, with its index: a heap."""
         waiting = [(self._next(partition, now_ms), order) for order, partition in enumerate(self._partitions)]
         heapq.heapify(waiting)
         return waiting
 
     def _catch_up(self, now_ms: int) -> None:
-        """Look into every slot once; again and again where all leaves at once, since a slot has no other time then."""
+        """Check every slot once; repeatedly for a native plan: all its timers leave at once, at no set time."""
         while True:
             self._look_into_all(now_ms)
             self.caught_up.set()
@@ -105,7 +105,7 @@ class RingKeeper:
             now_ms = self._clock.now_ms()
 
     def _look_into_all(self, now_ms: int) -> None:
-        """Those first whose release was last."""
+        """Check all slots, those with the latest release first."""
 
         def look(partition: Partition) -> None:
             if self._stopping:

@@ -1,8 +1,9 @@
-"""The shell around a machine: one subscription of one partition of a holding topic, driven by one thread.
+"""The driver of a machine: a subscription of a partition of a holding topic, on a single thread.
 
-It does what the machine says and reports what came of it; all decisions are there. Whatever fails ends the
-subscription: consumer and producers are dropped, and `partition` begins a new one from the mark-delete position
-(broker-facts: exact-hops). What is refused for good, and not for the topic's sake, is a dead letter (`burying`).
+It executes the machine's commands and reports their results; the machine makes all decisions. Any failure ends the
+subscription: consumer and producers are dropped, and `partition` begins a new subscription from the mark-delete
+position (broker-facts: exact-hops). A message that is refused for good, and not for the topic's sake, becomes a dead
+letter (`burying`).
 """
 
 from __future__ import annotations
@@ -63,29 +64,30 @@ from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 __all__ = ["Session"]
 
 QUIET_MS = 100
-"""Before the broker is asked for redelivery, nothing is received for so long: the client's queue fills, its permits are
-used up, and the broker has no read under way that a second one could cross (broker-facts: interleaved-redelivery)."""
+"""Time without a receive before the broker is asked for redelivery: the client's queue fills, its permits are used up,
+and the broker has no read under way that a second read could cross (broker-facts: interleaved-redelivery).
+"""
 MAX_UNANSWERED = 10
-"""Questions for the topic's last position that fail in a row, after which it is the connection that has failed."""
+"""Failed requests in a row for the topic's last position, after which the connection counts as failed."""
 
 _SHOWN = {State.HOLDING: PartitionState.HOLDING, State.WAITING_FOR_LEASE: PartitionState.WAITING_FOR_LEASE}
 
 
 class Session:
-    """One subscription.
+    """A single subscription.
 
     Args:
-        source: What to read.
-        tools: What to work with.
-        handle: Shared with onlookers.
-        verdicts: Of the partition.
-        machine: Decides; a new one.
-        prefetch: What the client may receive ahead.
+        source: The partition to read.
+        tools: The relay's tools.
+        handle: State shared with others.
+        verdicts: The partition's verdicts.
+        machine: A new machine, which decides.
+        prefetch: Length of the client's receiver queue.
 
     Attributes:
-        begins_anew: It ends, and another is to follow at once: the entries are larger than thought, so that it needs a
-            shorter queue; or a message was refused, and has its verdict.
-        position: Of the message that came last.
+        begins_anew: Whether it ends to be followed by another session at once: the entries are larger than expected, so
+            that it needs a shorter queue; or a message was refused, and has its verdict.
+        position: Position of the last received message.
     """
 
     def __init__(
@@ -115,17 +117,17 @@ class Session:
         self.position: Position | None = None
         self._consumer: Any = None
         self._unanswered = 0
-        # What was received last, and is decided on.
+        # The last received message, for the present decision.
         self._message: Any = None
         self._properties: dict[str, str] = {}
         self._size = 0
 
     def run(self) -> None:
-        """Work until told to stop, or until the machine leaves.
+        """Work until stopped, or until the machine leaves.
 
         Raises:
             SessionFailed: Begin anew.
-            HoleFound: Begin anew, and do not go on past it.
+            HoleFound: Begin anew, and do not go on past the hole.
         """
         try:
             self._consumer = self._handle.consumer = self._subscribe()
@@ -148,7 +150,7 @@ class Session:
                         self._consumer.close()
 
     def _subscribe(self) -> Any:
-        # The broker delays nothing there (broker-facts: delays-need-shared).
+        # The broker delays no message there (broker-facts: delays-need-shared).
         undelayed = self._machine.cumulative or self._tools.router.is_native
         self._prefetch.begin()
         consumer = self._tools.client.subscribe(
@@ -184,7 +186,7 @@ class Session:
                 command = self._do_rare(command)
 
     def _do_rare(self, command: Command) -> Command:
-        """Commands that no steady stream of hops meets."""
+        """Execute a command that is rare in a steady stream of hops."""
         machine = self._machine
         self._show()
         match command:
@@ -211,7 +213,7 @@ class Session:
         try:
             last = self._last()
         except pulsar.PulsarException:
-            # A question that fails while its topic moves to another broker is no reason to begin anew.
+            # A request that fails while its topic moves to another broker is no reason to begin anew.
             self._unanswered += 1
             if self._unanswered > MAX_UNANSWERED:
                 raise
@@ -248,7 +250,7 @@ class Session:
                 raise AssertionError(command)
 
     def _next(self) -> Command:
-        # First what is confirmed, so that the machine waits for no more than is on its way.
+        # Confirmations first, so that the machine waits only for sends still under way.
         self._settle()
         if self._handle.stopping or self.begins_anew:
             return self._machine.stopping(self._drain_left_ms())
@@ -308,7 +310,8 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
-        # Not before: without a lease the message stays as it came, and may go another way. A member shares them.
+        # Not before: without a lease the message stays unchanged, and may go another way. A group member shares these
+        # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
             self._send(alone, command)
@@ -326,8 +329,9 @@ class Session:
         carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
 
     def _send_singly(self, group: Group, *, refused: bool) -> None:
-        """What the client refused as one entry, or cut in two: which part is stored is not known then. All of it goes
-        by the late lane.
+        """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.
+
+        If it was cut, it is unknown which part is stored.
         """
         if not refused:
             self._tools.hooks.emit(
@@ -368,7 +372,7 @@ class Session:
             acknowledge(receipt)
 
     def _settle(self) -> None:
-        """Tell the machine all confirmations that are in."""
+        """Report all confirmations received so far to the machine."""
         while self._confirmations.cut:
             group, refused = self._confirmations.cut.popleft()
             self._send_singly(group, refused=refused)
@@ -386,7 +390,7 @@ class Session:
             self.begins_anew = True
 
     def _acknowledge_confirmed(self) -> None:
-        """Whatever has failed: the next subscription repeats nothing that is confirmed."""
+        """Acknowledge after any failure, so that the next subscription repeats no confirmed message."""
         with suppress(pulsar.PulsarException, SessionFailed):
             self._settle()
         command = self._machine.stopping(0)

@@ -1,4 +1,4 @@
-"""Which partition a relay reads, and what it works with."""
+"""The partition that a relay reads, and the tools that it works with."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["Gate", "Source", "Tools", "consumer_name"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One partition of one holding topic.
+    """A partition of a holding topic.
 
     Args:
-        holding: The holding topic: the plan's, or an earlier plan's.
-        partition: Which of its partitions.
-        is_former: Whether it is an earlier plan's, which may be removed once it is empty.
+        holding: The holding topic, of the plan or of an earlier plan.
+        partition: Index of the partition.
+        is_former: Whether it belongs to an earlier plan, and may be removed once it is empty.
     """
 
     holding: HoldingTopic
@@ -49,17 +49,17 @@ class Source:
 
     @property
     def step(self) -> Step:
-        """The topic's tier or ring, or the intake's or the journal's."""
+        """The step of the topic: a tier, a ring, the intake or the journal."""
         return self.holding.step
 
     @property
     def is_intake(self) -> bool:
-        """Whether it is where timers come in that no SDK has routed."""
+        """True if timers arrive there that no SDK has routed."""
         return self.holding.step.kind == "intake"
 
     @property
     def is_journal(self) -> bool:
-        """Whether a shadow's copies come in there."""
+        """True if a shadow's copies arrive there."""
         return self.holding.step.kind == "journal"
 
 
@@ -67,38 +67,38 @@ class Gate(Protocol):
     """Stands between a journal's partition and its relay."""
 
     def __call__(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
-        """A consumer that hands out, of what that one receives, what may move on.
+        """Return a consumer that hands out the received messages that may move on.
 
         Args:
             source: The partition.
-            consumer: The client's.
-            handle: Says whether the relay is to stop; waits show signs of life there.
+            consumer: The client's consumer.
+            handle: Holds the relay's stop request; long waits record heartbeats on it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What all partitions of a relay share.
+    """The tools that all partitions of a relay share.
 
     Args:
         client: The user's `pulsar.Client`.
-        router: The plan's.
-        names: The plan's.
-        relay_id: Of this relay, unique among those that run at once.
-        clock: Time.
-        chance: For `Backoff`.
-        hooks: Whom to tell.
-        alarms: The same, of single messages.
-        max_in_flight: Hops under way at most, per partition.
-        send_timeout_ms: After this time without an answer a send has failed.
-        lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
-        hop_linger_ms: How long a hop waits for others that go with it as one entry (broker-facts: batched-hops).
-        memory: How much of it each partition may take.
-        is_dead: Whether a timer is known to be cancelled or replaced; None: none can be.
-        gate: Wraps the consumer of a journal's partition, so that it hands out only what may move on; None: there is
-            no journal.
-        drains_from_ms: As of `timewheel.core.next_hop.NextHop`.
+        router: The plan's router.
+        names: Topic names of the plan.
+        relay_id: Id of this relay, unique among relays that run at once.
+        clock: Source of time.
+        chance: Randomness for `Backoff`.
+        hooks: Receive events.
+        alarms: Receive events about single messages, limited in rate.
+        max_in_flight: Maximum number of hops under way, per partition.
+        send_timeout_ms: Time without an answer after which a send has failed.
+        lease_idle_ms: A longer pause gives the names of producers back (broker-facts: named-producers).
+        hop_linger_ms: Time that a hop waits for others that leave with it as one entry (broker-facts: batched-hops).
+        memory: Memory budget of the partitions.
+        is_dead: Returns whether a timer is known to be cancelled or replaced; None if timers cannot be cancelled.
+        gate: Wraps the consumer of a journal's partition, so that it hands out only messages that may move on; None
+            without a journal.
+        drains_from_ms: As for `timewheel.core.next_hop.NextHop`.
     """
 
     client: Any
@@ -120,11 +120,11 @@ class Tools:
 
 
 def consumer_name(relay_id: str, topic: str) -> str:
-    """A consumer's name on a Failover subscription.
+    """Return a consumer's name on a Failover subscription.
 
-    Of several relays the broker gives partition ``p`` to the one at ``p modulo n`` in the order of their names
+    Of several relays the broker gives partition ``p`` to the relay at ``p modulo n`` in the order of their names
     (broker-facts: failover-and-takeover). So a relay's name is the same on all partitions of a topic, which spreads
-    them, and sorts differently from topic to topic, which spreads topics of one partition too.
+    them, and sorts differently from topic to topic, which spreads topics with a single partition too.
     """
     order = hashlib.sha256(f"{relay_id}|{topic}".encode()).hexdigest()[:8]
     return f"{order}-{relay_id}"

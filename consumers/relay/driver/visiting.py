@@ -1,6 +1,6 @@
-"""The visit to one slot's partition: a value that is replaced as a whole, in one place and under one lock.
+"""The visit to a slot's partition: a value that is replaced as a whole, under a lock.
 
-The keeper of the ring begins and prolongs it; the session's thread reads it, and ends what it has seen to its end.
+The keeper of the ring begins and prolongs it; the session's thread reads it, and ends a visit that is complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Visiting"]
 
 
 class Visiting:
-    """Whether a slot's partition is visited, and until when."""
+    """The current visit to a slot's partition, if any."""
 
     __slots__ = ("_lock", "_visit")
 
@@ -22,14 +22,14 @@ class Visiting:
         self._visit: Visit | None = None
 
     def now(self) -> Visit | None:
-        """The visit; None: there is none, or the partition is read all the time."""
+        """Return the visit; None if there is no visit, or the partition is read all the time."""
         return self._visit
 
     def begin(self, visit: Visit) -> bool:
-        """Be there for a visit; one that is under way is prolonged.
+        """Begin a visit, or prolong the running visit.
 
         Returns:
-            Whether the caller has to see to it, since none was under way.
+            True if no visit was running, so that the caller has to run it.
         """
         with self._lock:
             if self._visit is not None:
@@ -39,14 +39,14 @@ class Visiting:
             return True
 
     def end(self, left: Visit | None, *, unfinished: bool) -> bool:
-        """End it.
+        """End the visit, unless it was prolonged meanwhile.
 
         Args:
-            left: The visit that the session has seen to its end.
-            unfinished: End it whatever is left to do.
+            left: The visit that the session has completed.
+            unfinished: End the visit even if work is left.
 
         Returns:
-            Whether there is none any more. One that was prolonged meanwhile goes on.
+            True if no visit is left.
         """
         with self._lock:
             if self._visit == left or unfinished:

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: longer each time, bounded, and never in step with other relays."""
+"""Pauses between attempts: longer each time, bounded, and never in step with other relays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Backoff"]
 
 
 class Backoff:
-    """Waits that double from ``first_ms`` to ``longest_ms``, each shortened by chance to between half and all of it."""
+    """Waits that double from ``first_ms`` to ``longest_ms``, each shortened at random to between half and all of it."""
 
     __slots__ = ("_attempts", "_chance", "_first_ms", "_longest_ms")
 
@@ -19,12 +19,12 @@ class Backoff:
         self._chance = chance
 
     def next_ms(self) -> int:
-        """The next wait."""
+        """Return the next wait."""
         # The exponent is bounded too, since a partition may fail for days.
         wait_ms = min(self._first_ms << min(self._attempts, 20), self._longest_ms)
         self._attempts += 1
         return int(wait_ms * (0.5 + self._chance.random() / 2))
 
     def reset(self) -> None:
-        """It went well: begin with the first wait again."""
+        """Reset to the first wait after a success."""
         self._attempts = 0

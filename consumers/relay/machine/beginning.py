@@ -1,12 +1,12 @@
-"""Where a subscription begins: the first message that comes need not be the first that is unacknowledged
-(broker-facts: false-beginning).
+"""The beginning of a subscription, which need not be the first delivered message (broker-facts: false-beginning).
 
-When the active consumer of a Failover subscription changes, the broker goes back to the mark-delete position only a
-second later (``activeConsumerFailoverDelayTimeMillis``), and until then may give the new one what stands behind the old
-one's last message (seen on 4.0.7). If a relay began there, what the old one had in hand would be lost: later sequence
-ids would shut it out, and a cumulative acknowledgement would end it.
+The first delivered message need not be the first unacknowledged message. When the active consumer of a Failover
+subscription changes, the broker goes back to the mark-delete position only a second later
+(``activeConsumerFailoverDelayTimeMillis``), and until then may give the new consumer messages behind the old consumer's
+last message (seen on 4.0.7). If a relay began there, the old consumer's messages in flight would be lost: later
+sequence ids would shut them out, and a cumulative acknowledgement would end them.
 
-So the broker is asked to deliver again whatever is unacknowledged, and a beginning is believed when it is met twice.
+So the broker is asked to redeliver all unacknowledged messages, and a beginning is believed when it is met twice.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from timewheel.wire.positions import Position
 __all__ = ["Beginning", "Sign"]
 
 ASK_AGAIN_MS = 1_500
-"""A request may go unheard (while the broker waits with going back); the next one comes after this time."""
+"""A request may go unheard (while the broker delays going back); the next request follows after this time."""
 
 
 @unique
 class Sign(Enum):
-    """What one more message says about the beginning."""
+    """The significance of a message for the beginning."""
 
     ASK = "ask"
-    """A beginning for the first time: ask for everything again."""
+    """A beginning for the first time: ask for all messages again."""
     WAIT = "wait"
-    """Behind a beginning that is not believed yet: it comes again, let it go."""
+    """Behind a beginning that is not believed yet: it is redelivered, so ignore it."""
     BEGUN = "begun"
     """The same beginning twice: this message is the first."""
 
@@ -52,7 +52,7 @@ class Beginning:
 
         Args:
             position: Its position.
-            now_ms: UTC milliseconds; a jump of the clock costs a request more or some time, nothing else.
+            now_ms: UTC milliseconds; a jump of the clock costs another request or some time, no more.
         """
         last, self._last = self._last, position
         if last is not None and position > last:
@@ -63,7 +63,7 @@ class Beginning:
         return Sign.ASK
 
     def asked(self, now_ms: int) -> None:
-        """The broker was asked."""
+        """Record that the broker was asked."""
         self._asked_ms = now_ms
 
     def _is_unheard(self, now_ms: int) -> bool:

@@ -1,9 +1,10 @@
-"""The relay of one partition of a broker-held tier, as a pure state machine: the source article's way, one by one.
+"""The relay of a partition of a broker-held tier, as a pure state machine: the way of the source article.
 
-Each message stays under the broker's delay and comes when it may leave, or a tick earlier. It is published on its way
-and acknowledged by itself once that is confirmed. At least once: consumers drop the copies that a crash makes. There is
-no head and no order, so there is no lane, lease, hole or sweep either. The commands and events are `relay_held`'s. By a
-`native` plan all leaves at once: its subscription is a Failover one, on which the broker delays nothing.
+Each message is relayed by itself. It stays under the broker's delay and is delivered when it may leave, or a tick
+earlier. It is published onward and acknowledged individually once that is confirmed. At least once: consumers drop the
+copies that a crash makes. There is no head and no order, so there is no lane, lease, hole or sweep either. The commands
+and events are those of `relay_held`. For a `native` plan all messages leave at once: its subscription is a Failover
+subscription, on which the broker delays no messages.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ASK_AGAIN = AskAgain()
 
 
 class _Message(NamedTuple):
-    """One message from its arrival to its confirmation."""
+    """A message from its arrival to its confirmation."""
 
     position: Position
     receipt: Any
@@ -54,18 +55,18 @@ class _Message(NamedTuple):
 
 
 class BrokerHeld(Machine):
-    """One subscription of one partition.
+    """A subscription of a partition.
 
     Args:
         next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
-        window_limit: Messages under way at most.
-        window_bytes: Their bytes at most, but for one message (broker-facts: windows-in-bytes).
-        counts: Goes on counting here.
-        chance: For `Backoff`.
+        window_limit: Maximum number of messages under way.
+        window_bytes: Their maximum bytes, except for a single message (broker-facts: windows-in-bytes).
+        counts: Counters to continue.
+        chance: Randomness for `Backoff`.
 
     Attributes:
-        state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `DRAINING` or `LEFT`.
+        state: Its state: `RECEIVING`, `IDLE`, `CROWDED`, `DRAINING` or `LEFT`.
     """
 
     __slots__ = (
@@ -102,7 +103,7 @@ class BrokerHeld(Machine):
         self._limit = window_limit
         self._limit_bytes = window_bytes
         self._counts = counts
-        # Only there: on a Shared subscription it would bring again all whose acknowledgement is under way.
+        # Only there: on a Shared subscription it would have messages redelivered whose acknowledgement is under way.
         self._silence = Silence(chance) if next_hop.is_native else None
         self._ordinal = 0
         self._under_way: dict[int, tuple[_Message, Literal["forwarded", "dead"]]] = {}
@@ -125,12 +126,12 @@ class BrokerHeld(Machine):
 
     @property
     def in_flight_bytes(self) -> int:
-        """Of these."""
+        """Bytes of the messages in flight."""
         return self._bytes
 
     @property
     def newest_release_ms(self) -> int | None:
-        """As that of `Forwarding`."""
+        """The release time of the newest message, as in `Forwarding`."""
         reading = self._newest
         if not isinstance(reading, Envelope) or not (self._head or self._under_way):
             return None

@@ -1,7 +1,7 @@
-"""What goes into a relay's machine and what comes out: what a message says, and what the shell is told to do.
+"""Inputs and outputs of a relay's machine: the readings of messages, and the commands to the driver.
 
-Each is one thing to do. `HoldUntil`, `AwaitAll` and `AwaitRoom` pass between the machine's own parts: a shell is told
-to `Wait`. Those without fields are no tuples: empty tuples are all equal.
+Each command is a single action. `HoldUntil`, `AwaitAll` and `AwaitRoom` pass between the machine's own parts: a driver
+receives `Wait`. Commands without fields are no tuples: empty tuples are all equal.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class Unreadable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A message by which a relay learns that it was given all that waits: it put it at the end itself
-    (broker-facts: empty-needs-proof).
-    """
+    """A relay's own message at a topic's end: once received, so are all before it (broker-facts: empty-needs-proof)."""
 
 
 PROBE = Probe()
@@ -75,39 +73,39 @@ PROBE = Probe()
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """A message of an entry that is set aside as a whole, but for its last, which stands for them all."""
+    """A message of an entry that is set aside as a whole; the entry's last message stands for all of them."""
 
 
 PASSED_OVER = PassedOver()
 
 Reading = Envelope | EnvelopeError | Unreadable | Probe | PassedOver | None
-"""What a message's properties say; None: nothing of ours."""
+"""The reading of a message's properties; None if they contain no envelope."""
 
 
 LINGER_MS = 20
-"""How long a receive waits while confirmations or an acknowledgement are outstanding."""
+"""Time that a receive waits while confirmations or an acknowledgement are outstanding."""
 IDLE_MS = 1_000
-"""How long a receive waits when nothing else is to be done; also how soon a stop is noticed then."""
+"""Time that a receive waits when no other work is left; also how soon a stop is noticed then."""
 
 
 class Receive(NamedTuple):
-    """Wait so long for the next message, and hand it in; or say that nothing came."""
+    """Wait this long for the next message, and pass it in; or report that none arrived."""
 
     wait_ms: int = LINGER_MS
 
 
 RECEIVE = Receive()
-"""What follows a hop unless it asks: a shell need not."""
+"""The command after a hop unless `Forward.asks`: a driver need not ask for it."""
 RECEIVE_IDLE = Receive(IDLE_MS)
 
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """Ask the broker for all that is unacknowledged again (see `beginning`, `silence`)."""
+    """Ask the broker to redeliver all unacknowledged messages (see `beginning`, `silence`)."""
 
 
 class HoldUntil(NamedTuple):
-    """The head may not leave before ``at_ms`` (UTC milliseconds): ask again then, or up to ``slack_ms`` later."""
+    """Hold the head until ``at_ms`` (UTC milliseconds): ask again then, or up to ``slack_ms`` later."""
 
     at_ms: int
     slack_ms: int
@@ -115,27 +113,27 @@ class HoldUntil(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AwaitAll:
-    """The head goes by another lane: ask again when all that is under way is confirmed (broker-facts: late-lane)."""
+    """Wait for all sends under way, since the head goes by another lane; then ask again (broker-facts: late-lane)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitRoom:
-    """As many as allowed are under way: ask again after some confirmations."""
+    """Wait for some confirmations, since the window is full; then ask again."""
 
 
 class Forward(NamedTuple):
-    """Publish the head to the source's own partition of ``topic``, or add it to the group that goes there.
+    """Publish the head to the source's own partition of ``topic``, or add it to the group for that topic.
 
     Args:
-        ordinal: What to confirm it with.
+        ordinal: Identifies its confirmation.
         topic: Destination, without a partition suffix.
-        deliver_at_ms: What to ask the broker for; 0: at once.
-        sequence_id: For the named producer; `NO_SEQUENCE_ID`: by an unnamed one.
-        envelope: The next one.
-        in_group: It goes with others, as one entry (broker-facts: batched-hops).
-        asks: `RECEIVE` does not follow by itself: ask what does.
-        batches: The client may send it in a batch; else it may be delayed by the broker, or goes to consumers.
-        leaves_plan: As of `timewheel.core.next_hop.Hop`: its named producer is another one.
+        deliver_at_ms: Delivery time to ask the broker for; 0 for at once.
+        sequence_id: Sequence id for the named producer; `NO_SEQUENCE_ID` for an unnamed producer.
+        envelope: The next envelope.
+        in_group: Whether it leaves with others, as one entry (broker-facts: batched-hops).
+        asks: Whether the driver must ask for the next command, since it is not `RECEIVE`.
+        batches: Whether the client may send it in a batch; else it may be delayed by the broker, or goes to consumers.
+        leaves_plan: As in `timewheel.core.next_hop.Hop`: its named producer is another.
     """
 
     ordinal: int
@@ -150,20 +148,20 @@ class Forward(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether it goes by the named producer."""
+        """True if it is sent by the named producer."""
         return self.sequence_id != NO_SEQUENCE_ID
 
 
 @dataclass(frozen=True, slots=True)
 class SendGroups:
-    """Hand all groups over to the client, whatever their size."""
+    """Hand all groups over to the client, at any size."""
 
 
 SEND_GROUPS = SendGroups()
 
 
 class DeadLetter(NamedTuple):
-    """Publish the head to the dead-letter topic, and say why."""
+    """Publish the head to the dead-letter topic, with the reason."""
 
     ordinal: int
     reason: str
@@ -172,7 +170,7 @@ class DeadLetter(NamedTuple):
 class Refile(NamedTuple):
     """Publish the head again to the tail of its own topic partition (broker-facts: slot-sweep).
 
-    It counts as a hop, so that one whose due time never comes ends as a dead letter.
+    It counts as a hop, so that a timer whose due time never comes ends as a dead letter.
     """
 
     ordinal: int
@@ -180,8 +178,10 @@ class Refile(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Between the two something was not handed out, or a ledger has ended: say which position can be read right behind
-    ``after``, once a dead letter names what the client hides before that.
+    """Examine a gap between two messages, or the end of a ledger.
+
+    Report the position that can be read right behind ``after``, once a dead letter names the messages that the client
+    hides before that.
     """
 
     after: Spot
@@ -189,7 +189,7 @@ class Look(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Begin anew, and do not acknowledge past ``after``: what comes behind it was not handed out, and can be read
+    """Begin anew, and do not acknowledge past ``after``: the readable messages behind it were not delivered
     (broker-facts: holes-in-positions).
     """
 
@@ -199,17 +199,17 @@ class Stop(NamedTuple):
 
 
 AWAIT_MS = 2_000
-"""Confirmations are waited for this long at a time; a send without an answer fails by its own time-out."""
+"""Longest single wait for confirmations; a send without an answer fails by its own timeout."""
 NEVER = 1 << 60
 """More confirmations than can be under way."""
 
 
 class Wait(NamedTuple):
-    """Wait until so many outcomes of sends are in, or the time is over, or a stop; less is no harm.
+    """Wait until this many outcomes of sends are in, or the time is over, or a stop; waking earlier does no harm.
 
     Args:
-        timeout_ms: May be long: the shell shortens it.
-        wake_at: How many outcomes end it; `NEVER`: none do.
+        timeout_ms: May be long: the driver shortens it.
+        wake_at: Number of outcomes that end the wait; `NEVER` for none.
     """
 
     timeout_ms: int
@@ -217,10 +217,11 @@ class Wait(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """What is done with for good.
+    """Acknowledge messages that are done with for good.
 
     Args:
-        receipts: As handed in. Relay-held topics: one, cumulatively. Broker-held ones: each by itself.
+        receipts: As passed in. For relay-held topics a single receipt, acknowledged cumulatively; for broker-held
+            topics each receipt individually.
     """
 
     receipts: tuple[Any, ...]
@@ -243,7 +244,7 @@ class PutProbe:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Over: close the consumer."""
+    """End: close the consumer."""
 
 
 LEAVE = Leave()
@@ -252,7 +253,7 @@ PROBED = -1
 """The ordinal of probes."""
 
 Decision = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
-"""What is to be done with a message (`forwarding`)."""
+"""A decision about a message (`forwarding`)."""
 Command = (
     Receive
     | AskAgain
@@ -269,21 +270,21 @@ Command = (
     | PutProbe
     | Leave
 )
-"""What a shell is told to do."""
+"""A command to the driver."""
 
 
 FOREIGN = "no envelope: a foreign producer's message"
 
 
 def why_dead(reading: Reading) -> str:
-    """Why a message that is no timer goes to the dead-letter topic, as a sentence."""
+    """Return why a message that is no timer goes to the dead-letter topic, as a sentence."""
     if isinstance(reading, Unreadable):
         return reading.reason
     return str(reading) if isinstance(reading, EnvelopeError) else FOREIGN
 
 
 def of_large_batch(batch_index: int, batch_size: int) -> Unreadable | PassedOver | None:
-    """What becomes of a message by the size of its batch, whatever it says; None: that is up to what it says."""
+    """Return the reading of a message in an oversized batch, whatever its content; None if the content decides."""
     if batch_size <= LARGEST_BATCH:
         return None
     if batch_index < batch_size - 1:
@@ -295,7 +296,7 @@ def of_large_batch(batch_index: int, batch_size: int) -> Unreadable | PassedOver
 
 
 def judged(properties: dict[str, str]) -> Reading:
-    """A message's envelope, or what is wrong with it, as a value."""
+    """Return a message's envelope, or its error as a value."""
     try:
         envelope = Envelope.read(properties)
     except EnvelopeError as error:

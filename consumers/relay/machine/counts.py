@@ -1,4 +1,4 @@
-"""What one partition's relay has done, for status and metrics."""
+"""Counters of a partition's relay, for status and metrics."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ __all__ = ["Counts"]
 
 @dataclass(slots=True, kw_only=True)
 class Counts:
-    """Messages since the relay was started; written by the partition's own threads, read by anybody.
+    """Messages since the relay was started; written by the partition's own threads, read by any thread.
 
     Args:
         forwarded: Hops on time, each stored once.
-        late: Hops by the late lane, after an outage: at least once (broker-facts: late-lane). On-time ones that follow
-            closely on a late one are among them.
-        dead: Moved to the dead-letter topic.
-        refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (broker-facts: slot-sweep).
-        dropped: Not moved on, since they were cancelled or replaced.
-        skipped: Received again after a reload (broker-facts: received-again).
-        deduplicated: Sends that the broker dropped, since an earlier one had been stored.
-        jumps: Times that messages came after others were left out that can be read: another relay or an operator has
+        late: Hops by the late lane, after an outage: at least once (broker-facts: late-lane). Includes on-time hops
+            that follow closely on a late hop.
+        dead: Messages moved to the dead-letter topic.
+        refiled: Timers in a ring that were moved to the tail of their slot, since they are due a turn later
+            (broker-facts: slot-sweep).
+        dropped: Timers not moved on, since they were cancelled or replaced.
+        skipped: Messages received again after a reload (broker-facts: received-again).
+        deduplicated: Sends that the broker dropped, since an earlier send had been stored.
+        jumps: Times that readable messages were left out before a delivered message: another relay or an operator has
             acknowledged them, or the broker gave them to another consumer first.
         failures: Subscriptions given up and begun anew.
-        entries: That brokers have stored for it; a group of hops is one.
+        entries: Entries that brokers have stored for it; a group of hops is a single entry.
     """
 
     forwarded: int = 0
@@ -41,11 +42,11 @@ class Counts:
 
     @property
     def done(self) -> int:
-        """Messages that are done with, in whatever way."""
+        """Number of messages that are done with, with any fate."""
         return self.forwarded + self.late + self.dead + self.refiled + self.dropped
 
     def add(self, fate: Fate) -> None:
-        """Count one confirmed message; a probe is none of anybody's."""
+        """Count a confirmed message; a probe is not counted."""
         if fate == "forwarded":
             self.forwarded += 1
         elif fate == "late":

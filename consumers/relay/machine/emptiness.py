@@ -1,9 +1,9 @@
-"""Whether a slot of a ring has nothing left (broker-facts: empty-needs-proof).
+"""Proof that a slot of a ring is empty (broker-facts: empty-needs-proof).
 
-That nothing comes proves nothing: a broker begins to read for a new Failover consumer a second late, and pauses as it
-likes. Only the topic's last position does: an empty topic, or one that is confirmed up to its end. Where the end was
-acknowledged by an earlier session nobody tells so; then the relay puts a *probe* there, a message of its own. Once that
-has come, everything that waited before it has come.
+Silence proves nothing: a broker begins to read for a new Failover consumer a second late, and pauses at will. Only the
+topic's last position is proof: an empty topic, or a topic that is confirmed up to its end. If an earlier session
+acknowledged the end, its position is unknown; then the relay puts a *probe* there, a message of its own. Once the probe
+has arrived, all messages that waited before it have arrived.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ __all__ = ["Emptiness", "is_proven"]
 
 PROBE_FIRST_MS = 2_000
 PROBE_LONGEST_MS = 10_000
-"""A probe goes to the active consumer, and that may be another relay's: who is not active puts another one, until the
-active one has left. Rarer and rarer, since that may take as long as a slot; not too rare, since several relays leave
-one after the other."""
+"""The longest pause between probes. A probe goes to the active consumer, which may be another relay's: an inactive
+relay puts another probe, until the active relay has left. The pause grows, since that may take as long as a slot;
+but not too much, since several relays leave one after the other.
+"""
 
 
 def is_proven(last: Position, confirmed: Spot | None) -> bool:
-    """Whether a topic's last position proves it empty.
+    """True if a topic's last position proves it empty.
 
     Args:
-        last: Asked for when no probe was under way: one of ours may stand behind it otherwise.
-        confirmed: Up to where this process has confirmed everything.
+        last: The last position, asked for when no probe was under way: else our own probe may stand behind it.
+        confirmed: Position up to which this process has confirmed all messages.
     """
     return last.entry < 0 or (confirmed is not None and last <= confirmed.position)
 
 
 class Emptiness:
-    """When to put a probe; for one session.
+    """Decides when to put a probe; for a single session.
 
     Args:
-        chance: For `Backoff`.
+        chance: Randomness for `Backoff`.
     """
 
     __slots__ = ("_backoff", "_next_ms", "probing")
@@ -45,10 +46,10 @@ class Emptiness:
         self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, chance)
         self._next_ms = 0
         self.probing = False
-        """Whether a probe is under way."""
+        """True while a probe is under way."""
 
     def take_probe(self, now_ms: int) -> bool:
-        """Whether to put one now; it is under way then, until `probed`."""
+        """Return whether to put a probe now; it is under way then, until `probed`."""
         if self.probing or 0 < self._next_ms - now_ms <= PROBE_LONGEST_MS:  # farther off: the clock was set back
             return False
         self._next_ms = now_ms + self._backoff.next_ms()
@@ -56,5 +57,5 @@ class Emptiness:
         return True
 
     def probed(self) -> None:
-        """What was put is stored."""
+        """Record that the probe is stored."""
         self.probing = False

@@ -1,8 +1,8 @@
-"""What is done with each message of one relay-held partition: a message or a moment in, one decision out.
+"""Decisions about each message of a relay-held partition: takes a message or a time, returns a decision.
 
-The part of the machine (`relay_held`) that knows messages, lanes and holes, and nothing of waiting. What is done about
-the broker's ways (broker-facts: exact-hops, nominal-release-time, late-lane, holes-in-positions, received-again,
-guard-and-skew, slot-sweep) is decided here.
+The part of the machine (`relay_held`) that knows messages, lanes and holes, but not waiting. It handles the broker's
+behaviour (broker-facts: exact-hops, nominal-release-time, late-lane, holes-in-positions, received-again,
+guard-and-skew, slot-sweep).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = ["Forwarding"]
 
 
 LATE_RUN = 50
-"""So many on-time hops after a late one still go by the late lane, unless another late one begins the count anew.
+"""Number of on-time hops after a late hop that still go by the late lane; another late hop restarts the count.
 
-Each change of lane waits for a round trip. A relay that lags by a tenth of a window finds every tenth timer late: if it
-changed there and back each time it would forward some hundred timers a second, lag more, and never catch up.
+Each change of lane waits for a round trip. A relay that lags by a tenth of a window finds every tenth timer late: with
+a change there and back for each, it would forward some hundred timers a second, lag more, and never catch up.
 """
 
 _ASK_AGAIN = AskAgain()
@@ -55,19 +55,19 @@ _AWAIT_ROOM = AwaitRoom()
 
 
 class Forwarding:
-    """One partition's messages between a subscribe and the end of that subscription.
+    """The messages of a partition between a subscribe and the end of that subscription.
 
     Args:
         next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
-        known: Up to where this process has confirmed everything before (`confirmed`); None at first.
-        beginning: Of a subscription before that knew none yet; None: a new one.
-        confirmed_behind: What this process has confirmed behind that: it is not sent again.
-        first_chunk: Of a receipt, where its message begins; None: where it stands, it is not in chunks.
-        window_limit: Messages under way at most.
-        window_bytes: Their bytes at most, but for one message (broker-facts: windows-in-bytes).
-        counts: Goes on counting here; a new one if None.
-        linger_ms: How long a hop waits for others that go to the same topic, see `Gathering`.
+        known: The spot up to which this process has confirmed all messages before (`confirmed`); None at first.
+        beginning: Of the last subscription, if it ended before its beginning was believed; a new one if None.
+        confirmed_behind: Messages behind that spot which this process has confirmed: they are not sent again.
+        first_chunk: Returns the position at which a receipt's message begins; None if the message is not chunked.
+        window_limit: Maximum number of messages under way.
+        window_bytes: Their maximum bytes, except for a single message (broker-facts: windows-in-bytes).
+        counts: Counters to continue; new counters if None.
+        linger_ms: Time that a hop waits for others to the same topic, see `Gathering`.
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class Forwarding:
         self._out_of_order = out_of_order
         self.window_limit = window_limit
         self._window_bytes = window_bytes
-        # What follows what this process has confirmed begins at the right place by itself.
+        # After the messages that this process has confirmed, the beginning is right by itself.
         self._beginning = (beginning or Beginning()) if known is None else None
         self._contiguity = Contiguity(known)
         self._confirmed_before: dict[Position, Fate] = dict(confirmed_behind or {})
@@ -139,18 +139,19 @@ class Forwarding:
 
     @property
     def in_flight(self) -> int:
-        """Messages whose confirmation is not in yet, or is but for one before them."""
+        """Messages that are unconfirmed, or confirmed behind an unconfirmed message."""
         return len(self._window)
 
     @property
     def in_flight_bytes(self) -> int:
-        """Of these."""
+        """Bytes of the messages in flight."""
         return self._window.size
 
     @property
     def newest_release_ms(self) -> int | None:
-        """When the newest message in hand may leave, the head or one under way; None: there is none, or it is
-        no timer. Onlookers ask this from threads of their own, so that no hop has to tell.
+        """Release time of the newest message, the head or a message under way; None without a timer.
+
+        Other threads read this, so that no hop has to report it.
         """
         item = self._head or (self._withdrawable if self._window else None)
         reading = None if item is None else item.reading
@@ -158,19 +159,19 @@ class Forwarding:
 
     @property
     def unanswered(self) -> int:
-        """Messages of which it is not known whether they are stored."""
+        """Messages of which it is unknown whether they are stored."""
         return self._window.unanswered
 
     @property
     def confirmed_behind(self) -> Mapping[Position, Fate]:
-        """What is confirmed, and not acknowledged since something before it is not; outlives the subscription."""
+        """Messages confirmed behind an unconfirmed message, and so not acknowledged; outlives the subscription."""
         behind: dict[Position, Fate] = {item.spot.position: item.fate for item in self._window.confirmed}
         return self._confirmed_before | behind
 
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
     ) -> Decision:
-        """A message was received, after `Receive`; parameters as those of `Machine.received`."""
+        """Decide about a received message, after `Receive`; parameters as for `Machine.received`."""
         assert self._head is None, "a message while another one is the head"
         if self._beginning is not None:
             sign = self._beginning.see(position, now_ms)
@@ -192,17 +193,17 @@ class Forwarding:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it is known where the subscription begins."""
+        """True if the beginning of the subscription is known."""
         return self._beginning is None
 
     def ask_again(self, now_ms: int) -> AskAgain:
-        """Nothing came for a while, or nothing that can be used: the command to ask the broker once more."""
+        """Return the command to ask the broker once more, after a silence, or after messages that cannot be used."""
         if self._beginning is not None:
             self._beginning.asked(now_ms)
         return _ASK_AGAIN
 
     def tick(self, now_ms: int) -> Decision:
-        """Ask again: time has passed, confirmations came in, or a sweep began."""
+        """Decide again: time has passed, confirmations came in, or a sweep began."""
         if self._stopped is not None:
             return self._stopped
         head = self._head
@@ -224,7 +225,7 @@ class Forwarding:
         return self._drop(head, "dropped") if isinstance(decision, Drop) else self._dead_letter(head, decision.reason)
 
     def confirmed(self, ordinal: int) -> None:
-        """What a command with this ordinal published is stored."""
+        """Record that the publish of the command with this ordinal is stored."""
         grown = self._window.confirm(ordinal)
         if not grown:
             return
@@ -241,18 +242,18 @@ class Forwarding:
         self._ackable = newest.spot.position, newest.receipt
 
     def failed(self, ordinal: int) -> Position:
-        """As that of `Machine`."""
+        """Record a failed publish; as in `Machine`."""
         return self._window.fail(ordinal).spot.position
 
     def acknowledge(self, last: Position | None = None) -> Any | None:
-        """What may be acknowledged cumulatively now; None: nothing new.
+        """Return the receipt that may be acknowledged cumulatively now; None without a new receipt.
 
-        The newest message of all is kept back until the one behind it was seen, or until the topic is known to end
-        with it. So a hole behind it is met again by whoever takes over, who has no memory of ours
-        (broker-facts: holes-in-positions).
+        The newest message of all is kept back until the message behind it was seen, or until the topic is known to end
+        with it. So a hole behind it is met again by the relay that takes over, which lacks our memory (broker-facts:
+        holes-in-positions).
 
         Args:
-            last: The topic's last position, if the shell has asked for it.
+            last: The topic's last position, if the driver has asked for it.
 
         Returns:
             A receipt.
@@ -270,11 +271,11 @@ class Forwarding:
 
     @property
     def keeps_back(self) -> bool:
-        """Whether only the newest message's acknowledgement is outstanding: time to ask where the topic ends."""
+        """True if only the newest message's acknowledgement is outstanding: time to ask for the last position."""
         return self._ackable is not None and not self._window
 
     def found(self, position: Position) -> None:
-        """What `Look` asked for."""
+        """Take the answer to `Look`."""
         look = self._look
         assert look is not None, "nobody looked"
         if position == look.before:
@@ -285,7 +286,7 @@ class Forwarding:
             self._stopped = Stop(f"a hole: {between}, and {position.text} can be read", *look)
 
     def withdraw(self) -> None:
-        """The last command could not be carried out: its message is the head again, and is decided on anew."""
+        """Make the message of the last command the head again, since the command was not executed; decide anew."""
         assert self._withdrawable is not None, "nothing to withdraw"
         self._window.withdraw()
         self._head, self._withdrawable = self._withdrawable, None
@@ -293,14 +294,14 @@ class Forwarding:
             self.gathering.leave()
 
     def refused(self, reason: str) -> None:
-        """The last command cannot be carried out, now or later: its message is the head again, and no timer."""
+        """Make the message of the last command the head again, as no timer, since the command can never be executed."""
         self.withdraw()
         assert self._head is not None
         self._head.reading = Unreadable(reason)
 
     def sweep(self, last: Position) -> None:
-        """A slot's release time has come: up to ``last`` nothing that is due later may stand in anybody's way."""
-        # All messages of the last entry, whatever their index.
+        """Begin a sweep at a slot's release time: no message up to ``last`` that is due later may block others."""
+        # All messages of the last entry, at any batch index.
         self._sweep_to = last._replace(batch_index=1 << 31)
 
     def _forward(self, head: Item, hop: Hop, now_ms: int) -> Decision:
@@ -320,7 +321,7 @@ class Forwarding:
             gathering.join(latest_ms, now_ms)
             return Forward(ordinal, hop.topic, 0, sequence, hop.envelope, True, gathering.is_due(now_ms))
         asked_ms = self._out_of_order.asked_of(hop)
-        # Of the late lane the client may make batches, where a relay holds what arrives.
+        # In the late lane the client may make batches, where a relay holds the messages at the destination.
         batches = unnamed and not hop.is_due and not asked_ms
         asks = gathering.is_due(now_ms)
         return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, asks, batches, hop.leaves_plan)
@@ -340,7 +341,7 @@ class Forwarding:
         return self._dead_letter(head, why_dead(head.reading))
 
     def _drop(self, head: Item, fate: Fate) -> Decision:
-        """It goes nowhere, and is acknowledged in its turn."""
+        """Send a message nowhere, and have it acknowledged in its turn."""
         self.confirmed(self._push(head, fate))
         return RECEIVE
 
@@ -355,8 +356,8 @@ class Forwarding:
         return Refile(self._push(head, "refiled"), envelope.hopped(envelope.entered_ms))
 
     def _must_drain(self, *, unnamed: bool) -> bool:
-        # A later message of the named lane must not raise its destination's mark above one that is still on its way by
-        # the other lane: sent again by the named one, it would be taken for a duplicate.
+        # A later message of the named lane must not raise its destination's mark above a message that is still under
+        # way by the other lane: sent again by the named lane, that message would be taken for a duplicate.
         if unnamed != self._unnamed and self._window:
             return True
         self._unnamed = unnamed
@@ -372,8 +373,8 @@ class Forwarding:
     def _seen_again(self, position: Position, receipt: Any) -> Decision:
         self.counts.skipped += 1
         confirmed = self.confirmed_to
-        # What is still under way is confirmed in its own time. What was confirmed is received again because the
-        # acknowledgement was lost: acknowledge it again, unless a newer one is waiting.
+        # A message still under way is confirmed in its own time. A confirmed message is received again because the
+        # acknowledgement was lost: acknowledge it again, unless a newer receipt is waiting.
         if (
             confirmed is not None
             and position <= confirmed.position

@@ -1,6 +1,6 @@
 """How long the hops of a group wait for each other (broker-facts: batched-hops).
 
-All groups of a partition leave together: there is one moment for all of them, and the first that must go decides it.
+All groups of a partition leave together: at the time of the first group that must leave.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ LOOKS_PER_LINGER = 4
 
 
 class Gathering:
-    """The moment at which the groups of one partition go.
+    """The time at which the groups of a partition leave.
 
     Args:
-        linger_ms: How long a hop waits for others at most; 0: not at all.
+        linger_ms: Maximum time that a hop waits for others; 0 to not wait.
     """
 
     __slots__ = ("_linger_ms", "members", "send_at_ms")
@@ -24,23 +24,23 @@ class Gathering:
     def __init__(self, linger_ms: int) -> None:
         self._linger_ms = linger_ms
         self.members = 0
-        """Hops that joined since groups were sent last. A shell sends full ones unasked: there may be fewer."""
+        """Hops that joined since groups were last sent. A driver sends full groups unasked: there may be fewer."""
         self.send_at_ms: int | None = None
-        """UTC milliseconds; None: there is no group."""
+        """UTC milliseconds; None without a group."""
 
     def slack_ms(self, room_ms: int) -> int:
-        """How much later than its release time a hop may be looked at, so that one look is at many of them.
+        """Return how much later than its release time a hop may be examined, so that many are examined together.
 
         Args:
-            room_ms: How much later it may leave without being late.
+            room_ms: Time after its release at which it may leave without being late.
         """
         return min(self._linger_ms, room_ms // PARTS_OF_ROOM) // LOOKS_PER_LINGER
 
     def join(self, latest_ms: int, now_ms: int) -> None:
-        """One more hop waits for others.
+        """Record that another hop waits for others.
 
         Args:
-            latest_ms: After this moment it would be late.
+            latest_ms: Time after which it would be late.
             now_ms: UTC milliseconds.
         """
         self.members += 1
@@ -49,17 +49,17 @@ class Gathering:
             self.send_at_ms = at_ms
 
     def leave(self) -> None:
-        """The newest does not go after all."""
+        """Record that the newest hop does not leave after all."""
         self.members -= 1
         if not self.members:
             self.send_at_ms = None
 
     def sent(self) -> None:
-        """All groups went."""
+        """Record that all groups were sent."""
         self.members, self.send_at_ms = 0, None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether the groups must go now."""
+        """True if the groups must leave now."""
         at_ms = self.send_at_ms
-        # The second: the clock was set back.
+        # Before the first bound, the clock was set back.
         return at_ms is not None and not at_ms - self._linger_ms <= now_ms < at_ms

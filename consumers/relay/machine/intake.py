@@ -1,7 +1,7 @@
-"""What a message of the intake says: a timer whose way nobody has begun yet, or why it is none.
+"""Reading of a message in the intake: a timer whose way has not begun, or the reason why it is none.
 
-Who has an SDK puts a whole envelope there. Any other client says only when it is due (``tw-due``), and
-the relay makes the envelope of what the broker has stored: so a replay after a crash meets the same one.
+An SDK puts a complete envelope there. Any other client states only the due time (``tw-due``), and the relay makes the
+envelope from data that the broker has stored: so a replay after a crash gives the same envelope.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Pla
     """Read a message of the intake.
 
     Args:
-        properties: Its. Of a timer they are changed into what goes on: with `ID_PROPERTY` and `TIMER_PROPERTY`, and
-            without what only the intake knows. Of all else they stay as they are.
-        publish_ms: Its publish time as the broker has stored it, UTC milliseconds: when the timer has entered.
-        own_id: The timer id of one that has none: its place. The end of it, if it is too long.
-        plan: Which says how long a delay may be.
+        properties: Its properties. For a timer they are changed to those of its next hop: with `ID_PROPERTY` and
+            `TIMER_PROPERTY`, and without those for the intake only. For all other messages they stay unchanged.
+        publish_ms: Its publish time as stored by the broker, UTC milliseconds: the time at which the timer entered.
+        own_id: The timer id for a message without an id: its position. If it is too long, the end of it is used.
+        plan: Bounds the delay.
     """
     if TIMER_PROPERTY in properties:
         return _written(properties, publish_ms, plan)
@@ -51,12 +51,12 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Pla
         return error
     if due_ms - publish_ms > plan.max_delay_ms:
         return _beyond(f"{DUE_PROPERTY} is", due_ms - publish_ms, plan, due)
-    # The end tells places apart; a topic's name may be longer than an id.
+    # The end distinguishes positions; a topic's name may be longer than an id.
     timer_id = properties.get(ID_PROPERTY) or own_id[-MAX_TIMER_ID_CHARS:]
     if len(timer_id) > MAX_TIMER_ID_CHARS:
         return EnvelopeError(f"{ID_PROPERTY} is longer than {MAX_TIMER_ID_CHARS} characters", timer_id)
     if GROUP_PROPERTY in properties or FOR_PROPERTY in properties:
-        # Without an envelope nothing would heed them, and a group's cancel would miss this timer.
+        # Without an envelope they would have no effect, and a group's cancel would miss this timer.
         return EnvelopeError(f"{GROUP_PROPERTY} and {FOR_PROPERTY} need {TIMER_PROPERTY}; {DUE_PROPERTY} has no groups")
     del properties[DUE_PROPERTY]
     properties.pop(FROM_PROPERTY, None)
@@ -65,7 +65,7 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Pla
 
 
 def _written(properties: dict[str, str], publish_ms: int, plan: Plan) -> Reading:
-    """The reading of a message with an envelope; as `taken_in`."""
+    """Read a message with an envelope; as in `taken_in`."""
     envelope = judged(properties)
     if not isinstance(envelope, Envelope):
         return envelope
@@ -75,7 +75,7 @@ def _written(properties: dict[str, str], publish_ms: int, plan: Plan) -> Reading
     properties.pop(DUE_PROPERTY, None)
     properties.pop(FROM_PROPERTY, None)
     if abs(envelope.entered_ms - publish_ms) > ENTERED_SLACK_MS:
-        # It entered with its publish, whatever it says (broker-facts: entered-long-ago).
+        # It entered with its publish, whatever its envelope states (broker-facts: entered-long-ago).
         envelope = envelope._replace(entered_ms=publish_ms)
         properties[TIMER_PROPERTY] = envelope.line()
     return envelope

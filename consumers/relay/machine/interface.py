@@ -1,4 +1,4 @@
-"""What a machine is to its shell: events in, one command out. `relay_held` and `broker_held` are the two there are."""
+"""The interface of a machine to its driver: events in, commands out. Implemented by `relay_held` and `broker_held`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["Machine"]
 
 
 class Machine(ABC):
-    """One subscription of one partition of a holding topic, from its begin to its end.
+    """A subscription of a partition of a holding topic, from its begin to its end.
 
-    Every event but `confirmed` and `lease_taken` answers with the next command. The shell begins with `done`.
+    Every event but `confirmed` and `lease_taken` returns the next command. The driver begins with `done`.
 
     Attributes:
-        state: What it is doing.
-        left: The visit that was over when it left; None: there was none.
-        begins_anew: It left because what it has in hand may be old: another subscription is to follow.
-        confirmed_to: Up to where everything is confirmed; outlives the subscription. None: nowhere, or nothing is in
-            order.
-        head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
+        state: Its present state.
+        left: The visit that was over when it left; None without a visit.
+        begins_anew: Whether it left because its messages in flight may be old: another subscription is to follow.
+        confirmed_to: The spot up to which all messages are confirmed; outlives the subscription. None if there is none,
+            or messages are not in order.
+        head_release_ms: Release time of the held head, UTC milliseconds; None without a held head.
     """
 
     __slots__ = ()
 
     cumulative: ClassVar[bool]
-    """Whether a receipt acknowledges all that is before it, too."""
+    """True if a receipt also acknowledges all messages before it."""
 
     state: State
     left: Visit | None
@@ -49,82 +49,83 @@ class Machine(ABC):
     @property
     @abstractmethod
     def in_flight(self) -> int:
-        """Messages whose confirmation is not in yet, or is but for one before them."""
+        """Messages that are unconfirmed, or confirmed behind an unconfirmed message."""
 
     @abstractmethod
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
     ) -> Command:
-        """A message came, after `Receive`.
+        """Take a message, after `Receive`.
 
         Args:
             position: Its position.
-            batch_size: Messages in its entry; 0 for an unbatched one.
-            reading: Its envelope, or what is wrong with it.
-            receipt: What the shell acknowledges it with.
+            batch_size: Messages in its entry; 0 for an unbatched message.
+            reading: Its envelope, or its error.
+            receipt: The driver's means to acknowledge it.
             now_ms: UTC milliseconds.
-            size: Its bytes, about.
+            size: Its approximate bytes.
 
         Returns:
-            Mostly `Forward`. What follows that is `RECEIVE`, and need not be asked for.
+            Mostly `Forward`. The command after that is `RECEIVE`, and need not be asked for.
         """
 
     @abstractmethod
     def nothing_came(self, now_ms: int) -> Command:
-        """None came, after `Receive`."""
+        """Take note that no message came, after `Receive`."""
 
     @abstractmethod
     def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
-        """What the commands with these ordinals published is stored; comes at any time.
+        """Take confirmations that the publishes of these commands are stored; called at any time.
 
         Returns:
-            What is to be acknowledged in between, whatever is going on.
+            An acknowledgement to execute in between, at any point.
         """
 
     @abstractmethod
     def failed(self, ordinal: int) -> Position:
-        """What the command with this ordinal published is not stored, and never will be so; comes at any time. The
-        subscription is to end: the next one is told of the message.
+        """Take note that the publish of this command is not stored, and never will be; called at any time.
+
+        The subscription is to end: the next subscription finds a verdict about the message.
 
         Returns:
-            Where the message stands.
+            Position of the message.
         """
 
     @abstractmethod
     def refused(self, reason: str, now_ms: int) -> Command:
-        """The last command, `Forward` or `Refile`, cannot be carried out: the message goes to the dead letters."""
+        """Send the message of the last command, `Forward` or `Refile`, to the dead letters: it cannot be sent."""
 
     @abstractmethod
     def done(self, now_ms: int) -> Command:
-        """The last command is carried out, or its wait is over."""
+        """Take note that the last command is executed, or its wait is over."""
 
     @abstractmethod
     def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
-        """There is a wish to stop. From then on it is asked in place of `done`.
+        """Take a request to stop. From then on it is called instead of `done`.
 
         Args:
-            left_ms: How long confirmations may be waited for yet.
-            undone: The command that was not carried out, at first.
+            left_ms: Time for which confirmations may still be awaited.
+            undone: The command that was not executed, in the first call.
         """
 
     def last_position(self, last: Position, now_ms: int) -> Command:
-        """The answer to `AskLast`."""
+        """Take the answer to `AskLast`."""
         raise self._out_of_table(last, now_ms)
 
     def no_last_position(self) -> Command:
-        """`AskLast` was not answered, as while a topic moves to another broker: it is asked again in its time."""
+        """Take note that `AskLast` was not answered, as while a topic moves to another broker: it is repeated later."""
         raise self._out_of_table()
 
     def found(self, position: Position, now_ms: int) -> Command:
-        """The answer to `Look`: the first position that can be read behind the one that was named."""
+        """Take the answer to `Look`: the first readable position behind the named position."""
         raise self._out_of_table(position, now_ms)
 
     def lease_held(self) -> Command:
-        """`Forward` could not be carried out: another relay has the name of its producer."""
+        """Take note that `Forward` was not executed: another relay has the name of its producer."""
         raise self._out_of_table()
 
     def lease_taken(self) -> None:
-        """`Forward` was carried out while the state was `WAITING_FOR_LEASE`."""
+        """Take note that `Forward` was executed while the state was `WAITING_FOR_LEASE`."""
         raise self._out_of_table()
 
     def _out_of_table(self, *event: object) -> AssertionError:

@@ -1,9 +1,9 @@
-"""Whether a message stands right behind the one before it (broker-facts: holes-in-positions), and what number its
-position makes.
+"""The order of positions: whether a message stands right behind the message before it, and sequence ids of positions.
 
-The client skips what it cannot read without a word, and a later cumulative acknowledgement then destroys it. So every
-position is compared with the one before it: within a batch the next index, behind a batch's last the next entry, behind
-a ledger's last the first entry of a later ledger (which of its entries was the last, only a look at the topic tells).
+The client skips unreadable messages in silence, and a later cumulative acknowledgement then destroys them
+(broker-facts: holes-in-positions). So every position is compared with the position before it: within a batch the next
+index, behind a batch's last the next entry, behind a ledger's last the first entry of a later ledger (only reading the
+topic shows which of its entries was the last).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_BATCH_INDEX = 4_094
 
 
 class Spot(NamedTuple):
-    """A position, and how many messages its entry holds (0: unbatched, or unknown)."""
+    """A position, and the number of messages in its entry (0: unbatched, or unknown)."""
 
     position: Position
     batch_size: int
@@ -42,22 +42,22 @@ class Spot(NamedTuple):
 
 @unique
 class Sight(Enum):
-    """How a position stands to those seen before."""
+    """The relation of a position to those seen before."""
 
     NEXT = "next"
     NEXT_LEDGER = "next_ledger"
-    """The first of a later ledger. How many entries a ledger has is not told: something may be missing at its end."""
+    """The first of a later ledger. The number of entries in a ledger is unknown: some may be missing at its end."""
     AGAIN = "again"
-    """Not above the highest seen: received once more after a reload."""
+    """Not above the highest seen: received again after a reload."""
     HOLE = "hole"
-    """Something between the highest seen and this one was not handed out."""
+    """A message between the highest seen and this position was not delivered."""
 
 
 class Contiguity:
     """Remembers the highest position seen.
 
     Args:
-        known: The highest position that is already done with, from before a reload; None: take the first as it comes.
+        known: The highest position that is already done with, from before a reload; None accepts any first position.
     """
 
     __slots__ = ("highest",)
@@ -69,8 +69,8 @@ class Contiguity:
         """Classify a position, and remember it if it is the next.
 
         Args:
-            spot: Of the message; of one in chunks its last.
-            first: Of a message in chunks its first.
+            spot: Spot of the message; of a chunked message, its last chunk.
+            first: Position of a chunked message's first chunk.
         """
         highest = self.highest
         if highest is None or follows(highest, first or spot.position):
@@ -81,45 +81,47 @@ class Contiguity:
 
 
 def follows(spot: Spot, position: Position) -> bool:
-    """Whether a position may stand right behind another one."""
+    """True if a position may stand right behind a spot."""
     (ledger, entry, index), batch_size = spot
     if position.ledger == ledger:
         if index >= 0 and index < batch_size - 1:
             return position.entry == entry and position.batch_index == index + 1
         if index >= 0 and batch_size == 0 and position.entry == entry:
-            return position.batch_index == index + 1  # a batch of unknown size goes on
+            return position.batch_index == index + 1  # a batch of unknown size continues
         return position.entry == entry + 1 and position.batch_index <= 0
-    # How many entries a closed ledger has is not told; that a batch in it was cut short is.
+    # The number of entries in a closed ledger is unknown, but a batch that was cut short is visible.
     complete = index < 0 or index >= batch_size - 1
     return complete and position.ledger > ledger and position.entry == 0 and position.batch_index <= 0
 
 
 def begins_ledger(after: Spot, position: Position) -> bool:
-    """Whether a position is the first of a later ledger."""
+    """True if a position is the first of a later ledger."""
     return position.ledger > after.position.ledger and position.entry == 0 and position.batch_index <= 0
 
 
 def is_hidden(after: Spot, before: Position, first: Position, found: Position, *, is_gone: bool) -> bool:
-    """Whether the client hides what stands behind a message: it is stored, and neither the subscription nor a reader of
-    its own got it. That is proven where a ledger's entries are counted without a gap.
+    """Return whether the client hides a message that is stored behind another.
+
+    It is hidden if neither the subscription nor a separate reader received it. That is proven where a ledger's entries
+    are counted without a gap.
 
     Args:
-        after: The message.
-        before: What the subscription got next.
-        first: Where that begins which a reader got next; of a message in chunks its first.
-        found: Where that stands.
-        is_gone: Whether the message's ledger is trimmed: whatever was in it is done with. It excuses what is missing at
-            its end, and nothing of a later one.
+        after: The message before.
+        before: Position that the subscription received next.
+        first: Position at which the reader's next message begins; of a chunked message, its first chunk.
+        found: Position of the reader's next message.
+        is_gone: Whether the ledger of the message before is trimmed: then all its messages are done with. This excuses
+            messages missing at its end, but not those of a later ledger.
     """
     return not (found > before or follows(after, first) or (is_gone and begins_ledger(after, first)))
 
 
 def sequence_id(position: Position) -> int:
-    """The sequence id of a hop from this position: the same after every crash, ascending with the position.
+    """Return the sequence id of a hop from this position: the same after every crash, ascending with the position.
 
     Returns:
-        ``ledger << 32 | entry << 12 | (batch index + 1)``, or `NO_SEQUENCE_ID` where a part is out of its range: such
-        a message is forwarded without deduplication rather than under another one's number.
+        ``ledger << 32 | entry << 12 | (batch index + 1)``, or `NO_SEQUENCE_ID` where a part is out of its range: such a
+        message is forwarded without deduplication rather than under the number of another message.
     """
     ledger, entry, index = position
     if ledger >= _MAX_LEDGER or entry >= _MAX_ENTRY or index > _MAX_BATCH_INDEX:
@@ -128,9 +130,9 @@ def sequence_id(position: Position) -> int:
 
 
 def highest_number(last: Position) -> int:
-    """The highest sequence id that a hop from a topic can have, by the topic's last position.
+    """Return the highest sequence id that a hop from a topic can have, by the topic's last position.
 
     Args:
-        last: Its entry is -1 in a ledger that is empty.
+        last: The last position; its entry is -1 in an empty ledger.
     """
     return (last.ledger << 32) + (min(last.entry + 1, _MAX_ENTRY) << 12) - 1

@@ -1,6 +1,7 @@
-"""The relay of one partition of a relay-held topic, as a pure state machine: an event and a moment in, one command out.
+"""The relay of a partition of a relay-held topic, as a pure state machine: event and time in, command out.
 
-Its table is in ARCHITECTURE.md. `forwarding` decides on messages, this on time: waits, leases, sweeps, acknowledging.
+ARCHITECTURE.md has its table. `forwarding` decides about messages, this module about time: waits, leases, sweeps,
+acknowledging.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ _PUT_PROBE = PutProbe()
 
 
 class RelayHeld(Machine):
-    """One subscription of one partition.
+    """A subscription of a partition.
 
     Args:
-        forwarding: Decides on its messages.
-        visit: Tells the visit to a slot of a ring; None as its answer: stay.
-        lease_idle_ms: A pause longer than this gives the names of producers back.
-        chance: For `Backoff`.
+        forwarding: Decides about its messages.
+        visit: Returns the visit to a slot of a ring; None to stay.
+        lease_idle_ms: A longer pause gives the names of producers back.
+        chance: Randomness for `Backoff`.
     """
 
     cumulative = True
@@ -113,10 +114,10 @@ class RelayHeld(Machine):
         self._unacknowledged = 0
         self._idle_since_ms: int | None = None
         self._gave_back = False
-        self._must_wait = False  # whoever could not have a lease waits once before the next attempt
-        self._last: Position | None = None  # the topic's, asked for since nothing came, and when that was
+        self._must_wait = False  # a relay that was refused a lease waits once before the next attempt
+        self._last: Position | None = None  # the topic's last position, asked for since the silence began, and its time
         self._asked_ms = 0
-        self._asked_in_vain = False  # another relay went on behind our newest: wait until something comes
+        self._asked_in_vain = False  # another relay went on behind our newest: wait until a message arrives
         self.state = State.RECEIVING
         self.left: Visit | None = None
         self.begins_anew = False
@@ -133,7 +134,7 @@ class RelayHeld(Machine):
     def head_release_ms(self) -> int | None:
         return self._forwarding.head_release_ms
 
-    # Events: what came of the last command.
+    # Events: the results of the last command.
 
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
@@ -226,7 +227,7 @@ class RelayHeld(Machine):
         if isinstance(decision, HoldUntil):
             return self._hold(decision, now_ms)
         if isinstance(decision, AwaitRoom | AwaitAll):
-            # A quarter of it, also where few large messages fill it.
+            # A quarter of the window, also where few large messages fill it.
             room = min(self._room, max(self._forwarding.in_flight // 4, 1))
             return self._await(room if isinstance(decision, AwaitRoom) else 1)
         if isinstance(decision, Stop):
@@ -237,13 +238,13 @@ class RelayHeld(Machine):
             self.state = State.LOOKING
             return self._send_groups() if self._gathering.members else decision  # a look may take long
         if not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
-            # Whether a lease is there is known when the send is made.
+            # Only the send shows whether a lease is there.
             self.state = State.RECEIVING
             self._gave_back = False
         return decision
 
     def _wake(self) -> None:
-        """Something came after a while of nothing."""
+        """Reset after a message that ends a silence."""
         self.state = State.RECEIVING
         self._idle_since_ms = None
         self._gave_back = self._asked_in_vain = False
@@ -254,11 +255,11 @@ class RelayHeld(Machine):
             self.state = State.CROWDED
         if self._gathering.members:
             return self._send_groups()
-        # Some came in since more of them were asked for: wait for no more than are on their way.
+        # Confirmations may have come in meanwhile: wait for no more than are under way.
         return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
 
     def _stop(self, stop: Stop) -> Command:
-        """It does not go on from here: what is before it is done with as far as it can be, at least."""
+        """Stop at a hole: finish the messages before it as far as possible."""
         if self._gathering.members:
             return self._send_groups()
         first, self.state = self.state is not State.STOPPED, State.STOPPED
@@ -267,7 +268,7 @@ class RelayHeld(Machine):
         return self._acknowledgement() or stop
 
     def _clear(self, now_ms: int) -> Command:
-        """One thing after the other, until nothing is to be done."""
+        """Do the next task, until none is left."""
         forwarding = self._forwarding
         acknowledgement = self._acknowledgement(self._last)
         if acknowledgement is not None:
@@ -296,7 +297,7 @@ class RelayHeld(Machine):
         return forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
 
     def _hold(self, head: HoldUntil, now_ms: int) -> Command:
-        """The head waits for its release."""
+        """Hold the head until its release."""
         until_ms, slack_ms = head
         visit, sweeps = self._visit(), self._sweeps
         if sweeps.is_due(visit, now_ms):
@@ -309,7 +310,7 @@ class RelayHeld(Machine):
         in_flight, send_at_ms = self._forwarding.in_flight, self._gathering.send_at_ms
         if send_at_ms is not None:
             if until_ms >= send_at_ms:
-                return self._send_groups()  # nothing joins them before they must go
+                return self._send_groups()  # no message joins them before they must leave
             slack_ms = min(slack_ms, send_at_ms - 1 - until_ms)
         until_ms += slack_ms
         if sweeps.is_over(visit, now_ms):
@@ -326,7 +327,7 @@ class RelayHeld(Machine):
         if acknowledgement is not None:
             return acknowledgement
         if self._may_give_back:
-            # Whoever waits holds nothing: two relays could wait for each other.
+            # A waiting relay holds no names: else two relays could wait for each other.
             return self._give_back()
         if self._gathering.members:
             return self._send_groups()
@@ -334,8 +335,10 @@ class RelayHeld(Machine):
         return Wait(self._lease_backoff.next_ms(), NEVER)
 
     def _begin_anew(self) -> Command:
-        """The head has become late while another relay has the lease, and most likely has sent it long since: without
-        a lease it would be stored twice (broker-facts: late-lane). What still waits comes again.
+        """Begin anew: the head has become late while another relay has the lease.
+
+        That relay has most likely sent it long since: without a lease it would be stored twice (broker-facts:
+        late-lane). Waiting messages are redelivered.
         """
         self._forwarding.withdraw()
         if self._forwarding.unanswered:
@@ -347,7 +350,7 @@ class RelayHeld(Machine):
         return self._leave(None)
 
     def _drain(self, left_ms: int) -> Command:
-        """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
+        """Take no new messages; wait for sends under way, up to the deadline, and leave the rest unacknowledged."""
         forwarding = self._forwarding
         if self._gathering.members and left_ms > 0:
             return self._send_groups()
@@ -361,7 +364,7 @@ class RelayHeld(Machine):
         return self._leave(None)
 
     def _receive(self, now_ms: int) -> Command:
-        """Something is under way. Where all of it waits for others in groups, nothing comes of looking often."""
+        """Receive while sends are under way. If all of them wait in groups, frequent receives gain nothing."""
         gathering = self._gathering
         if gathering.send_at_ms is None or self._forwarding.unanswered > gathering.members:
             return RECEIVE
@@ -380,7 +383,7 @@ class RelayHeld(Machine):
 
     @property
     def _may_give_back(self) -> bool:
-        # To close a producer fails what it has under way.
+        # Closing a producer fails its sends under way.
         return not (self._gave_back or self._forwarding.in_flight or self._emptiness.probing)
 
     def _give_back(self) -> Command:
@@ -392,7 +395,7 @@ class RelayHeld(Machine):
         return _ASK_LAST
 
     def _sweep(self, last: Position) -> None:
-        self._sweeps.begin(self._asked_ms)  # what is sent later than that may stand behind `last`
+        self._sweeps.begin(self._asked_ms)  # messages sent later than that may stand behind `last`
         self._forwarding.sweep(last)
 
     def _leave(self, visit: Visit | None) -> Command:

@@ -1,7 +1,7 @@
-"""When to ask the broker whether there is really nothing, since nothing has come for long.
+"""Decides after a long silence when to ask the broker whether messages are left.
 
-After a change of the active consumer a broker may wait for the next publish with what the old one had in hand (seen on
-4.0.7). Rarer and rarer, since a relay that is not the active one asks in vain.
+After a change of the active consumer a broker may hold back the old consumer's messages in flight until the next
+publish (seen on 4.0.7). The pauses grow, since a relay that is not the active consumer asks in vain.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ __all__ = ["Silence"]
 
 ASK_FIRST_MS = 2_000
 ASK_LONGEST_MS = 60_000
-"""How long a subscription is idle before it asks."""
+"""Time that a subscription is idle before it asks."""
 
 
 class Silence:
-    """Counts how long nothing has come; for one session.
+    """Measures how long no message has come; for a single session.
 
     Args:
-        chance: For `Backoff`.
+        chance: Randomness for `Backoff`.
     """
 
     __slots__ = ("_ask_at_ms", "_backoff")
@@ -30,7 +30,7 @@ class Silence:
         self._ask_at_ms: int | None = None
 
     def is_too_long(self, now_ms: int) -> bool:
-        """Whether to ask now; call it whenever nothing has come.
+        """Return whether to ask now; call it whenever no message has come.
 
         Args:
             now_ms: UTC milliseconds.
@@ -43,6 +43,6 @@ class Silence:
         return True
 
     def broken(self) -> None:
-        """Something came."""
+        """End the silence: a message came."""
         self._ask_at_ms = None
         self._backoff.reset()

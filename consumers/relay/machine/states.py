@@ -1,4 +1,4 @@
-"""What the relay of one partition is doing: the states of its machine."""
+"""The states of the machine of a partition's relay."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ __all__ = ["State"]
 
 @unique
 class State(Enum):
-    """Of one subscription; its table is in ARCHITECTURE.md."""
+    """The state of a subscription; its table is in ARCHITECTURE.md."""
 
     RECEIVING = "receiving"
     """Waits for the next message, briefly."""
     CLEARING = "clearing"
-    """Nothing came: what is confirmed is acknowledged, names are given back, a slot is swept and left."""
+    """No message came: confirmed messages are acknowledged, names are given back, a slot is swept and left."""
     IDLE = "idle"
-    """Nothing is to be done: waits for the next message for long."""
+    """No work is left: waits long for the next message."""
     HOLDING = "holding"
     """The head waits for its release."""
     SWEEPING = "sweeping"
-    """The head waits, and a sweep is due: asks where the topic ends."""
+    """The head waits, and a sweep is due: asks for the topic's last position."""
     CROWDED = "crowded"
     """The head may go, but waits for confirmations: for room, or before it changes to the other lane."""
     WAITING_FOR_LEASE = "waiting_for_lease"
     """Another relay has the name of the producer that the head needs."""
     LOOKING = "looking"
-    """Something may be missing before the head: looks, and names what the client hides."""
+    """A message may be missing before the head: looks, and names the messages that the client hides."""
     DRAINING = "draining"
-    """Told to stop: takes nothing new, and waits for what is under way."""
+    """Stopping: takes no new messages, and waits for sends under way."""
     STOPPED = "stopped"
-    """At a hole that can be read: acknowledges what is before it, and ends."""
+    """At a readable hole: acknowledges the messages before it, and ends."""
     LEFT = "left"
-    """Over: the slot has nothing left, or all is drained."""
+    """Ended: the slot is empty, or all messages are drained."""

@@ -1,7 +1,7 @@
-"""When the slots of a ring need their relay: shortly before the release, until the second sweep
-(broker-facts: slot-release-time, slot-sweep).
+"""Times at which the slots of a ring need their relay: from shortly before the release until the second sweep.
 
-Between two visits a slot only collects, so a wheel of many slots needs a thread for the few around now.
+Between two visits a slot only collects, so a wheel of many slots needs a thread for the few slots around now
+(broker-facts: slot-release-time, slot-sweep).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from timewheel.core.steps import Step
 __all__ = ["OPEN_AHEAD_MS", "Sweeps", "Times", "Visit", "last_times", "next_times"]
 
 OPEN_AHEAD_MS = 3_000
-"""How long before a slot's release its consumer is opened: a cold topic takes a while to load."""
+"""Time before a slot's release at which its consumer is opened: a cold topic takes a while to load."""
 
 
 MAX_SWEEPS = 8
-"""Sweeps that one visit remembers: two of each of the visits that run into each other."""
+"""Sweeps that a visit remembers: two of each of the visits that run into each other."""
 
 
 class Times(NamedTuple):
-    """One visit to a slot, UTC milliseconds.
+    """The times of a visit to a slot, UTC milliseconds.
 
     Args:
         open_ms: Subscribe.
-        release_ms: All that is due in this turn leaves; first sweep.
+        release_ms: All timers that are due in this turn leave; first sweep.
         leave_ms: One slot later: second sweep, for stragglers, and then unsubscribe.
     """
 
@@ -35,7 +35,7 @@ class Times(NamedTuple):
 
 
 def next_times(step: Step, slot: int, after_ms: int) -> Times:
-    """The first visit to a slot whose release is after a moment."""
+    """Return the first visit to a slot with a release after this time."""
     turn_ms = step.slots * step.slot_ms
     first_ms = slot * step.slot_ms - step.headstart_ms
     turns = (after_ms - first_ms) // turn_ms + 1
@@ -43,7 +43,7 @@ def next_times(step: Step, slot: int, after_ms: int) -> Times:
 
 
 def last_times(step: Step, slot: int, at_ms: int) -> Times:
-    """The visit to a slot whose release was at a moment, or last before it."""
+    """Return the latest visit to a slot with a release at or before this time."""
     return _times(step, next_times(step, slot, at_ms).release_ms - step.slots * step.slot_ms)
 
 
@@ -52,11 +52,11 @@ def _times(step: Step, release_ms: int) -> Times:
 
 
 class Visit(NamedTuple):
-    """When to be there, and when to sweep. A value: whoever changes it makes another.
+    """The end and the sweeps of a visit. Immutable: a change makes another value.
 
     Args:
-        leave_ms: When to leave at the earliest, UTC milliseconds.
-        sweeps_ms: When to sweep, ascending.
+        leave_ms: Earliest time to leave, UTC milliseconds.
+        sweeps_ms: Times of the sweeps, ascending.
     """
 
     leave_ms: int
@@ -64,18 +64,18 @@ class Visit(NamedTuple):
 
     @classmethod
     def at(cls, times: Times) -> Visit:
-        """A whole visit."""
+        """Make a whole visit."""
         return cls(times.leave_ms, (times.release_ms, times.leave_ms))
 
     def prolonged(self, visit: Visit) -> Visit:
-        """The next visit begins before this one has ended: both in one."""
+        """Return this visit merged with the next, which begins before this visit has ended."""
         sweeps_ms = tuple(sorted({*self.sweeps_ms, *visit.sweeps_ms}))
-        # A sweep does what an earlier one would have done, so a visit that never ends need not remember all.
+        # A sweep also does the work of an earlier sweep, so a visit that never ends need not remember all.
         return Visit(max(self.leave_ms, visit.leave_ms), sweeps_ms[-MAX_SWEEPS:])
 
 
 class Sweeps:
-    """Which sweeps of a visit one session has begun; the next session begins them again, since it knows of none."""
+    """The sweeps of a visit that a session has begun; the next session, which knows none, begins them again."""
 
     __slots__ = ("_begun_ms",)
 
@@ -83,21 +83,21 @@ class Sweeps:
         self._begun_ms: int | None = None
 
     def is_due(self, visit: Visit | None, now_ms: int) -> bool:
-        """Whether one is to be begun now."""
+        """True if a sweep is to be begun now."""
         return visit is not None and any(self._is_to_come(at_ms) and at_ms <= now_ms for at_ms in visit.sweeps_ms)
 
     def begin(self, now_ms: int) -> None:
-        """All that are due are begun."""
+        """Record that all due sweeps are begun."""
         self._begun_ms = now_ms
 
     def is_over(self, visit: Visit | None, now_ms: int) -> bool:
-        """Whether to leave once nothing is at hand."""
+        """True if the session should leave once no message is in flight."""
         if visit is None or now_ms < visit.leave_ms:
             return False
         return not any(self._is_to_come(at_ms) for at_ms in visit.sweeps_ms)
 
     def next_moment_ms(self, visit: Visit, until_ms: int) -> int:
-        """The next time at which something is to be done, at the latest ``until_ms``."""
+        """Return the next time at which work is due, at the latest ``until_ms``."""
         return min(until_ms, visit.leave_ms, *(at_ms for at_ms in visit.sweeps_ms if self._is_to_come(at_ms)))
 
     def _is_to_come(self, at_ms: int) -> bool:

@@ -1,6 +1,6 @@
-"""What is under way, in the order of its positions: confirmations come in any order, acknowledgements must not.
+"""Messages under way, in the order of their positions: confirmations come in any order, acknowledgements must not.
 
-A cumulative acknowledgement covers everything before it, so it may only name the end of the contiguous confirmed
+A cumulative acknowledgement covers all messages before it, so it may only name the end of the contiguous confirmed
 prefix (broker-facts: holes-in-positions).
 """
 
@@ -14,22 +14,22 @@ from timewheel.consumers.relay.machine.order import Spot
 __all__ = ["WINDOW_BYTES", "Fate", "Item", "Window"]
 
 WINDOW_BYTES = 16_000_000
-"""On its way at most, and more only for one message that is larger by itself (broker-facts: windows-in-bytes)."""
+"""Maximum bytes under way, exceeded only by a single larger message (broker-facts: windows-in-bytes)."""
 
 Fate = Literal["forwarded", "late", "dead", "refiled", "dropped", "probe"]
 
 
 class Item:
-    """One message from its arrival to its confirmation; one object for both, since one is made per message.
+    """A message from its arrival to its confirmation; a single object for both, to save time per message.
 
     Args:
-        spot: Where it stands in the holding topic.
-        reading: Its envelope, or what is wrong with it; opaque here.
-        receipt: What it is acknowledged with; opaque here.
+        spot: Its spot in the holding topic.
+        reading: Its envelope, or its error; opaque here.
+        receipt: The receipt that acknowledges it; opaque here.
         size: Its bytes.
 
     Attributes:
-        fate: What is being done with it, once that is decided.
+        fate: Its fate, once that is decided.
     """
 
     __slots__ = ("fate", "reading", "receipt", "size", "spot")
@@ -64,7 +64,7 @@ class Window:
 
     @property
     def unanswered(self) -> int:
-        """Messages of which it is not known whether they are stored."""
+        """Messages of which it is unknown whether they are stored."""
         return len(self._items) - len(self._confirmed) - len(self._failed)
 
     @property
@@ -87,12 +87,12 @@ class Window:
         self.size -= self._items.pop().size
 
     def fail(self, ordinal: int) -> Item:
-        """Note that a message is not stored: the confirmed prefix ends before it."""
+        """Record that a message is not stored: the confirmed prefix ends before it."""
         self._failed.add(ordinal)
         return self._items[ordinal - self._base]
 
     def confirm(self, ordinal: int) -> list[Item]:
-        """Note a confirmation.
+        """Record a confirmation.
 
         Returns:
             The messages by which the confirmed prefix grew, in order; each message is returned once.
