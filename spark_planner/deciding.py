@@ -1,4 +1,4 @@
-"""Decision: the cheapest plan that keeps the gap limit by count; without such a plan, the nearest, with the cause."""
+"""Decision: the cheapest plan that keeps the gap limit by count; if no plan does, the nearest, with the cause."""
 
 from __future__ import annotations
 
@@ -53,15 +53,11 @@ class Deciding:
 
     @property
     def keepable(self) -> int:
-        """The most gaps that a count may find so that the broker stores them all, regardless of the requested
-        fraction.
-        """
+        """The most gaps that a count may find so that the broker stores all, regardless of the requested fraction."""
         return self._allowed(self._with(1.0), self.kept)
 
     def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
-        """Return the cheapest plan within the limit; else the cheapest with all gaps stored by the broker; else the
-        nearest.
-        """
+        """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
         counted: dict[Plan, int] = {}
         known, winner, is_within = list(priced), None, False
 
@@ -95,8 +91,7 @@ class Deciding:
 
     def _is_hopeless(self, allowed: int) -> bool:
         """Return whether timers that no candidate holds back leave too many gaps: further entries take no gap away, and
-        no
-        candidate can have more partitions.
+        no candidate can have more partitions.
         """
         if any(plan.is_partitioned for plan in self.plans):
             return False
@@ -109,12 +104,12 @@ class Deciding:
         return min(filter(None, map(never_held_ms, self.plans)), default=0)
 
     def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
-        """Return the cheapest of the plans with about the fewest gaps, among those above the limit for the shortest
-        time.
+        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps.
+
+        Among equal plans, the cheapest wins.
 
         A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
-        plan was
-        counted, since every plan breaks another limit.
+        plan was counted, since every plan breaks another limit.
         """
         if not counted:
             return None
@@ -156,9 +151,7 @@ class Deciding:
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
-        """Return the partitions with which a due topic would keep all limits under either plan; None: not among those
-        tried.
-        """
+        """Return the partitions of a due topic with which either plan would keep all limits; None: no tried number."""
         least = max(math.ceil(gaps / max(self.allowed, 1)), 2)
         tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
         tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]

@@ -131,8 +131,7 @@ class WrongTimeUnit(PlannerError, ValueError):
 
 
 class UnitUnknown(PlannerError, ValueError):
-    """The unit of a column's numbers is unknown: neither an option, nor the column's name, nor the numbers determine
-    it.
+    """The unit of a column's numbers is unknown: the option, the column's name and the numbers do not determine it.
 
     Attributes:
         column: The column.

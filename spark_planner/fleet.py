@@ -1,9 +1,8 @@
-"""Fleet: all topics of a history at once. Native gaps are counted for each topic; topics that matter get their own
-plan.
+"""Fleet: all topics of a history. Native gaps are counted for each; topics beyond a limit get their own plan.
 
-One pass reads the history, one sorts its sends, and one counts the gaps of every topic under native delays on a single
-partition. A topic within its limits stays on native delays, since no other plan is cheaper. Only the other topics are
-planned for one by one.
+The history is read in a pass, its sends are sorted in another, and a third pass counts the gaps of every topic under
+native delays on a single partition. A topic within its limits stays on native delays, since no other plan is cheaper.
+Only the other topics are planned for, one after the other.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ class Standing(StrEnum):
     """Suitability of native delays on a single partition for a topic."""
 
     FINE = "fine"
-    """Its gaps were counted; gaps and all other figures are within their limits."""
+    """The gaps were counted; gaps and all other figures are within their limits."""
     SHORT = "short"
     """Gaps are within the limit, but the history is shorter than its delays, and later gaps may not be."""
     OVER = "over"
-    """Its gaps exceed the limit, or may exceed it between two counted moments."""
+    """The gaps exceed the limit, or may exceed it between two counted moments."""
     OTHER = "other"
-    """Its gaps are within the limit, but another limit is broken."""
+    """The gaps are within the limit, but another limit is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ class NativeGaps:
 
     @property
     def gap_fraction(self) -> float:
-        """The gaps as a fraction of the broker's limit; above 1 an unload forgets acknowledgements."""
+        """The gaps as a fraction of the broker's limit; above 1 an unload loses acknowledgements."""
         return self.peak.gap_count / max(self.evaluation.gap_limit_ranges, 1)
 
     @property

@@ -59,15 +59,13 @@ class Replays:
         return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
 
     def above_ms(self, plan: Plan, gap_count: int) -> int:
-        """Return the longest time for which a partition has more gaps under a counted plan, to 1/4,096 of the whole
-        time.
-        """
+        """Return the longest time for which a partition has more gaps under a counted plan, to 1/4,096 of the total."""
         return self._replays[plan].gaps.above_ms(gap_count)
 
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
-        """Return (longest time for which a partition has more gaps under a counted plan, the most gaps of any partition
-        for
-        this share of the whole time).
+        """Return (longest time with more gaps in a partition, the most gaps of any partition for a share of the time).
+
+        The plan has been counted.
         """
         gaps = self._replays[plan].gaps
         may, does = gaps.above(gap_count)
@@ -85,9 +83,7 @@ class Replays:
         return {plan: self._replays[plan].peak_per_partition.gap_count for plan in plans}
 
     def play(self, plans: Sequence[Plan], stage: str, *, refuted_above: float = math.inf) -> None:
-        """Replay the plans that were not replayed yet: until peaks are exact or refuted, if the traffic is small
-        enough.
-        """
+        """Replay the plans that were not replayed yet: until peaks are exact or refuted, for small traffic."""
         wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
         if not wanted:
             return
@@ -104,9 +100,7 @@ class Replays:
         return found
 
     def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
-        """Return (timers of the history with a shorter delay, the most gaps that these alone leave on a single
-        partition).
-        """
+        """Return (timers of the history with a shorter delay, the most gaps of these alone on a single partition)."""
         if delay_ms not in self._sent_for_less:
             timers = self.traffic.history.timers_of(self.traffic.topic)
             rows = timers.where(F.col(DUE_MS) - F.col(PUBLISH_MS) < delay_ms)

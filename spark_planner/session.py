@@ -71,9 +71,7 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
 
 
 def small_settings() -> dict[str, str]:
-    """Return further settings for a session that reads a small history once: half the CPU, most of which is Java's
-    start.
-    """
+    """Return further settings for a session that reads a small history once, with half the CPU: mostly Java's start."""
     return {
         # The session ends before the second compiler pays off, and a heap of 1g needs no collector with many threads.
         _JAVA_OPTIONS: f"{_JAVA_LOG} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -85,8 +83,7 @@ def small_settings() -> dict[str, str]:
 def local_session(
     *, cores: int | None = None, memory: str = "2g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in a Java process of this process, to be stopped by the caller; an active session is returned
-    unchanged.
+    """Start Spark in a Java process, to be stopped by the caller; an active session is returned unchanged.
 
     Args:
         cores: See `local_settings`.
@@ -109,8 +106,7 @@ def _java(conf: SparkConf) -> Any:
     """Start Java as Spark does, and pass on its stderr, except for Java's own warnings.
 
     Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
-    option
-    and no log setting silences the warning.
+    option and no log setting silences the warning.
     """
     ours, theirs = os.pipe()
     passing_on = threading.Thread(target=_pass_on, args=(ours,), name="spark-stderr", daemon=True)
@@ -132,8 +128,7 @@ def _pass_on(java_stderr: int) -> None:
 
 @contextmanager
 def _workers_run(python: str) -> Iterator[None]:
-    """Make Spark's workers run this interpreter, which has the imports of the kernels, instead of the first python3 on
-    PATH.
+    """Make Spark's workers run this interpreter, which can import the kernels, and not the first python3 on PATH.
 
     Spark reads the interpreter only from the environment, once, when a session starts; the caller's environment is
     restored.

@@ -34,7 +34,7 @@ class History:
     """A history that was surveyed once.
 
     Args:
-        source: Its name.
+        source: Name of the history.
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
         statistic: The statistic, from which a plan is made.
         has_ids: True if its timers have ids, so that of copies only the first is used.

@@ -1,6 +1,4 @@
-"""Constraints: a user's limits on a plan, the check of an evaluation against them, and the prices that compare
-plans.
-"""
+"""Constraints: a user's limits on a plan, the check of an evaluation, and the prices that compare plans."""
 
 from __future__ import annotations
 
@@ -23,9 +21,8 @@ SILENCE_SECONDS = "silence_seconds"
 """The other constraint that more partitions help."""
 PEAK_ROOTS = 3.5
 """Greatest distance of a counted peak above the mean, in square roots of the mean. Measured on 1,800 samples of five
-kinds
-of history under two plans: half of the peaks were 0.2 to 2.2 roots above the mean, the highest 3.5 where the mean was
-8 or more.
+kinds of history under two plans: half of the peaks were 0.2 to 2.2 roots above the mean, the highest 3.5 where the mean
+was 8 or more.
 """
 
 
@@ -152,9 +149,9 @@ class Constraints:
         return max(keys.fewest(whole / self.silence_seconds), self.partitions_min)
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
-        """Return the fewest partitions that keep gaps and silence within their limits (`KeyShares.fewest`), at most as
-        many as
-        the due topic can have.
+        """Return the fewest partitions that keep gaps and silence within their limits, at most `most_partitions`.
+
+        See `KeyShares.fewest`.
         """
         gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
@@ -230,11 +227,9 @@ def most_countable(allowed: float, growth: float) -> int:
     """Return the highest count of gaps on a history that leaves room for ``growth`` times its volume.
 
     A count is the maximum over many moments, and so stands above the mean by chance: by a few square roots of the mean.
-    The
-    mean grows in proportion to the volume, chance only with the root, so chance is a larger share of a small count than
-    of
-    a large count: without a correction, a sample of 1 timer in 200 would appear to break limits that the whole topic
-    keeps. So the limit is reduced to a mean, the mean is divided by the growth, and chance is added again.
+    The mean grows in proportion to the volume, chance only with the root, so chance is a larger share of a small count
+    than of a large count: without a correction, a sample of 1 timer in 200 would appear to break limits that the whole
+    topic keeps. So the limit is reduced to a mean, the mean is divided by the growth, and chance is added again.
 
     Args:
         allowed: Most gaps at the grown volume, chance included.

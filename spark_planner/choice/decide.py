@@ -1,9 +1,9 @@
 """Decision by count: the cheapest candidate whose gaps, counted timer by timer, keep the limit.
 
-The gap law estimates gaps from the mixture of delays. The estimate is right for independent neighbouring
-delays, and can be wrong by any factor for dependent delays. So estimates only determine the order of counting. Every
-candidate that could be cheaper than the cheapest candidate counted within the limit is counted too, each with the
-partitions that its last count asks for, until no such candidate is left.
+The gap law estimates gaps from the mixture of delays. The estimate is right for independent neighbouring delays, and
+can be wrong by any factor for dependent delays. So estimates only determine the order of counting. Every candidate that
+could be cheaper than the cheapest candidate counted within the limit is counted too, each with the partitions that its
+last count asks for, until no such candidate is left.
 """
 
 from __future__ import annotations
@@ -159,9 +159,7 @@ class _Candidate:
         return self._constraints.cost_with(self._estimated.evaluation, self.fewest)
 
     def price_closely(self) -> None:
-        """Price the scheme with the fewest partitions. Silence may then need more partitions, or no number may be
-        enough.
-        """
+        """Price the scheme with the fewest partitions. Afterwards silence may need more, or no number may be enough."""
         assert self.fewest is not None
         found = self._assess(self.plan)
         self._close[self.fewest] = found
@@ -207,9 +205,8 @@ class _Candidate:
         if fewer < fewest:
             return fewer
         # Gaps need not divide: a partition with all batches sorted by due time has no more gaps than each of four. So
-        # the
-        # fewest partitions are tried first, then the numbers between. More partitions are assumed not to raise the gaps
-        # of each.
+        # the fewest partitions are tried first, then the numbers between. More partitions are assumed not to raise the
+        # gaps of each.
         return (too_few + fewest) // 2 if too_few else floor
 
     @property
@@ -224,9 +221,9 @@ class _Candidate:
         return self._with(self.next_partitions)
 
     def least_cost(self, ratio: float) -> float:
-        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high; for a counted scheme, the
-        cost with
-        its next number of partitions.
+        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high.
+
+        For a counted scheme, this is the cost with the number of partitions of its next count.
         """
         partitions = self.next_partitions
         assert partitions is not None

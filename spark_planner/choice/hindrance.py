@@ -25,8 +25,8 @@ class Hindrance:
             leaves all timers there.
         never_held_timers: Number of such timers in the history.
         never_held_gaps: The most gaps that these timers alone leave in a partition, counted.
-        partitions: Partitions of the due topic that would be enough, counted; None: not counted, or the due topic can
-            be changed anyway.
+        partitions: Partitions of the due topic that would be enough, counted; None: no tried number is enough, or the
+            planner may choose the number anyway.
         lasts_ms: Longest time for which the plan leaves more gaps than allowed.
         mostly_gaps: The most gaps during `MOSTLY` of the time from the first send to the last due time.
         gap_limit_ranges: Gap limit of a broker that would be enough.

@@ -249,9 +249,7 @@ def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
 
 
 def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
-    """Return (unit, number) of the volume at which a limit is reached. A history shorter than a day has no volume a
-    day.
-    """
+    """Return (unit, number) of the volume at which a limit is reached; a history below a day has no volume a day."""
     if chosen.history_ms >= DAY_MS:
         return "timers a day", f"{room.timers_per_day:,.0f}"
     within_ms = max(math.ceil(chosen.history_ms / MINUTE_MS), 1) * MINUTE_MS

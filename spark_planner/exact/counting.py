@@ -67,8 +67,7 @@ ARRANGED_SCHEMA = StructType(
         StructField(HOPS_MAX, LongType(), nullable=False),
     ]
 )
-"""The arrivals of a piece in one chunk of time under one plan, in order of arrival, with the stay of each: packed
-(`packing`).
+"""The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed (`packing`).
 """
 _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 
@@ -161,8 +160,7 @@ class _Job:
 
     def partitions_of(self, rank: int, sends: Sends) -> Integers | None:
         """Return the partition of each send: by key, or round-robin without a key, as in the producer; None: there is a
-        single
-        partition. The round-robin counter counts sends with a key as well.
+        single partition. The round-robin counter counts sends with a key as well.
         """
         partitions = self.asked.plan.own_partitions
         if partitions == 1:
@@ -315,9 +313,7 @@ def _counted(
 def _numbered(
     topic: str, partitions: int, interval: Integers | None, partition: Integers | None
 ) -> tuple[list[DuePartition], Integers | None]:
-    """Return the due partitions of some entries, and for each entry the index of its partition; None: there is only
-    one.
-    """
+    """Return the due partitions of some entries, and the index of each entry's partition; None: a single partition."""
     if interval is None and partition is None:
         return [DuePartition(topic=topic, interval=0, partition=0)], None
     least, code = 0, partition

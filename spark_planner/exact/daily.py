@@ -37,8 +37,7 @@ _ARROW = to_arrow_schema(_SCHEMA)
 
 
 def daily_gaps(kept: Kept) -> dict[str, DailyGaps]:
-    """Count the native gaps of every topic on a single partition, by day; a topic without gaps has an empty
-    `DailyGaps`.
+    """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes.
 
     The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
     """

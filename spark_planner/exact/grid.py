@@ -20,7 +20,7 @@ NEVER_MS = 2**60
 """Time for "not acknowledged": after every moment of every grid."""
 DEFAULT_POINTS = 4_096
 MAX_POINTS = 65_536
-"""Of one grid: the counts of a due partition stay within half a megabyte."""
+"""Most moments of a grid: the counts of a due partition stay within half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,9 +40,7 @@ class Grid:
 
     @classmethod
     def regular(cls, first_ms: int, last_ms: int, points: int = DEFAULT_POINTS) -> Grid:
-        """Create about ``points`` moments at equal distance, the first at ``first_ms`` and the last not before
-        ``last_ms``.
-        """
+        """Create about ``points`` equidistant moments, the first at ``first_ms``, the last not before ``last_ms``."""
         if not 2 <= points <= MAX_POINTS:
             raise ValueError(f"points is {points}: a grid has 2 to {MAX_POINTS}")
         if last_ms < first_ms:

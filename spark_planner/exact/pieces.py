@@ -60,8 +60,7 @@ MARKS = 64
 NO_KEY = -1
 
 TASK, PIECE = "task", "piece"
-"""Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower
-number.
+"""Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower number.
 """
 SOURCE = "source"
 REPEATED = "repeated"

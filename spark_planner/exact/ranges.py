@@ -69,9 +69,7 @@ class Changes:
 
     @classmethod
     def of_ranges(cls, grid: Grid, from_ms: Integers, until_ms: Integers) -> Changes:
-        """Changes of ranges that exist from one time until another; ranges that do not end after they begin are
-        ignored.
-        """
+        """Changes of ranges that exist from one time until another; empty or negative ranges are ignored."""
         real = from_ms < until_ms
         gathered = _Gathered()
         gathered.add(grid.index_of(from_ms[real]), grid.index_of(until_ms[real]))
@@ -123,8 +121,7 @@ class RangeCounter:
     """Counts the ranges of one chunk, fed in position order.
 
     The caller numbers partitions from 0, in the order of their first entries. State is bounded by partitions times
-    grid,
-    and by the number of ledgers.
+    grid, and by the number of ledgers.
 
     Args:
         grid: Moments at which ranges are counted.

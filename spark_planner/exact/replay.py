@@ -142,9 +142,9 @@ def replay_all(
 def _exact_peaks(
     kept: Kept, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
 ) -> list[tuple[Peak, Peak]]:
-    """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted, by passes over finer
-    and
-    finer grids.
+    """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted.
+
+    Each pass refines the grid of the spans that may contain a peak.
     """
     total = [one.gaps.peak_of_total for one in counted]
     partition = [one.gaps.peak_per_partition for one in counted]

@@ -125,8 +125,7 @@ class GapCounts:
 
     def above(self, gap_count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of spans, each span ending at its moment: those in which any partition may have had more
-        gaps than
-        ``gap_count``, and those in which a partition had more at both ends.
+        gaps than ``gap_count``, and those in which a partition had more at both ends.
         """
         points = len(self.grid)
         may, does = np.zeros(points, np.bool_), np.zeros(points, np.bool_)
@@ -137,9 +136,7 @@ class GapCounts:
         return may & self.grid.spans, does & self.grid.spans
 
     def above_ms(self, gap_count: int) -> int:
-        """Return an upper bound of the milliseconds in which any partition had more gaps, to the resolution of the
-        grid's spans.
-        """
+        """Return an upper bound of the time in which any partition had more gaps, to the resolution of the spans."""
         may, _ = self.above(gap_count)
         return int(np.diff(self.grid.points_ms, prepend=self.grid.points_ms[0])[may].sum())
 

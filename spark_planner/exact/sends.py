@@ -105,9 +105,7 @@ class Kept:
         return _marks(self.pieces)
 
     def repeated(self, topic: str) -> int:
-        """Count a topic's sends that repeat another send in send time, due time and key: duplicates, or equal by
-        chance.
-        """
+        """Count a topic's sends that repeat another send in send time, due time and key: duplicates or chance."""
         return sum(piece.repeated for piece in self.pieces if piece.topic == topic)
 
     def forget(self) -> None:
@@ -125,8 +123,7 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
     wanted = history.select(PUBLISH_MS, DUE_MS, KEY, TOPIC)
     if len(wanted.inputFiles()) > 1:
         # Two files may follow each other in a task although the times of a third file lie between theirs: so a piece
-        # ends
-        # with its file.
+        # ends with its file.
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
     frame = wanted.mapInArrow(pieces, PIECES_SCHEMA).persist()
     found = noted(frame)
@@ -143,8 +140,7 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
 @contextmanager
 def few_at_once(spark: SparkSession) -> Iterator[None]:
     """Hand pieces to Python a few at a time, although the session may hand over ten thousand rows: all pieces of a
-    large
-    file that cannot be split are in one task.
+    large file that cannot be split are in one task.
     """
     before = spark.conf.get(_BATCH_BYTES, None)
     spark.conf.set(_BATCH_BYTES, str(BATCH_BYTES))

@@ -204,8 +204,7 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "long-mixture": Workload(span_ms=14 * DAY_MS, shares=_REMINDERS),
 }
-"""Kinds of histories with different difficulties: spread delays, constant delays, dues on the clock, bursts,
-seasons.
+"""Kinds of histories with different difficulties: spread delays, constant delays, dues on the clock, bursts, seasons.
 """
 
 

@@ -39,8 +39,7 @@ class KeyShares:
     @classmethod
     def merged(cls, parts: Iterable[KeyShares]) -> KeyShares:
         """Merge the shares of several parts of a topic. A key that is light in a part is not counted there: shares are
-        lower
-        bounds.
+        lower bounds.
         """
         timers, counts = 0, Counter[str]()
         for part in parts:
@@ -68,8 +67,7 @@ class KeyShares:
         """Return the fewest partitions of which the fullest gets at most ``1 / times`` of all timers.
 
         The result is at most `MAX_PARTITIONS`. If a key is too heavy for any number of partitions, the result is the
-        fewest
-        partitions that are about as good as any number.
+        fewest partitions that are about as good as any number.
         """
         even = min(max(math.ceil(times - SLACK), 1), MAX_PARTITIONS)
         if not self.heavy or even == 1:

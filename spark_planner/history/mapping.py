@@ -55,8 +55,7 @@ class Columns:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
     """The columns of a history that a user names. A column that is None is looked up under its usual name; times also
-    under
-    that name with another unit's ending, or without an ending: ``publish_s``, ``delay_minutes``, ``due``.
+    under that name with another unit's ending, or without an ending: ``publish_s``, ``delay_minutes``, ``due``.
 
     Args:
         publish: Send time; usually ``publish_ms``.
@@ -104,7 +103,7 @@ class ColumnMapping:
 
         Raises:
             MissingColumn: A named column, or the publish time, is missing.
-            BadColumnMapping: Both the due time and the delay are missing, or two columns match the same name.
+            BadColumnMapping: Both the due time and the delay are missing, or two columns have the same meaning.
         """
         named: dict[Option, str | None] = {option: getattr(self, _field(option)) for option in _USUAL}
         for option, column in named.items():

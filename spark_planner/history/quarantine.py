@@ -109,9 +109,7 @@ def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
 
 
 def sound_rows(frame: DataFrame) -> DataFrame:
-    """Select the rows of an assessed DataFrame without a reason, as `columns.HISTORY_SCHEMA`; count the others
-    first.
-    """
+    """Select the sound rows of an assessed DataFrame, as `columns.HISTORY_SCHEMA`; count the other rows first."""
     zero, empty = F.lit(0).cast("bigint"), F.lit("")
     return frame.where(F.col(columns.REASON).isNull()).select(
         # A sound row has no null here; coalesce makes the columns non-nullable for Spark, as the schema requires.

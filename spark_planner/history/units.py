@@ -70,7 +70,7 @@ def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
     Args:
         column: The column's name, for the error.
         option: The option for the unit.
-        values: The first numbers of the column; empty: any unit is returned.
+        values: The first numbers of the column; empty: the unit does not matter, and ``ms`` is returned.
 
     Raises:
         UnitUnknown: No value is a time of this century in any unit.

@@ -1,3 +1,1 @@
-"""Simulation of a plan on a history's cells: gaps by the gap law, hops, ledgers, redelivery after an unload. No
-Spark.
-"""
+"""Simulation of a plan on a history's cells: gaps by the gap law, hops, ledgers, redelivery on unload. No Spark."""

@@ -26,8 +26,7 @@ Cut = tuple[Integers, Floats, Floats, Floats]
 PARTS_PER_SLOT = 8
 """If due times are cut at slot edges, publish times are first cut into parts of a slot divided by this number."""
 MAX_PARTS = 2
-"""Most such parts of a cell, which bounds the cost for slots much longer than a ring's; beyond it a cut is a little
-blurred.
+"""Most such parts of a cell, which bounds the cost for slots much longer than a ring's; then cuts are a little blurred.
 """
 MAX_CUTS = 4
 """Most cut parts of a cell. A bucket of long delays may reach over dozens of short tiers or slots: then this many parts
@@ -88,9 +87,7 @@ class Pieces:
 
 
 def pieces_of(cells: Cells) -> Pieces:
-    """Convert cells to pieces: spans are widened by (n + 1) / (n - 1), as for a uniform sample, within slot and
-    bucket.
-    """
+    """Convert cells to pieces: spans are widened by (n + 1) / (n - 1), as for uniform samples, in slot and bucket."""
     level = LEVELS[cells.level]
     count = cells.count.astype(np.float64)
     publish_low = (cells.slot * level.slot_ms).astype(np.float64)
@@ -123,8 +120,7 @@ def _widened(
     least_ms: Integers, greatest_ms: Integers, count: Floats, floor_ms: Floats, ceiling_ms: Floats
 ) -> tuple[Floats, Floats]:
     # The range of n uniform values is on average (n - 1) / (n + 1) of their span. A single value has no range: it stays
-    # a
-    # point, which is right on average; so does a cell whose values are all equal.
+    # a point, which is right on average; so does a cell whose values are all equal.
     low, high = least_ms.astype(np.float64), greatest_ms.astype(np.float64)
     margin = (high - low) / np.maximum(count - 1, 1)
     return np.minimum(np.maximum(low - margin, floor_ms), low), np.maximum(np.minimum(high + margin, ceiling_ms), high)
@@ -134,8 +130,7 @@ def _clock_of(cells: Cells) -> Integers:
     """Return the clock grid of each cell's due times; 0: none.
 
     A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
-    the
-    least and the greatest due time are full hours, that is no chance.
+    the least and the greatest due time are full hours, that is no chance.
     """
     span_ms = cells.due_max_ms - cells.due_min_ms
     # A single due time is a point already; equal delays are a fixed delay, regardless of the clock.
@@ -214,8 +209,7 @@ def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | Non
     """Return (owner, number, place) of each part of spans with the given numbers of inner edges.
 
     The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point within
-    the
-    span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
+    the span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
     edges.
     """
     if not len(inner) or int(inner.max()) < MAX_CUTS or int(inner.sum()) + len(inner) <= many:

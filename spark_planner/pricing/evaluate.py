@@ -126,8 +126,7 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
 
 
 def redelivered_at_moments(course: Course, profile: BrokerProfile, partitions: int, ack_format: AckFormat) -> Floats:
-    """Return the entries redelivered to one subscription if all due topics are unloaded, for each of the course's
-    moments.
+    """Return the entries redelivered to a subscription when all due topics are unloaded, for each moment of the course.
 
     Args:
         course: The simulation, independent of partitions.
@@ -177,9 +176,7 @@ def _redelivered(
 
 
 def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[float, float, float]:
-    """Return (widest span of a partition, most entries from a mark-delete's ledger on, most ledgers) over the
-    moments.
-    """
+    """Return the maxima over the moments: (span of a partition, entries from a mark-delete's ledger on, ledgers)."""
     spans, stored, ledgers = 0.0, 0.0, 0.0
     for moment in course.moments:
         stored_now, ledgers_now = 0.0, 0.0
@@ -196,9 +193,7 @@ def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[flo
 
 
 def _held_storage(course: Course, profile: BrokerProfile, partitions: int, entry_bytes: float) -> tuple[float, float]:
-    """Return (entries, ledgers) stored in holding topics at the peak: an entry stays on disk as long as the last of its
-    ledger.
-    """
+    """Return (entries, ledgers) on disk in holding topics at the peak: an entry stays as long as its ledger."""
     relay = course.relay
     full = min(profile.ledger_max_entries, profile.ledger_max_bytes / max(entry_bytes, 1.0))
     entries, ledgers = np.zeros(len(relay.at_ms)), 0.0

@@ -146,9 +146,7 @@ class Evaluation:
 
     @property
     def gap_fraction(self) -> float:
-        """The fullest partition's gaps as a fraction of the broker's limit; above 1 an unload forgets
-        acknowledgements.
-        """
+        """The fullest partition's gaps as a fraction of the broker's limit; above 1 an unload loses acknowledgements."""
         return self.peak_gaps_per_partition / max(self.gap_limit_ranges, 1)
 
     @property
@@ -169,8 +167,7 @@ class Evaluation:
     @property
     def dead_letter_topics(self) -> int:
         """Dead letter topics among `partition_topics`: one for any number of partitions, if the plan has hops or a due
-        topic
-        that is not partitioned.
+        topic that is not partitioned.
         """
         return int(self.needs_relay or not self.plan.is_partitioned)
 

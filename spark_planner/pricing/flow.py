@@ -1,8 +1,8 @@
 """Flow: the places and times at which the timers of the cells arrive in due topics, under a plan.
 
 Cells are cut at the edges of the plan's routing (`cuts`), so that within a piece every timer makes the same hops; then
-the middle timer of each piece is sent through the step table. The table of `timewheel.core.steps` is the only source
-of routing: the cuts are found by running it as well.
+the middle timer of each piece is sent through the step table. The table of `timewheel.core.steps` is the only source of
+routing: the cuts are found by running it as well.
 """
 
 from __future__ import annotations
@@ -183,8 +183,7 @@ def delay_edges(table: tuple[Step, ...], longest_ms: int) -> Floats:
     """Return the delays at which the route through the tiers of a table changes, ascending, without 0.
 
     Spans of remaining time are run through the table: a span is cut at each threshold within it; a span that a tier
-    holds
-    returns shorter by the tier's stay.
+    holds returns shorter by the tier's stay.
     """
     tiers = [step for step in table if step.kind == "tier"]
     if not tiers:

@@ -3,10 +3,10 @@
 A cursor is persisted in one of two formats, each with the same limit (`BrokerProfile.gap_limit_ranges`):
 
 - ranges: the first ``limit + 1`` ranges are persisted (the broker checks the list after an addition, so the limit is
-exceeded by one); every acknowledged entry past them is redelivered.
+  exceeded by one); every acknowledged entry past them is redelivered.
 - bitmap: whole ledgers are persisted, from the oldest on. 4.x persists a ledger if the acknowledged entries of the
-ledgers **before** it are within the limit; the code towards 5.0 if the entries including the ledger are within the
-limit, and it falls back to ranges if no ledger is. A cursor of few ranges is written as ranges in any case.
+  ledgers **before** it are within the limit; the code towards 5.0 if the entries including the ledger are within the
+  limit, and it falls back to ranges if no ledger is. A cursor of few ranges is written as ranges in any case.
 
 Ranges end with their ledger, so small ledgers make more of them. Read in the classes of 4.0.7 and 4.2.4
 (`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`), and confirmed on brokers of both versions, entry for entry, in
@@ -47,9 +47,7 @@ class Cursor:
     gaps: Floats
 
     def past_mark_delete(self, partitions: int) -> Floats:
-        """Return the acknowledged entries of each run that have an unacknowledged entry before them in their
-        partition.
-        """
+        """Return the acknowledged entries of each run that are behind an unacknowledged entry of their partition."""
         return self.acknowledged * (1.0 - self._marked(partitions))
 
     def mark_delete_entries(self, partitions: int) -> float:
@@ -57,9 +55,7 @@ class Cursor:
         return float((self.entries * self._marked(partitions)).sum())
 
     def span_entries(self, partitions: int) -> float:
-        """Return the entries between the mark-delete position and the last acknowledged entry, all partitions
-        together.
-        """
+        """Return the entries between the mark-delete position and the last acknowledgement, all partitions together."""
         after = _share_without(self.acknowledged[::-1] / partitions)[::-1]
         return float((self.entries * (1.0 - self._marked(partitions)) * (1.0 - after)).sum())
 
@@ -101,9 +97,7 @@ def redelivered_entries(
 
 
 def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floats:
-    """Return the ranges that the ends of ledgers add to each run: a range for each end with both neighbours
-    acknowledged.
-    """
+    """Return the ranges that ledger ends add to each run: a range at each end between two acknowledged entries."""
     added = np.zeros(len(cursor.entries))
     reached = np.cumsum(cursor.entries)
     runs = np.searchsorted(reached, ends_entries[ends_entries < reached[-1]], "left")

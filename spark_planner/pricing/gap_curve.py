@@ -3,8 +3,8 @@
 Entries of a row (a short run of positions) are taken as being in random order. With ``F`` the acknowledged share of the
 entries at position u, each has a range behind it with probability ``F (1 - F)``. Within a row the fixed delays make a
 share ``A(t - u)`` that depends only on the age, and the due times on the clock a share ``c(t)`` that depends only on
-the moment, so the mean over the row's positions has a closed form for rows of any length:
-``N / d * integral over u of (A + c)(1 - A - c)``, with the integrals of ``A`` and ``A ** 2`` from `ramps`.
+the moment, so the mean over the row's positions has a closed form for rows of any length: ``N / d * integral over u of
+(A + c)(1 - A - c)``, with the integrals of ``A`` and ``A ** 2`` from `ramps`.
 """
 
 from __future__ import annotations
@@ -303,12 +303,10 @@ def _position_edges(
     """Return the positions that cut rows: evenly spaced, at equal parts of all timers, and around bursts.
 
     Edges of the second kind are at the beginning of a cell, so that they also separate times on the clock: timers for
-    09:00
-    today from timers for 09:00 tomorrow.
+    09:00 today from timers for 09:00 tomorrow.
 
     Edges are not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot
-    some
-    of its delays would be missing, and so would the gaps between them and the others.
+    some of its delays would be missing, and so would the gaps between them and the others.
     """
     if not len(first_ms):
         return np.array([0.0, 1.0])

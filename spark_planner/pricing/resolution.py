@@ -92,6 +92,5 @@ QUICK = Resolution(
     hop_places=4_096,
 )
 """For the selection of candidates to count: from the same cells its gaps are within some percent of those of `CLOSE`,
-in
-a quarter of the time.
+in a quarter of the time.
 """

@@ -22,8 +22,7 @@ from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_span
 __all__ = ["MOST_POINTS", "delays_figure", "front_figure", "gaps_over_time"]
 
 MOST_POINTS = 800
-"""Most points of a line: the picture is 700 wide. Of neighbouring moments the highest is drawn, so that no peak is
-lost.
+"""Most points of a line in a picture of width 700. Of neighbouring moments the highest is drawn, so that peaks remain.
 """
 GAPS_CAPTION = (
     "Gap ranges of the fullest partition, every timer of this history replayed. Dashed: what the broker keeps for a "

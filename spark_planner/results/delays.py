@@ -49,9 +49,7 @@ class DelaySpan:
 
 
 def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
-    """Return the shares of round spans, from the first with a timer to the last; a cell's timers are taken as
-    uniform.
-    """
+    """Return the shares of round spans, from the first with a timer to the last; timers are uniform within a cell."""
     below = [_timers_below(cells, edge_ms) for edge_ms in EDGES_MS]
     counts = np.diff([*below, float(cells.timers)])
     names = [

@@ -17,8 +17,7 @@ def trend_in(planned: Planned) -> Trend | None:
     """Return the trend of the history alone; None: it is too short, or a sample.
 
     A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
-    like
-    growth.
+    like growth.
     """
     if sample_note(planned.history.source) is not None:
         return None

@@ -13,8 +13,7 @@ __all__ = ["Peaks", "peaks_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a volume beyond the
-    history.
+    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume.
 
     Args:
         now: Gaps of a single partition under native delays.

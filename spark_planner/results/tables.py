@@ -243,18 +243,14 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
 
 
 def both(planned: Planned) -> dict[str, Prediction]:
-    """Return the predictions of today's plan and of the recommended plan, by label; a single item if the plans are the
-    same.
-    """
+    """Return the predictions of today's and of the recommended plan, by label; a single item for equal plans."""
     if planned.recommended is planned.native:
         return {"today and recommended": planned.native}
     return {"today": planned.native, "recommended": planned.recommended}
 
 
 def hop_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of timers through each holding step; None: the plan has no holding step, or too many for a
-    table.
-    """
+    """Build the table of timers through each holding step; None: there is no holding step, or too many for a table."""
     holding = steps(evaluation.plan)[:-1]
     if not 0 < len(holding) <= MOST_STEP_ROWS:
         return None

@@ -16,9 +16,7 @@ SETTING = "managedLedgerMaxUnackedRangesToPersist; gap_limit_ranges in a file fo
 
 
 def verdict(planned: Planned) -> str:
-    """State the recommendation, with the gaps that decide: counted by the exact replay, or predicted for a volume
-    beyond
-    the history.
+    """State the recommendation, with the gaps that decide: counted by the exact replay, or predicted if volume grows.
 
     If no plan keeps the gap limit, the verdict names the cause and the remedies.
     """

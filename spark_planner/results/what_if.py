@@ -41,7 +41,7 @@ class Option:
     """A candidate at the planned volume, in numbers that do not depend on its partitions.
 
     Args:
-        name: Its scheme in words.
+        name: The scheme in words.
         window_ms: Window of a tiered plan; 0 for other plans.
         written: Entries a second.
         gaps: Gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted.
@@ -52,7 +52,7 @@ class Option:
         dead_letters: Partition topics of dead letters.
         relay: 1 if the plan needs a relay, else 0.
         late_above: Multiple of the volume above which a relay adds more lateness than allowed; None: never.
-        full_above: Multiple of the volume above which it needs more bytes on disk than allowed; None: never.
+        full_above: Multiple of the volume above which the plan needs more bytes on disk than allowed; None: never.
         broken: Number of broken limits that no slider changes.
     """
 
@@ -165,9 +165,7 @@ class WhatIf:
         )
 
     def cheapest(self, setting: Setting) -> Found:
-        """Return the cheapest of the candidates that break fewest limits; the recommended plan, if that costs no
-        more.
-        """
+        """Return the cheapest candidate that breaks fewest limits; at no higher cost, the recommended plan."""
         wanted = [
             number
             for number, one in enumerate(self.options)

@@ -75,9 +75,7 @@ def band(cells: Cells, native: Plan, continued: Continuation, rng: np.random.Gen
 
 
 def _curves(cells: Cells, native: Plan, continued: Continuation, length: int, step_ms: int) -> Floats:
-    """Compute the gaps that each day leaves, a row for each day: at steps of time from its beginning, over so many
-    days.
-    """
+    """Compute the gaps that each day leaves, a row for each day: at steps from its beginning, over ``length`` days."""
     ages_ms = np.arange(0, length * DAY_MS, step_ms).astype(np.float64)
     curves = np.zeros((len(continued.days.drawn), len(ages_ms)))
     for line, day in enumerate(continued.days.drawn):
@@ -104,8 +102,7 @@ def _peaks(curves: Floats, length: int, steps: int, rng: np.random.Generator) ->
 
 def _wider(days: int) -> float:
     """Return the correction for few days: their spread is less than that of all days, and is itself uncertain
-    (Student's t,
-    by the series of Cornish and Fisher).
+    (Student's t, by the series of Cornish and Fisher).
     """
     freedom = days - 1
     t = NORMAL

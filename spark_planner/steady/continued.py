@@ -17,8 +17,7 @@ from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells
 __all__ = ["MOST_TIMERS", "Continued", "continued_from"]
 
 MOST_TIMERS = 25_000_000
-"""Most timers of a continued history: with delays of a year, a week of ten million timers would become half a
-billion.
+"""Most timers of a continued history: with delays of a year, a week of ten million timers would become half a billion.
 """
 MOST_DAYS = 800
 """Most further days: a week does not show the use of a topic in years."""

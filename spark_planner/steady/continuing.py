@@ -43,8 +43,7 @@ def continuation(days: Days, settles_ms: int, rng: np.random.Generator) -> Conti
     """Draw enough days for the topic to fill up, and a further week in which it is full.
 
     Each of the days that may be drawn is used equally often, in random order; from three weeks of days on, a Monday
-    follows
-    a Sunday.
+    follows a Sunday.
 
     Args:
         days: Days of the history.

@@ -116,8 +116,7 @@ def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: flo
     """Return the relative growth of the volume per week, compounded; negative for a falling volume.
 
     The result is 0 if there is no significant change: the two differ by no more than days do among themselves, or by
-    too
-    little.
+    too little.
 
     Args:
         first: Timers of some days of the week.

@@ -44,8 +44,7 @@ def settling(cells: Cells) -> Settling | None:
 
     With ``L`` sends a second and delays distributed as ``F``, ``L`` times the mean delay wait, of which ``L`` times the
     integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of ``F (1 -
-    F)``
-    gaps: rate times half the mean difference of two delays.
+    F)`` gaps: rate times half the mean difference of two delays.
 
     Args:
         cells: Cells of one topic.
@@ -69,9 +68,7 @@ def settling(cells: Cells) -> Settling | None:
 
 
 def _distribution(cells: Cells) -> tuple[Floats, Floats]:
-    """Return (delays, share of timers with a shorter delay), linear in between; the timers of a cell are taken as
-    uniform.
-    """
+    """Return (delays, share of timers with a shorter delay), linear in between: timers are uniform within a cell."""
     low = cells.delay_min_ms.astype(np.float64)
     high = np.maximum(cells.delay_max_ms.astype(np.float64), low + 1.0)
     density = cells.count / (high - low)

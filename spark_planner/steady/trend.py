@@ -54,8 +54,7 @@ def trend_of(cells: Cells) -> Trend | None:
     """Compute the trend of a history's own days: its last full week against its first, weekday by weekday.
 
     A day with a campaign that happened once is left out, and so is its weekday in the other week. Growth is reported
-    only
-    if the two weeks differ by more than their days do among themselves, and by at least a tenth.
+    only if the two weeks differ by more than their days do among themselves, and by at least a tenth.
 
     Args:
         cells: Cells of one topic, of the history alone: a continuation only repeats its own days.

@@ -167,9 +167,7 @@ class Cells:
         return self.where((self.middle_ms >= from_ms) & (self.middle_ms < until_ms))
 
     def facts(self) -> tuple[Integers, ...]:
-        """Return all arrays except slot and bucket, in the order of the class: those two follow from the minima and the
-        level.
-        """
+        """Return all arrays except slot and bucket, in the order of the class: they follow from minima and level."""
         return (
             self.count,
             self.publish_min_ms,
@@ -199,10 +197,8 @@ def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]
     """Return the same cells by topic, all at the finest common level with at most ``limit`` cells in all.
 
     A part of a history never has more cells at a level than the whole. So a part that is bounded by the same limit is
-    never
-    coarser than the whole will be, and the merged result does not depend on the division of a history into parts: this
-    is
-    why all topics share a level, although a quiet topic could have a finer level.
+    never coarser than the whole will be, and the merged result does not depend on the division of a history into parts:
+    this is why all topics share a level, although a quiet topic could have a finer level.
     """
     level = max((part.level for part in cells.values()), default=0)
     found = {topic: part.coarsened(level) for topic, part in cells.items()}

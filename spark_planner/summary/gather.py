@@ -122,9 +122,7 @@ class Gathered:
 
 
 def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
-    """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into the task's cells and
-    counts.
-    """
+    """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into ``gathered``."""
     waiting: list[Any] = []
     waiting_rows = 0
     for batch in batches:

@@ -122,8 +122,7 @@ def _gathered_in(tasks: int, cell_limit: int, topic_limit: int) -> Any:
         yield from gathered.parts(_this_task())
 
     # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
-    # partitions
-    # would be started in vain.
+    # partitions would be started in vain.
     def transform(frame: DataFrame) -> DataFrame:
         shuffles = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
         number = min(tasks, shuffles)

@@ -70,8 +70,7 @@ class Survey:
         """Split the survey by the days on which timers were sent.
 
         The weights of keys are only known for the whole survey, so each day gets its share. Rows that were not used
-        belong to
-        the last day: some have no time.
+        belong to the last day: some have no time.
         """
         days = self.days
         return {day: self._of_day(day, is_last=day == days[-1]) for day in days}
