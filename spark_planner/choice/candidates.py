@@ -56,9 +56,9 @@ TIERS_ABOVE = 7
 """Durations above the window from which further tiers are taken, up to `MORE_TIERS` at once."""
 MORE_TIERS = 3
 MAX_CANDIDATE_HOPS = 48
-"""Hops of the longest delay in the history. A plan that re-publishes a timer more often is never the cheapest."""
+"""Most hops of the longest delay in the history. A plan that re-publishes a timer more often is never the cheapest."""
 MAX_FAR_HOPS = 400
-"""Hops of a delay as long as the requested ``max_delay``, which is rare: the history has none."""
+"""Most hops of a delay as long as the requested ``max_delay``, which is rare: the history has none."""
 LEAST_RATIO = 2.0
 """Smallest ratio of neighbouring tiers: closer tiers cost topics and save few hops."""
 FINE_RATIO = 1.25

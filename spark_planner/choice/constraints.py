@@ -69,13 +69,13 @@ class Constraints:
         gap_fraction: Greatest fraction of the broker's gap limit that a partition may use.
         gap_margin: Safety factor on the number of gaps, for events that the history is too short to show.
         silence_seconds: Longest silence of any due partition after an unload.
-        hops_mean: Mean hops per timer.
+        hops_mean: Greatest mean of hops per timer.
         hops_max: Most hops of any timer.
         partition_topics: Most partition topics at one time.
-        lateness_seconds: Lateness added by a relay that cannot keep up.
+        lateness_seconds: Most lateness added by a relay that cannot keep up.
         partitions_min: Partitions that the due topic already has: partitions cannot be taken away.
         partitions_max: Most partitions of the due topic; None: as many as the scheme allows.
-        storage_bytes: Bytes on disk, all copies.
+        storage_bytes: Most bytes on disk, all copies.
         topic_writes_per_second: Price of a partition topic (memory, connections, metadata, attention), in entries
             written a second.
         relay_writes_per_second: Price of a relay, a service to roll out and to watch, in the same unit. At the default

@@ -32,7 +32,7 @@ DOUBT = 2.0
 HELPED = 0.95
 """Greatest ratio to the previous count at which more partitions have helped."""
 LEAST_GAPS = 20.0
-"""Smaller estimates show nothing about the error of estimates: chance is as large."""
+"""Smaller estimates show nothing about the error of estimates: random variation is as large."""
 
 Count = Callable[[Sequence[Plan]], Sequence[int]]
 """Counts the most gaps of any partition under each plan; a figure above the limit is a lower bound."""

@@ -146,7 +146,7 @@ class Evaluation:
 
     @property
     def gap_fraction(self) -> float:
-        """The fullest partition's gaps as a fraction of the broker's limit; above 1 an unload loses acknowledgements."""
+        """The fullest partition's share of the broker's gap limit; above 1 an unload loses acknowledgements."""
         return self.peak_gaps_per_partition / max(self.gap_limit_ranges, 1)
 
     @property
