@@ -65,7 +65,7 @@ class Replays:
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
         """Return (longest time with more gaps in a partition, the most gaps of any partition for a share of the time).
 
-        The plan has been counted.
+        Needs the count of the plan.
         """
         gaps = self._replays[plan].gaps
         may, does = gaps.above(gap_count)
@@ -83,7 +83,7 @@ class Replays:
         return {plan: self._replays[plan].peak_per_partition.gap_count for plan in plans}
 
     def play(self, plans: Sequence[Plan], stage: str, *, refuted_above: float = math.inf) -> None:
-        """Replay the plans that were not replayed yet: until peaks are exact or refuted, for small traffic."""
+        """Replay the plans that were not replayed yet: until peaks are exact or refuted, if the traffic is small."""
         wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
         if not wanted:
             return

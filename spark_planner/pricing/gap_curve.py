@@ -3,8 +3,10 @@
 Entries of a row (a short run of positions) are taken as being in random order. With ``F`` the acknowledged share of the
 entries at position u, each has a range behind it with probability ``F (1 - F)``. Within a row the fixed delays make a
 share ``A(t - u)`` that depends only on the age, and the due times on the clock a share ``c(t)`` that depends only on
-the moment, so the mean over the row's positions has a closed form for rows of any length: ``N / d * integral over u of
-(A + c)(1 - A - c)``, with the integrals of ``A`` and ``A ** 2`` from `ramps`.
+the moment, so the mean over the row's positions has a closed form for rows of any length, with the integrals of ``A``
+and ``A ** 2`` from `ramps`:
+
+    N / d * integral over u of (A + c)(1 - A - c)
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Grouping: the number of entries for a plan's hops, if relays send hops in groups (broker-facts: batched-hops).
 
 A group of hops begins with its first hop and is sent a linger L later, and all groups of a source partition are sent
-together. So with r hops a second out of a source, of which a share p goes to one destination, there are ``1 / (L + 1 /
-r)`` such rounds a second, and a round has a group for that destination unless neither its first hop nor any other hop
-goes there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops at random times. A group has a limit of messages
-and of bytes.
+together. With r hops a second out of a source, of which a share p goes to a destination, a source partition sends
+``1 / (L + 1 / r)`` such rounds a second. A round has a group for that destination unless neither its first hop nor any
+other hop goes there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops at random times. A group has a limit
+of messages and of bytes.
 
 Rates are those of the pieces, even within a piece. For pieces that are single moments they are rates per minute, but of
 at least a part of `Resolution.hop_places`. A second that stands out of its minute is a burst, and so is a slot's

@@ -43,8 +43,8 @@ def settling(cells: Cells) -> Settling | None:
     """Compute the steady state of a topic; None: the history is long enough to show it.
 
     With ``L`` sends a second and delays distributed as ``F``, ``L`` times the mean delay wait, of which ``L`` times the
-    integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of ``F (1 -
-    F)`` gaps: rate times half the mean difference of two delays.
+    integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of
+    ``F (1 - F)`` gaps: rate times half the mean difference of two delays.
 
     Args:
         cells: Cells of one topic.
