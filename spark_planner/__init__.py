@@ -1,10 +1,10 @@
-"""The planner: from a history of delays to a plan, with Spark.
+"""The planner: computes a plan from a history of delays, with Spark.
 
     history = survey(read_history(spark, "delays.parquet"))
     planned = plan_for(history, history.topic(), base, BrokerProfile.named("4.2"))
 
 It needs the extra `planner`, and Java 17 or newer. Names are loaded on first use, so
-that importing this package costs nothing; without the extra that first use raises
+that importing this package costs nothing; without the extra the first use raises
 `timewheel.errors.ExtraMissing`.
 """
 

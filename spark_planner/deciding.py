@@ -1,4 +1,4 @@
-"""Deciding: the cheapest plan that keeps the gap limit by count; where none does, the nearest, and why it is none."""
+"""Decision: the cheapest plan that keeps the gap limit by count; if no plan does, the nearest, with the cause."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from timewheel.spark_planner.replays import Replays
 __all__ = ["Deciding"]
 
 NEAREST = 4
-"""With the fewest gaps of what was counted, the cheapest of those that are above the limit for the shortest time, and
-with the fewest gaps of what was estimated: one of them is run where nothing is enough."""
+"""Number of nearest plans of each kind: those with the fewest counted gaps, the cheapest of those that exceed the limit
+for the shortest time, and those with the fewest estimated gaps. One of them is recommended if no plan is enough.
+"""
 ABOUT = 1.05
-"""What is within this of the least is as good."""
+"""Ratio to the least value within which values count as equal."""
 PERCENTS = [percent / 100 for percent in range(1, 101)]
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """Decides one topic's plan by counts.
+    """Decides the plan of a topic by counts.
 
     Args:
-        replays: Of the topic.
+        replays: Replays of the topic.
         plans: All candidates.
-        limits: That were asked for.
-        growth: Volumes of the traffic.
-        kept: Ranges that the broker keeps.
+        limits: The requested limits.
+        growth: Planned volume, as a multiple of the traffic's volume.
+        kept: Ranges that the broker stores.
         assess: Prices a plan with its own partitions.
     """
 
@@ -52,16 +53,16 @@ class Deciding:
 
     @property
     def keepable(self) -> int:
-        """The most that a count may find for the broker to keep them, whatever room was asked for."""
+        """The most gaps that a count may find so that the broker stores all, regardless of the requested fraction."""
         return self._allowed(self._with(1.0), self.kept)
 
     def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
-        """The cheapest within the limit; else the cheapest of which the broker keeps all gaps; else the nearest."""
+        """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
         counted: dict[Plan, int] = {}
         known, winner, is_within = list(priced), None, False
 
         def noted(below: float) -> Sequence[Assessed]:
-            # What was priced in one round is not yielded again in the next.
+            # Candidates priced in one round are not yielded again in the next.
             more = further(below)
             known.extend(more)
             return more
@@ -89,8 +90,8 @@ class Deciding:
         return Decided(winner=winner, counted=self.replays.counted(counted))
 
     def _is_hopeless(self, allowed: int) -> bool:
-        """Whether what no candidate holds back is too much by itself: further entries take no gap away, and none of
-        the candidates can have more partitions.
+        """Return whether timers that no candidate holds back leave too many gaps: further entries take no gap away, and
+        no candidate can have more partitions.
         """
         if any(plan.is_partitioned for plan in self.plans):
             return False
@@ -99,14 +100,16 @@ class Deciding:
 
     @property
     def _never_held_ms(self) -> int:
-        """Below which none of the plans holds a timer back."""
+        """Delay below which none of the plans holds a timer back."""
         return min(filter(None, map(never_held_ms, self.plans)), default=0)
 
     def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
-        """That is above the limit for the shortest time; of those, the cheapest of about the fewest gaps at the peak.
+        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps.
 
-        A peak of seconds costs what an unload in these seconds would; one that stays, what any unload would. None:
-        nothing was counted, since every plan breaks another limit.
+        Among equal plans, the cheapest wins.
+
+        A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
+        plan was counted, since every plan breaks another limit.
         """
         if not counted:
             return None
@@ -123,12 +126,12 @@ class Deciding:
         )
 
     def _shortest(self, plans: Iterable[Plan]) -> list[Plan]:
-        """Those of these that are above the limit for about the shortest time."""
+        """Return the plans that are above the limit for about the shortest time."""
         lasts_ms = {plan: self.replays.above_ms(plan, self.allowed) for plan in plans}
         return [plan for plan in lasts_ms if lasts_ms[plan] <= ABOUT * min(lasts_ms.values())]
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
-        """Why a plan is not within the gap limit, and what would be; None: it is."""
+        """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
         (gaps,) = self.replays.count([plan])
         if gaps <= self.allowed:
             return None
@@ -148,7 +151,7 @@ class Deciding:
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
-        """How many a due topic must have for one of these plans to be within all limits, as far as was tried."""
+        """Return the partitions of a due topic with which either plan would keep all limits; None: no tried number."""
         least = max(math.ceil(gaps / max(self.allowed, 1)), 2)
         tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
         tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]

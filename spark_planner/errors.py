@@ -1,6 +1,6 @@
-"""Errors of the planner: the history or a request is not as a plan needs it.
+"""Errors of the planner: the history or a request does not meet the requirements of a plan.
 
-Facts are attributes, the message says what to do.
+Facts are attributes; the message names the remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _SHOWN = 12
-"""Names or rows in a message; all of them are in the attribute."""
+"""Most names or rows in a message; the attribute has all of them."""
 
 
 class PlannerError(TimewheelError):
@@ -37,11 +37,11 @@ class PlannerError(TimewheelError):
 
 
 class HistoryUnreadable(PlannerError, OSError):
-    """Spark cannot read the history: it is not there, or not of its format.
+    """Spark cannot read the history: it does not exist, or has another format.
 
     Attributes:
-        source: As it was given.
-        reason: Spark's own words, shortened.
+        source: The source as given.
+        reason: Spark's own message, shortened.
     """
 
     def __init__(self, source: str, reason: str, remedy: str) -> None:
@@ -54,9 +54,9 @@ class MissingColumn(PlannerError, LookupError):
     """A column of the mapping is not in the history.
 
     Attributes:
-        column: What was looked for.
+        column: The missing column.
         option: The option that names it.
-        existing: The columns that there are.
+        existing: The history's columns.
     """
 
     def __init__(self, column: str, option: str, existing: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class MissingColumn(PlannerError, LookupError):
 
 
 class BadColumnMapping(PlannerError, ValueError):
-    """The mapping of columns contradicts itself, or a column's type cannot be what it is said to be.
+    """The mapping of columns contradicts itself, or a column's type does not fit its declared meaning.
 
     Attributes:
         option: The option at fault.
@@ -82,7 +82,7 @@ class BadColumnMapping(PlannerError, ValueError):
 
 
 class EmptyHistory(PlannerError, ValueError):
-    """The history has not one row: nothing can be planned from it."""
+    """The history has no rows: nothing can be planned from it."""
 
     def __init__(self) -> None:
         super().__init__("the history has no row: give one with at least the timers of one typical day")
@@ -92,7 +92,7 @@ class NoSoundRow(PlannerError, ValueError):
     """Every row of the history is in quarantine.
 
     Attributes:
-        rows: How many there are.
+        rows: Number of rows.
         quarantined: Rows by reason.
         samples: Some raw rows by reason, as JSON text.
     """
@@ -116,7 +116,7 @@ class WrongTimeUnit(PlannerError, ValueError):
         option: The option to give.
         unit: Its likely value.
         rows: Rows of the history.
-        absurd_rows: Those with an absurd time.
+        absurd_rows: Rows with an absurd time.
     """
 
     def __init__(self, option: str, unit: str, rows: int, absurd_rows: int, example: str) -> None:
@@ -131,13 +131,13 @@ class WrongTimeUnit(PlannerError, ValueError):
 
 
 class UnitUnknown(PlannerError, ValueError):
-    """Nobody says what the numbers of a column count: neither an option, nor the column's name, nor they themselves.
+    """The unit of a column's numbers is unknown: the option, the column's name and the numbers do not determine it.
 
     Attributes:
-        column: Which.
-        option: The option that would say it.
+        column: The column.
+        option: The option for the unit.
         values: The first numbers.
-        readings: What they would be in each unit, as texts.
+        readings: The values in each unit, as texts.
     """
 
     def __init__(
@@ -156,10 +156,10 @@ class UnitUnknown(PlannerError, ValueError):
 
 
 class TooManyTopics(PlannerError, ValueError):
-    """The history names more topics than one plan is made for.
+    """The history has more topics than the limit.
 
     Attributes:
-        limit: The most that are taken.
+        limit: The most topics.
         some: Some of the topics.
     """
 
@@ -173,7 +173,7 @@ class TooManyTopics(PlannerError, ValueError):
 
 
 class SeveralTopics(PlannerError, LookupError):
-    """The history names several topics, and a plan is made for one.
+    """The history has several topics, and a plan is made for a single topic.
 
     Attributes:
         topics: All of them.
@@ -188,8 +188,8 @@ class NoSuchTopic(PlannerError, LookupError):
     """The history has no timer of a topic.
 
     Attributes:
-        topic: Which was asked for.
-        topics: All that there are.
+        topic: The requested topic.
+        topics: All topics of the history.
     """
 
     def __init__(self, topic: str, topics: Sequence[str]) -> None:
@@ -200,11 +200,11 @@ class NoSuchTopic(PlannerError, LookupError):
 
 
 class MaxDelayTooShort(PlannerError, ValueError):
-    """The plan's longest delay is asked to be shorter than the history's, whose senders would be refused.
+    """The requested longest delay of the plan is shorter than the history's: sends of longer delays would be refused.
 
     Attributes:
-        max_delay_ms: That was asked for.
-        longest_delay_ms: Of the history.
+        max_delay_ms: The requested longest delay.
+        longest_delay_ms: The history's longest delay.
     """
 
     def __init__(self, max_delay_ms: int, longest_delay_ms: int) -> None:
@@ -226,11 +226,11 @@ class StatisticUnreadable(PlannerError, ValueError):
 
 
 class DaysThere(PlannerError, FileExistsError):
-    """A survey has days that its folder has already, and nobody said what becomes of those.
+    """Some days of a survey are already stored in its folder, and neither replacing nor adding was requested.
 
     Attributes:
-        folder: Of the survey.
-        days: As their files are named.
+        folder: Folder of the survey.
+        days: Days, in the format of file names.
     """
 
     def __init__(self, folder: str, days: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
-"""Estimate: a plan from a survey, without the rows of its history, and so without Spark.
+"""Estimation: a plan from a survey, without the rows of its history, and so without Spark.
 
-Native gaps were counted when the survey was made. Those of every other plan are estimated from cells, by a law that
-takes the delays of neighbours as independent. How far they are not is seen in the native gaps: where the count and the
-law differ there, no estimate decides anything but staying as it is.
+Native gaps were counted when the survey was made. The gaps of every other plan are estimated from cells, by the gap
+law, which takes the delays of neighbours as independent. The native gaps show how far they are dependent: if the count
+differs from the law there, an estimate may only decide to keep native delays.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from timewheel.spark_planner.summary.survey import Survey
 __all__ = ["Estimated", "NativeFound", "estimate", "native_found"]
 
 SURE_WITHIN = 0.1
-"""As much as count and law may differ under native delays, for estimates of other plans to be taken at their word."""
+"""Greatest difference of count and law under native delays at which estimates of other plans are accepted."""
 LEAST_GAPS = 10.0
-"""On average; of fewer a ratio tells nothing."""
+"""Least mean number of gaps for a meaningful ratio."""
 MOMENTS = 4_000
-"""At which counted and estimated gaps are compared."""
+"""Moments at which counted and estimated gaps are compared."""
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeFound:
-    """What native delays on one partition leave.
+    """Gaps of native delays on a single partition.
 
     Args:
         counted: The most gaps in the history alone, at the survey's moments.
-        apart_ms: How far those are apart.
-        ratio: Counted gaps to those of the law, on average over time; 1 where there are too few to tell.
-        peak: The most gaps that are planned for: counted, or for a history that is continued the law's, times that.
+        apart_ms: Distance of these moments.
+        ratio: Ratio of counted gaps to gaps of the law, on average over time; 1 if there are too few gaps.
+        peak: The most gaps to plan for: the count, or for a continued history the peak by the law times ``ratio``.
     """
 
     counted: int
@@ -57,17 +57,17 @@ class NativeFound:
 
     @property
     def independent(self) -> bool:
-        """Whether neighbours' delays can be taken as independent."""
+        """True if neighbours' delays can be taken as independent."""
         return abs(self.ratio - 1) <= SURE_WITHIN
 
 
 def native_found(gaps: DailyGaps, alone: Cells, continued: Continued) -> NativeFound:
-    """Compare what was counted with the law.
+    """Compare the counted gaps with the gap law.
 
     Args:
-        gaps: Counted.
+        gaps: Counted gaps.
         alone: The cells of the same timers.
-        continued: What is planned for.
+        continued: The timers to plan for.
     """
     counted, ratio = gaps.peak, _ratio(gaps, course_of(NATIVE, alone).gaps)
     peak = float(counted)
@@ -80,7 +80,7 @@ def _ratio(gaps: DailyGaps, law: GapCurve) -> float:
     if not len(law.at_ms):
         return 1.0
     at_ms = np.linspace(law.at_ms[0], law.at_ms[-1], MOMENTS)
-    # Only at its own moments a count is one.
+    # A count is exact only at its own moments.
     at_ms = np.unique(at_ms // gaps.step_ms) * gaps.step_ms
     estimated = np.interp(at_ms, law.at_ms, law.gaps).mean()
     counted = gaps.at(at_ms).mean()
@@ -89,18 +89,18 @@ def _ratio(gaps: DailyGaps, law: GapCurve) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimated:
-    """What the planner says without the rows.
+    """The planner's result without the rows.
 
     Args:
-        survey: That it was made from.
-        topic: Of it.
+        survey: The survey of the history.
+        topic: Topic of the survey.
         profile: The broker.
-        constraints: What was asked; its margin as the traffic wants it.
-        growth: How many times the volume was planned for.
-        continued: What it is made for.
-        choice: The recommended plan; of what it calls counted there is only the native one on one partition.
-        native: What native delays leave.
-        keys: The topic's keys that weigh most.
+        constraints: The user's limits, with the margin that the traffic requires.
+        growth: Planned volume, as a multiple of the history's volume.
+        continued: The timers that the plan is made for.
+        choice: The recommended plan; its only counted plan is the native plan with one partition.
+        native: Gaps of native delays.
+        keys: The topic's heaviest keys.
     """
 
     survey: Survey
@@ -115,17 +115,17 @@ class Estimated:
 
     @property
     def plan(self) -> Plan:
-        """The recommended plan, its partitions included."""
+        """The recommended plan, partitions included."""
         return self.choice.recommended.evaluation.plan
 
     @property
     def is_certain(self) -> bool:
-        """Whether it rests on a count, or on a law that holds here."""
+        """True if the plan is based on a count, or on a law that holds here."""
         return isinstance(self.plan.scheme, Native) or self.native.independent
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether it is certain, and breaks no constraint."""
+        """True if the plan is certain and breaks no constraint."""
         return self.is_certain and not self.choice.recommended.broken
 
 
@@ -141,18 +141,18 @@ def estimate(
     growth: float = 1.0,
     as_is: bool = False,
 ) -> Estimated:
-    """Choose a plan for one topic of a survey.
+    """Choose a plan for a topic of a survey.
 
     Args:
-        survey: Of a history.
-        topic: Of it.
+        survey: Survey of a history.
+        topic: Topic of the survey.
         base: Names, subscriptions, guard; see `candidates.candidate_plans`.
         profile: The broker.
-        constraints: What is asked; None: the defaults.
-        candidates: Instead of those of `candidates.candidate_plans`.
-        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
-        growth: Plan for as many times the history's volume.
-        as_is: Whatever the history's length, what is in it is all that there will be.
+        constraints: The user's limits and prices; None: the defaults.
+        candidates: Plans to use instead of `candidates.candidate_plans`.
+        max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
+        growth: Volume to plan for, as a multiple of the history's volume.
+        as_is: Take the history as complete, regardless of its length.
     """
     alone = survey.statistic.cells[topic]
     keys = survey.keys.get(topic, EVEN)
@@ -167,7 +167,7 @@ def estimate(
     def gaps_of(plan: Plan) -> int:
         if isinstance(plan.scheme, Native):
             return math.ceil(native.peak * keys.fullest(plan.own_partitions))
-        # More than the law where native delays leave more. Where they leave less, nobody knows that of other plans.
+        # Above the law if native delays leave more gaps. Fewer native gaps do not imply fewer under other plans.
         return math.ceil(assess_one(plan).evaluation.peak_gaps_per_partition * max(native.ratio, 1.0))
 
     def settle(priced: Sequence[Assessed], further: Further) -> Decided:
@@ -180,7 +180,7 @@ def estimate(
             keys=keys,
             further=further,
         )
-        # Of one partition it was counted; that several divide it is an estimate.
+        # Only a single partition was counted; the division over several is an estimate.
         known = {
             plan: gaps
             for plan, gaps in decided.counted.items()

@@ -1,8 +1,8 @@
-"""Fleet: all topics of a history at once. Native gaps are counted for each; those that matter get a plan of their own.
+"""Fleet: all topics of a history. Native gaps are counted for each; topics beyond a limit get their own plan.
 
-One pass looks at the history, one puts its sends in order, and one counts what every topic leaves under native delays
-on one partition. A topic that can do with that stays, whatever plans there are: nothing is cheaper. Only the others are
-planned for one by one.
+The history is read in a pass, its sends are sorted in another, and a third pass counts the gaps of every topic under
+native delays on a single partition. A topic within its limits stays on native delays, since no other plan is cheaper.
+Only the other topics are planned for, one after the other.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ from timewheel.spark_planner.traffic import History
 __all__ = ["FLEET_CELLS", "FLEET_TOPICS", "MOST_PLANNED", "Fleet", "NativeGaps", "Standing", "plan_all"]
 
 FLEET_TOPICS = 5_000
-"""Of one history."""
+"""Most topics of a history."""
 FLEET_CELLS = 2_000_000
-"""Of all its topics together: 180 MB on the driver."""
+"""Most cells of all topics together: 180 MB on the driver."""
 MOST_PLANNED = 20
-"""Topics that get a plan of their own; each takes some seconds."""
+"""Topics that get their own plan; each takes some seconds."""
 MOMENTS = 1_024
-"""At which gaps are counted. Between them there may be more, and how many at most is known."""
+"""Moments at which gaps are counted. Between them there may be more gaps, with a known upper bound."""
 ROUGH_CELLS = 1_000
-"""From which all but the gaps is told of every topic: some milliseconds each."""
+"""Cells for all figures of a topic except gaps: some milliseconds each."""
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 SURGE = 2.0
-"""A topic that goes on holds at most so many times its mean, as far as a short history can say."""
+"""Greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows."""
 
 
 class Standing(StrEnum):
-    """What native delays on one partition are to a topic."""
+    """Suitability of native delays on a single partition for a topic."""
 
     FINE = "fine"
-    """Its gaps were counted, and they and all else are within their limits."""
+    """The gaps were counted; gaps and all other figures are within their limits."""
     SHORT = "short"
-    """They are, but the history is shorter than its delays, and what follows may not be."""
+    """Gaps are within the limit, but the history is shorter than its delays, and later gaps may not be."""
     OVER = "over"
-    """Its gaps are not, or between two moments that were looked at may not be."""
+    """The gaps exceed the limit, or may exceed it between two counted moments."""
     OTHER = "other"
-    """Its gaps are, but another limit is broken."""
+    """The gaps are within the limit, but another limit is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeGaps:
-    """One topic under native delays on one partition.
+    """A topic under native delays on a single partition.
 
     Args:
-        topic: Of the history.
-        timers: Sent.
-        peak: Of its gaps, counted.
-        evaluation: All else, estimated roughly, at the volume that was planned for.
-        standing: What they come to.
+        topic: Topic of the history.
+        timers: Timers sent.
+        peak: Peak of its gaps, counted.
+        evaluation: All other figures, estimated roughly, at the planned volume.
+        standing: The verdict on native delays.
     """
 
     topic: str
@@ -79,12 +79,12 @@ class NativeGaps:
 
     @property
     def gap_fraction(self) -> float:
-        """Of the broker's limit; above 1 an unload forgets."""
+        """The gaps as a fraction of the broker's limit; above 1 an unload loses acknowledgements."""
         return self.peak.gap_count / max(self.evaluation.gap_limit_ranges, 1)
 
     @property
     def timers_per_day(self) -> float:
-        """Mean volume over the history as it is, see `Evaluation.timers_per_day`."""
+        """Mean volume over the history itself, see `Evaluation.timers_per_day`."""
         return self.evaluation.timers_per_day * self.timers / self.evaluation.timers
 
 
@@ -93,14 +93,14 @@ class Fleet:
     """All topics of a history.
 
     Args:
-        history: As it was looked at.
+        history: The history.
         profile: The broker.
-        constraints: What was asked.
-        growth: How many times the history's volume was planned for.
-        topics: Each under native delays, the one nearest to its limit (or furthest beyond) first.
-        planned: Those that got a plan of their own, by topic.
-        waiting: Those that matter too, but were more than were to be planned, in the same order.
-        unfit: Those whose names no plan can have, with the reason.
+        constraints: The user's limits and prices.
+        growth: Planned volume, as a multiple of the history's volume.
+        topics: Topics under native delays, the topic nearest to its limit (or furthest beyond) first.
+        planned: Topics with their own plan, by topic.
+        waiting: Topics that matter too, but exceed the number of plans to make, in the same order.
+        unfit: Topics with a name that no plan can have, with the reason.
     """
 
     history: History
@@ -114,11 +114,11 @@ class Fleet:
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether every topic can have a plan, and is fine or has one that keeps its limits."""
+        """True if every topic can have a plan, and is fine or has a plan that keeps its limits."""
         return not self.waiting and not self.unfit and all(planned.keeps_limits for planned in self.planned.values())
 
     def plan_of(self, topic: str, base_of: Callable[[str], Plan]) -> Plan | None:
-        """What a topic is to run; None: it would need a plan, and has none yet, or none can name it."""
+        """Return the plan for a topic; None: the topic has no plan yet, or no plan can name it."""
         if topic in self.planned:
             return self.planned[topic].plan
         return (
@@ -142,14 +142,14 @@ def plan_all(
     """Find the topics of a history that native delays do not suit, and plan for them.
 
     Args:
-        history: As `traffic.survey` gives it, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
-        base_of: Of each topic names, subscriptions, guard; see `candidates.candidate_plans`.
-        profile: The broker of all.
-        constraints: What is asked of each; None: the defaults.
-        most: Topics that get a plan of their own, those furthest beyond their limit first.
-        growth: Plan for as many times the history's volume.
+        history: Result of `traffic.survey`, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
+        base_of: Returns names, subscriptions and guard for each topic; see `candidates.candidate_plans`.
+        profile: The broker of all topics.
+        constraints: Limits and prices for each topic; None: the defaults.
+        most: Topics that get their own plan, those furthest beyond their limit first.
+        growth: Volume to plan for, as a multiple of the history's volume.
         as_is: See `traffic.traffic_of`.
-        tell: Told of the progress.
+        tell: Receives the progress.
     """
     limits = constraints or Constraints()
     spark = history.rows.sparkSession
@@ -185,7 +185,7 @@ def plan_all(
 
 
 def _unfit(topics: Iterable[str], base_of: Callable[[str], Plan]) -> dict[str, str]:
-    """The topics of a history, which may hold any text, that no plan can name; with the reason."""
+    """Return the topics that no plan can name, with the reason; a history's topics may be any text."""
     found = {}
     for topic in topics:
         try:
@@ -196,7 +196,7 @@ def _unfit(topics: Iterable[str], base_of: Callable[[str], Plan]) -> dict[str, s
 
 
 def _native_peaks(kept: Kept) -> dict[str, Peak]:
-    """Of each topic on one partition."""
+    """Count the peak gaps of each topic on a single partition."""
     first_ms = min(piece.first_ms for piece in kept.pieces)
     grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in kept.pieces), MOMENTS)
     (found,) = count(kept, [Asked(plan=NATIVE, grid=grid)])
@@ -216,7 +216,7 @@ def _native(
 ) -> NativeGaps:
     course = course_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
     evaluation = price(course, profile, 1)
-    # There are never more ranges than timers that wait: each range is behind one.
+    # There are never more ranges than waiting timers: each range is behind a waiting timer.
     found = None if as_is else settling(cells)
     if peak.gap_count_limit > allowed:
         standing = Standing.OVER

@@ -1,6 +1,6 @@
-"""The whole job: a history is read once into a statistic, a plan is chosen from that, and played through exactly.
+"""The whole job: reads a history once into a statistic, chooses a plan from the statistic, and replays it exactly.
 
-Every function takes and gives values, so that a notebook can stop between any two of them.
+Every function takes and returns values, so that a notebook can stop between any two of them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["Planned", "Prediction", "compare", "plan_for", "predict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """One plan on the traffic as it is: what the statistic says, and what every timer's own way says.
+    """A plan on the traffic itself: the prediction from the statistic, and the exact replay of every timer.
 
     Args:
-        traffic: That.
-        evaluation: From the cells.
-        replay: Entry by entry.
-        grown: The evaluation at the volume that was asked about.
+        traffic: The traffic.
+        evaluation: Prediction from the cells.
+        replay: Exact replay, entry by entry.
+        grown: The evaluation at the volume of interest.
     """
 
     traffic: Traffic
@@ -48,27 +48,28 @@ class Prediction:
 
     @property
     def peak_gaps_error(self) -> float:
-        """The predicted peak of all partitions together less the counted one, in parts of that; 0 if both are none."""
+        """Relative error of the predicted peak of all partitions together against the counted peak; 0 if both are 0."""
         exact = self.replay.peak_of_total.gap_count
         return (self.evaluation.peak_gaps - exact) / max(exact, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Planned:
-    """What a plan was chosen from, and what came of it.
+    """The planner's result, with its input.
 
     Args:
         profile: The broker.
-        constraints: What was asked; its margin as the traffic wants it.
-        growth: How many times its volume was planned for. Predictions are of the traffic as it is.
+        constraints: The user's limits, with the margin that the traffic requires.
+        growth: Planned volume, as a multiple of the traffic's volume. Predictions are for the traffic itself.
         choice: The recommended plan among all candidates, at that volume.
-        native: One partition under the broker's delay: what a user has today.
-        recommended: The plan.
-        keys: The topic's keys that weigh most.
-        native_alone: One partition under the broker's delay, in the history alone; None: the traffic is the history's.
-        repeated: Rows of the history's topic that repeat another one in send time, due time and key, though nothing
-            tells them apart; 0 where timers have ids.
-        hindrance: Why the plan is not within the gap limit; None: it is.
+        native: A single partition under the broker's delay: the plan that a user has today.
+        recommended: The recommended plan.
+        keys: The topic's heaviest keys.
+        native_alone: A single partition under the broker's delay, in the history alone; None: the history is not
+            continued.
+        repeated: Rows of the history's topic that repeat another row in send time, due time and key, without an id to
+            distinguish them; 0 for timers with ids.
+        hindrance: The reason that the plan exceeds the gap limit; None: the plan keeps it.
     """
 
     profile: BrokerProfile
@@ -84,37 +85,37 @@ class Planned:
 
     @property
     def traffic(self) -> Traffic:
-        """What it is made for."""
+        """The traffic that the plan is made for."""
         return self.native.traffic
 
     @property
     def history(self) -> History:
-        """As it was looked at."""
+        """The history of the traffic."""
         return self.traffic.history
 
     @property
     def topic(self) -> str:
-        """Of the history."""
+        """The topic of the traffic."""
         return self.traffic.topic
 
     @property
     def plan(self) -> Plan:
-        """The recommended plan, its partitions included."""
+        """The recommended plan, partitions included."""
         return self.choice.recommended.evaluation.plan
 
     @property
     def most_countable_gaps(self) -> int:
-        """The most that the replay may count in a partition of this traffic, see `most_countable`."""
+        """The most gaps that the replay may count in a partition of this traffic, see `most_countable`."""
         return most_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
 
     @property
     def is_borne_out(self) -> bool:
-        """Whether the exact replay counted no more than `most_countable_gaps`."""
+        """True if the exact replay counted at most `most_countable_gaps`."""
         return self.hindrance is None
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether it breaks no constraint, and the exact count of gaps, grown, does not either."""
+        """True if the plan breaks no constraint, and the exact count of gaps is within `most_countable_gaps`."""
         return not self.choice.recommended.broken and self.is_borne_out
 
 
@@ -128,19 +129,20 @@ def compare(
     as_is: bool = False,
     tell: Tell = untold,
 ) -> dict[str, Prediction]:
-    """Evaluate plans on one history, and play it through each.
+    """Evaluate plans on a history, and replay the history through each plan.
 
     Args:
-        history: As `survey` gives it.
-        topic: Of the history.
-        plans: Any, with their partitions, by names of yours.
+        history: Result of `survey`.
+        topic: Topic of the history.
+        plans: Any plans, with their partitions, by names of your choice.
         profile: The broker.
-        growth: As many times the history's volume, for `Prediction.grown`; all else is of the volume as it is.
+        growth: Volume for `Prediction.grown`, as a multiple of the history's volume; all other figures are for the
+            volume itself.
         as_is: See `traffic.traffic_of`.
-        tell: Told of the progress.
+        tell: Receives the progress.
 
     Returns:
-        What each does, by the same names.
+        The prediction of each plan, by the same names.
     """
     with Replays(traffic_of(history, topic, as_is=as_is), tell) as replays:
         replays.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}")
@@ -157,7 +159,7 @@ def predict(
     as_is: bool = False,
     tell: Tell = untold,
 ) -> Prediction:
-    """`compare` of one plan."""
+    """Evaluate and replay a single plan, as `compare` does."""
     return compare(history, topic, {"plan": plan}, profile, growth=growth, as_is=as_is, tell=tell)["plan"]
 
 
@@ -174,25 +176,25 @@ def plan_for(
     as_is: bool = False,
     tell: Tell = untold,
 ) -> Planned:
-    """Choose a plan for one topic of a history, and prove it on that history.
+    """Choose a plan for a topic of a history, and verify it by an exact replay of that history.
 
     Args:
-        history: As `survey` gives it.
-        topic: Of the history.
+        history: Result of `survey`.
+        topic: Topic of the history.
         base: Names, subscriptions, guard; see `candidates.candidate_plans`.
         profile: The broker.
-        constraints: What is asked; None: the defaults.
-        candidates: Instead of those of `candidates.candidate_plans`.
-        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
-        growth: Plan for as many times the history's volume.
+        constraints: The user's limits and prices; None: the defaults.
+        candidates: Plans to use instead of `candidates.candidate_plans`.
+        max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
+        growth: Volume to plan for, as a multiple of the history's volume.
         as_is: See `traffic.traffic_of`.
-        tell: Told of the progress.
+        tell: Receives the progress.
     """
     spark = history.rows.sparkSession
     with Replays(traffic_of(history, topic, as_is=as_is), tell) as replays:
         traffic = replays.traffic
         asked = constraints or Constraints()
-        # What is not known for certain is held to the limit at its upper end.
+        # Uncertain gaps are compared with the limit at the upper end of the confidence interval.
         limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
         keys = replays.keys()
         longest_ms = int(traffic.cells.delay_max_ms.max())
@@ -253,7 +255,7 @@ def _listed(plans: Mapping[str, Plan]) -> str:
 
 
 def _prediction(replays: Replays, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
-    """What cells and replay say of a plan that was replayed."""
+    """Evaluate a plan that was replayed."""
     cells, keys = replays.traffic.cells, replays.keys()
     evaluation = evaluate(plan, cells, profile, keys=keys)
     grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)

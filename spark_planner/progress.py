@@ -1,4 +1,4 @@
-"""Telling how far a job is: what Spark's tasks say, as a stage, a fraction and the seconds that are left."""
+"""Progress of a job: reports of Spark's tasks, as a stage, a fraction and the remaining seconds."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["Progress", "Tell", "told", "untold"]
 LOOK_INTERVAL_S = 0.5
 CANCEL_TIMEOUT_S = 5.0
 LEAST_FRACTION = 0.05
-"""With less done than this a guess at the time left would jump."""
+"""Least fraction for an estimate of the remaining time: below it the estimate would jump."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far one stage of a job is.
+    """Progress of a stage of a job.
 
     Args:
-        stage: What is done, in a few words.
-        fraction: From 0 to 1, never falling within a stage; None: how much there is to do is not known before the end.
-        seconds_left: Of this stage, if it goes on as fast; None: nothing can be said yet.
+        stage: The stage in a few words.
+        fraction: From 0 to 1, never falling within a stage; None: the amount of work is unknown until the end.
+        seconds_left: Remaining seconds of this stage at the current speed; None: not known yet.
     """
 
     stage: str
@@ -36,23 +36,23 @@ class Progress:
 
 
 Tell = Callable[[Progress], None]
-"""Called about twice a second, from a thread of its own."""
+"""Callback for progress, called about twice a second, from a thread of its own."""
 
 
 def untold(progress: Progress) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""
     del progress
 
 
 @contextmanager
 def told(spark: SparkSession, stage: str, tell: Tell, *, one_job: bool) -> Iterator[None]:
-    """Tell how far the Spark jobs are that this thread runs inside the block.
+    """Report the progress of the Spark jobs that this thread runs inside the block.
 
     Args:
-        spark: Their session.
-        stage: What they do.
-        tell: Who is told.
-        one_job: They are one job, so that its tasks are all that there is to do.
+        spark: The session of the jobs.
+        stage: Description of the jobs.
+        tell: Receives the progress.
+        one_job: True if the block runs a single job, so that its tasks are all the work.
     """
     with running(spark, stage) as jobs:
         tell(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
@@ -65,7 +65,8 @@ def told(spark: SparkSession, stage: str, tell: Tell, *, one_job: bool) -> Itera
         try:
             yield
         except KeyboardInterrupt:
-            # Spark would go on. This thread's line to it may be in the middle of an answer, so another thread tells it.
+            # Otherwise Spark would continue. This thread may be in the middle of a call to Spark, so another thread
+            # cancels.
             canceller = threading.Thread(target=jobs.cancel, daemon=True)
             canceller.start()
             canceller.join(CANCEL_TIMEOUT_S)
@@ -82,7 +83,7 @@ def _watch(jobs: Running, stage: str, tell: Tell, ended: threading.Event) -> Non
     while not ended.wait(LOOK_INTERVAL_S):
         fraction = jobs.fraction()
         if fraction is None:
-            return  # the session ends: nothing is left to be told
+            return  # the session ends: there is no more progress
         highest = max(highest, fraction)
         spent_s = time.monotonic() - began_s
         left_s = spent_s * (1 - highest) / highest if highest >= LEAST_FRACTION else None

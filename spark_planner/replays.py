@@ -1,4 +1,4 @@
-"""Replays of one topic: each plan is played through once, and as exactly as is needed."""
+"""Replays of a topic: each plan is played through once, as exactly as needed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Replays"]
 
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 EXACT_PEAK_TIMERS = 5_000_000
-"""Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
+"""Most timers for which a replay repeats its passes until peaks are exact between its 4,096 moments too."""
 
 
 class Replays:
-    """Replays of one topic, none of them made twice; at its end what they were made from is forgotten.
+    """Replays of a topic, each made at most once; on exit the cached sends are released.
 
     Attributes:
-        traffic: What is replayed.
+        traffic: The replayed traffic.
     """
 
     def __init__(self, traffic: Traffic, tell: Tell) -> None:
@@ -48,23 +48,24 @@ class Replays:
         self.traffic.forget()
 
     def keys(self) -> KeyShares:
-        """Of the topic's timers."""
+        """Return the heaviest keys of the topic."""
         return self._kept().keys[self.traffic.topic]
 
     def count(self, plans: Sequence[Plan], *, refuted_above: float = math.inf) -> list[int]:
-        """The most gaps of any partition under each plan; so many at least, where that is above ``refuted_above``."""
+        """Count the most gaps of any partition under each plan; a figure above ``refuted_above`` is a lower bound."""
         self._rounds += any(not self._has(plan, refuted_above) for plan in plans)
         stage = f"counting {counted(len(plans), 'candidate')}, round {self._rounds}"
         self.play(plans, stage, refuted_above=refuted_above)
         return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
 
     def above_ms(self, plan: Plan, gap_count: int) -> int:
-        """For how long a partition has more gaps at the most under a plan that was counted, to 1/4,096 of the time."""
+        """Return the longest time for which a partition has more gaps under a counted plan, to 1/4,096 of the total."""
         return self._replays[plan].gaps.above_ms(gap_count)
 
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
-        """(for how long at most a partition has more gaps under a plan that was counted, how many there are at most for
-        this share of all the time).
+        """Return (longest time with more gaps in a partition, the most gaps of any partition for a share of the time).
+
+        Needs the count of the plan.
         """
         gaps = self._replays[plan].gaps
         may, does = gaps.above(gap_count)
@@ -78,11 +79,11 @@ class Replays:
         return lasts_ms, gaps.mostly(share)
 
     def counted(self, plans: Iterable[Plan]) -> dict[Plan, int]:
-        """What is known by now of plans that were counted."""
+        """Return the counts known so far of counted plans."""
         return {plan: self._replays[plan].peak_per_partition.gap_count for plan in plans}
 
     def play(self, plans: Sequence[Plan], stage: str, *, refuted_above: float = math.inf) -> None:
-        """Replay those that were not yet: until peaks are exact or refuted, if the traffic is not too much for it."""
+        """Replay the plans that were not replayed yet: until peaks are exact or refuted, if the traffic is small."""
         wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
         if not wanted:
             return
@@ -92,14 +93,14 @@ class Replays:
             self._replays |= zip(wanted, found, strict=True)
 
     def alone(self, plan: Plan) -> Replay:
-        """Of the history without what it was continued by."""
+        """Replay the history without its continuation."""
         kept = self.traffic.history.kept.of(self.traffic.topic)
         with told(self._spark, "replaying the history alone", self._tell, one_job=False):
             (found,) = replay_all(kept, [plan], exact_peaks=self._can_be_exact)
         return found
 
     def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
-        """(timers of the history with a shorter delay, the most gaps that they leave on one partition alone)."""
+        """Return (timers of the history with a shorter delay, the most gaps of these alone on a single partition)."""
         if delay_ms not in self._sent_for_less:
             timers = self.traffic.history.timers_of(self.traffic.topic)
             rows = timers.where(F.col(DUE_MS) - F.col(PUBLISH_MS) < delay_ms)
@@ -127,7 +128,7 @@ class Replays:
         return self.traffic.kept
 
     def of(self, plan: Plan) -> Replay:
-        """Of a plan that was played."""
+        """Return the replay of a plan."""
         return self._replays[plan]
 
     def _has(self, plan: Plan, refuted_above: float) -> bool:

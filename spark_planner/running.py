@@ -1,7 +1,7 @@
-"""Running jobs of Spark: how far they are, and how they are cancelled, in a session of its own process or of a server.
+"""Running Spark jobs: their progress and cancellation, in a session of this process or of a server.
 
-A session that runs in this process counts tasks by job group, which only its context knows. A session of Spark Connect
-has no context; its server tells the client how far each of its requests is.
+A session of this process counts tasks by job group, which only its context knows. A session of Spark Connect has no
+context; its server reports the progress of each request to the client.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Running(Protocol):
     """The jobs that this thread runs within a block."""
 
     def fraction(self) -> float | None:
-        """How much of their tasks is done, from 0 to 1; None: the session has ended."""
+        """Return the fraction of completed tasks, from 0 to 1; None: the session has ended."""
 
     def cancel(self) -> None:
-        """Cancel them; called from another thread."""
+        """Cancel the jobs; called from another thread."""
 
 
 @contextmanager
 def running(spark: SparkSession, what: str) -> Iterator[Running]:
-    """Watch the jobs of a block; what the caller had set for jobs of this thread is put back, also after an error.
+    """Watch the jobs of a block; the caller's job settings of this thread are restored, also after an error.
 
-    After an interrupt it is not: this thread's line to Java may be in the middle of an answer.
+    After an interrupt they are not restored: this thread may be in the middle of a call to Java.
     """
-    # Asked by name: to import the class needs libraries that only users of Connect have.
+    # Checked by name: an import of the class needs libraries that only users of Connect have.
     jobs = _OfServer(spark) if type(spark).__module__.startswith(_CONNECT) else _InProcess(spark, what)
     try:
         yield jobs
@@ -49,7 +49,7 @@ def running(spark: SparkSession, what: str) -> Iterator[Running]:
 
 
 class _InProcess:
-    """By job group."""
+    """Jobs of a session in this process, by job group."""
 
     def __init__(self, spark: SparkSession, what: str) -> None:
         self._context = spark.sparkContext
@@ -83,7 +83,7 @@ class _InProcess:
 
 
 class _OfServer:
-    """By a tag on the requests of this thread."""
+    """Jobs of a session of a server, by a tag on the requests of this thread."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

@@ -1,7 +1,6 @@
 """A Spark session on this machine, for the command line, tests and benchmarks.
 
-Everything else in the planner is handed its session, so that the same functions run in a notebook or on a cluster under
-whatever session is there.
+All other functions of the planner receive their session, so that they also run in a notebook or on a cluster.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from pyspark.sql import SparkSession
 __all__ = ["ARROW_BATCH_ROWS", "local_session", "local_settings", "small_settings"]
 
 ARROW_BATCH_ROWS = 65_536
-"""Rows that Spark hands to a Python kernel at once: its 10,000 would call numpy for less than numpy's own overhead; ten
-times this only makes the batches (here 4 MB) heavier."""
+"""Rows that Spark hands to a Python kernel at once: with Spark's 10,000 numpy's overhead would exceed its work; ten
+times this number only makes the batches (here 4 MB) larger.
+"""
 
 _JAVA_WARNING = b"WARNING: "
-"""How Java's own warnings begin; a line of its log begins with a date, and Spark's errors with other words."""
+"""Start of Java's own warnings; a line of its log begins with a date, and Spark's errors with other words."""
 _LAST_WORDS_S = 10.0
-"""For the rest of what a Java that could not start wrote."""
+"""Time for the remaining output of a Java process that could not start."""
 _STDERR = 2
 _PYTHON = "PYSPARK_PYTHON"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -36,33 +36,34 @@ _JAVA_LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.prope
 
 
 def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str, str]:
-    """The settings of a local session, each with its reason in the code.
+    """Return the settings of a local session, each with its reason in the code.
 
     Args:
         cores: Tasks at once; None for every core of the machine.
-        memory: Heap of the one Java process, as Java writes it (``2g``). Python kernels take their own on top.
+        memory: Heap of the only Java process, in Java's notation (``2g``). Python kernels need their own memory on top.
     """
     return {
         "spark.master": f"local[{cores or '*'}]",
-        # One process is driver and executor, so this heap sorts and shuffles too; Spark's default of 1g spills early.
+        # A single process is driver and executor, so this heap sorts and shuffles too; Spark's default of 1g spills
+        # early.
         "spark.driver.memory": memory,
-        # Nothing but this process is to be reached: a host name that does not resolve must not stop a plan.
+        # Only this process connects: a host name that does not resolve must not stop a plan.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        # Java's log goes by our file: errors only, and none of the lines that Spark prints when it picks its own.
+        # Java's log uses our file: errors only, and without the lines that Spark prints when it picks its own file.
         _JAVA_OPTIONS: _JAVA_LOG,
         # No web server on a port of its own; the terminal has our progress, and Spark's bar would write over it.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Looking up a table's name makes Spark create this folder, otherwise in the current one.
+        # Spark creates this folder when it looks up a table's name, by default in the current folder.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"timewheel-spark-{os.getuid()}")),
-        # A time without a zone in a history is UTC, on whichever machine the plan is made.
+        # A time without a zone in a history is UTC, on every machine.
         "spark.sql.session.timeZone": "UTC",
-        # pandas writes times in nanoseconds, which Spark has no type for: as whole numbers they can be read.
+        # pandas writes times in nanoseconds, for which Spark has no type: as integers they can be read.
         "spark.sql.legacy.parquet.nanosAsLong": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
         # With any limit but the highest on a batch's bytes, Spark 4.3 measures the batch after every single row: 0.3 us
-        # each, two thirds of a pass. Rows are a few numbers; the text that goes with some is bounded (`quarantine`).
+        # each, two thirds of a pass. Rows are a few numbers; the text of some rows is bounded (`quarantine`).
         "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
         # 200 shuffle tasks on a few cores cost more than the shuffle; four per core leave room against skew.
         "spark.sql.shuffle.partitions": str(4 * (cores or 4)),
@@ -70,10 +71,9 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
 
 
 def small_settings() -> dict[str, str]:
-    """Further settings of a session that reads a small history once: half the CPU, most of which is Java's start."""
+    """Return further settings for a session that reads a small history once, with half the CPU: mostly Java's start."""
     return {
-        # It ends before the second compiler has earned what that costs, and a heap of 1g needs no collector of many
-        # threads.
+        # The session ends before the second compiler pays off, and a heap of 1g needs no collector with many threads.
         _JAVA_OPTIONS: f"{_JAVA_LOG} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # Each further task costs 10 to 50 ms.
         "spark.sql.shuffle.partitions": "2",
@@ -83,12 +83,12 @@ def small_settings() -> dict[str, str]:
 def local_session(
     *, cores: int | None = None, memory: str = "2g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in a Java process of this one, which the caller stops; a session that runs already is left as it is.
+    """Start Spark in a Java process, to be stopped by the caller; an active session is returned unchanged.
 
     Args:
         cores: See `local_settings`.
         memory: See `local_settings`.
-        settings: Further Spark settings, which win.
+        settings: Further Spark settings, which take precedence.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -103,10 +103,10 @@ def local_session(
 
 
 def _java(conf: SparkConf) -> Any:
-    """Start Java as Spark does, and pass on what it writes on stderr, but for its own warnings.
+    """Start Java as Spark does, and pass on its stderr, except for Java's own warnings.
 
-    Spark gives every Java `--add-modules=jdk.incubator.vector`, of which Java warns before it runs anything: no option
-    and no log setting silences that.
+    Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
+    option and no log setting silences the warning.
     """
     ours, theirs = os.pipe()
     passing_on = threading.Thread(target=_pass_on, args=(ours,), name="spark-stderr", daemon=True)
@@ -128,9 +128,10 @@ def _pass_on(java_stderr: int) -> None:
 
 @contextmanager
 def _workers_run(python: str) -> Iterator[None]:
-    """Workers run this interpreter, which has what the kernels import, and not whichever python3 stands first on PATH.
+    """Make Spark's workers run this interpreter, which can import the kernels, and not the first python3 on PATH.
 
-    Spark reads that from the environment only, once, when a session starts; the environment is the caller's.
+    Spark reads the interpreter only from the environment, once, when a session starts; the caller's environment is
+    restored.
     """
     before = os.environ.get(_PYTHON)
     os.environ[_PYTHON] = python

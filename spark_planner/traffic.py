@@ -1,7 +1,7 @@
-"""Traffic: a history that was looked at, and what of it a plan is made for.
+"""Traffic: a surveyed history, with the timers that a plan is made for.
 
-A history that is shorter than its delays shows how a topic fills up, not how it is once it is full. Its traffic is
-continued by days of its own.
+A history that is shorter than its delays shows the warm-up of a topic, not its steady state. Its traffic is
+extrapolated by repeating days of the history.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = ["History", "Traffic", "survey", "traffic_of"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class History:
-    """A history that was looked at once.
+    """A history that was surveyed once.
 
     Args:
-        source: Its name.
+        source: Name of the history.
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
-        statistic: What a plan is made from.
-        has_ids: Whether its timers have ids, so that of copies only the first is used.
-        kept: The sends of the sound rows, in order, in Spark's cache (`Kept.forget` gives its room back); made when it
-            is first asked for, from one more pass over the rows.
+        statistic: The statistic, from which a plan is made.
+        has_ids: True if its timers have ids, so that of copies only the first is used.
+        kept: The sends of the sound rows, in order, in Spark's cache (released by `Kept.forget`); built on first use,
+            by another pass over the rows.
     """
 
     source: str
@@ -52,15 +52,15 @@ class History:
         return keep(sound_rows(self.rows))
 
     def topic(self, wanted: str | None = None) -> str:
-        """The topic to plan for, see `Statistic.topic`."""
+        """Return the topic to plan for, see `Statistic.topic`."""
         return self.statistic.topic(wanted)
 
     def cells(self, topic: str) -> Cells:
-        """The statistic's cells of a topic."""
+        """Return the statistic's cells of a topic."""
         return self.statistic.cells[topic]
 
     def survey(self, tell: Tell = untold) -> Survey:
-        """All that can be kept of it without its rows; runs a job over `kept`."""
+        """Build the summary of the history that needs no rows; runs a job over `kept`."""
         spark = self.rows.sparkSession
         with told(spark, "putting the history in order", tell, one_job=False):
             kept = self.kept
@@ -68,7 +68,7 @@ class History:
             return Survey(statistic=self.statistic, gaps=daily_gaps(kept), keys=kept.keys)
 
     def timers_of(self, topic: str) -> DataFrame:
-        """The sound rows of a topic, `columns.HISTORY_SCHEMA`."""
+        """Return the sound rows of a topic, `columns.HISTORY_SCHEMA`."""
         return sound_rows(self.rows).where(F.col(TOPIC) == topic)
 
 
@@ -82,24 +82,24 @@ def survey(
     topic_limit: int = TOPIC_LIMIT,
     tell: Tell = untold,
 ) -> History:
-    """Look at a history: one pass, which reads every row once.
+    """Survey a history: a single pass, which reads every row once.
 
     Args:
-        raw: As `read.read_history` gives it, or any frame.
-        mapping: Its columns; None: the usual names.
-        topic: Leave all others out; None: take all.
-        source: Its name for errors and reports.
+        raw: Result of `read.read_history`, or any DataFrame.
+        mapping: The history's columns; None: the usual names.
+        topic: Leave all other topics out; None: take all.
+        source: The history's name for errors and reports.
         cell_limit: See `histogram.statistic_of`, also for the errors.
-        topic_limit: The same.
-        tell: Told of the progress.
+        topic_limit: See `histogram.statistic_of`, also for the errors.
+        tell: Receives the progress.
 
     Raises:
-        NoSuchTopic: The history does not have it.
+        NoSuchTopic: The history does not have the topic.
     """
     wanted = mapping or ColumnMapping()
     every = rows = raw.transform(assessed(wanted))
     if topic is not None:
-        # A row of no topic is in quarantine, and is counted there.
+        # A row without a topic is in quarantine, and is counted there.
         rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
     try:
         with told(raw.sparkSession, "reading the history", tell, one_job=True):
@@ -115,12 +115,12 @@ def survey(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Traffic(Continued):
-    """What a plan is made for, and the sends that it is counted on.
+    """The timers that a plan is made for, and the sends on which it is counted.
 
     Args:
-        history: As it was looked at.
-        topic: Of the history.
-        kept: The sends in order, in Spark's cache (`forget`); made when they are first asked for.
+        history: The surveyed history.
+        topic: Topic of the history.
+        kept: The sends in order, in Spark's cache (`forget`); built on first use.
     """
 
     history: History
@@ -132,18 +132,18 @@ class Traffic(Continued):
         return own if self.continuation is None else extended(own, self.continuation.stretches)
 
     def forget(self) -> None:
-        """Give back the cache's room of what was continued; that of the history's own sends is the history's."""
+        """Release the cache of the continued sends; the history releases that of its own sends."""
         if self.continuation is not None and "kept" in vars(self):
             self.kept.forget()
 
 
 def traffic_of(history: History, topic: str, *, as_is: bool = False) -> Traffic:
-    """What a plan for a topic is made for; runs no job.
+    """Return the traffic that a plan for a topic is made for; runs no job.
 
     Args:
-        history: As `survey` gives it.
-        topic: Of the history.
-        as_is: Whatever the history's length, what is in it is all that there will be.
+        history: Result of `survey`.
+        topic: Topic of the history.
+        as_is: Take the history as complete, regardless of its length.
     """
     found = continued_from(history.cells(topic), as_is=as_is)
     own = {field.name: getattr(found, field.name) for field in fields(found)}

@@ -1,1 +1,1 @@
-"""Candidates, what a user asks of them, the one to recommend, and the reasons in sentences. No Spark but to spread."""
+"""Candidates, constraints, the choice of the recommended plan, and the reasons in sentences. Uses no Spark."""

@@ -19,12 +19,12 @@ __all__ = ["Assessed", "assess", "rank"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessed:
-    """One candidate with the fewest partitions that keep gaps and silence within their limits.
+    """A candidate with the fewest partitions that keep gaps and silence within their limits.
 
     Args:
-        evaluation: Its plan has these partitions.
-        broken: Names of the constraints that it breaks all the same.
-        cost: To run it, at the constraints' prices.
+        evaluation: The evaluation of the plan with these partitions.
+        broken: Names of the constraints that the plan breaks all the same.
+        cost: Cost of running the plan, at the constraints' prices.
     """
 
     evaluation: Evaluation
@@ -33,11 +33,11 @@ class Assessed:
 
     @property
     def cost_writes_per_second(self) -> float:
-        """All of its cost."""
+        """Total cost, in entries written a second."""
         return self.cost.writes_per_second
 
     def judged(self, counted: int | None, allowed: float) -> Assessed:
-        """With the count's verdict on gaps in the place of the estimate's; None: it was not counted."""
+        """Replace the estimated verdict on gaps by the counted verdict. None: the plan was not counted."""
         if counted is None:
             return self
         others = tuple(name for name in self.broken if name != GAP_FRACTION)
@@ -55,7 +55,7 @@ def assess(
     *,
     as_it_is: bool = False,
 ) -> Assessed:
-    """Evaluate a candidate with the fewest partitions that it needs; ``as_it_is``: with its own."""
+    """Evaluate a candidate with the fewest partitions that it needs, or with its own if ``as_it_is``."""
     course = course_of(plan, cells, growth, resolution=resolution, keys=keys)
     partitions = plan.own_partitions if as_it_is else constraints.least_partitions(course, profile)
     evaluation = price(course, profile, partitions)
@@ -67,8 +67,8 @@ def assess(
 
 
 def rank(one: Assessed) -> tuple[int, float, float, str]:
-    """By what candidates are sorted, the best first.
+    """Sort key of candidates, the best first.
 
-    Equal in cost: the fewer gaps, and then a fixed order, so that the same history gives the same plan.
+    At equal cost, fewer gaps win, and then a fixed order, so that the same history gives the same plan.
     """
     return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)

@@ -1,4 +1,4 @@
-"""Candidates: the plans among which the planner chooses, the same ones for the same history length and base plan."""
+"""Candidates: the plans among which the planner chooses, the same for the same history length and base plan."""
 
 from __future__ import annotations
 
@@ -37,44 +37,46 @@ FINE_MS = tuple(
         }
     )
 )
-"""For histories of short delays, where the round ones are few."""
+"""Finer durations, for histories of short delays, where `ROUND_MS` has few."""
 LEAST_CANDIDATES = 300
 ENOUGH_CANDIDATES = 330
-"""As far as the finer durations fill up."""
+"""Number of candidates up to which the finer durations fill the list."""
 MOST_WHEELS = 64
 MOST_PER_WINDOW = 26
-"""Tier sets of one window, those of few tiers first."""
+"""Most tier sets of a window; sets of few tiers come first."""
 
 T = TypeVar("T")
 
 LEAST_RING_RATIO = 4
 WINDOWS = 14
-"""The longest round durations below the longest delay; shorter windows re-publish too often to be worth pricing."""
+"""Number of windows: the longest round durations below the longest delay. Shorter windows re-publish too often to be
+worth pricing.
+"""
 TIERS_ABOVE = 7
 """Durations above the window from which further tiers are taken, up to `MORE_TIERS` at once."""
 MORE_TIERS = 3
 MAX_CANDIDATE_HOPS = 48
-"""A plan that re-publishes a timer more often is never the cheapest."""
+"""Most hops of the longest delay in the history. A plan that re-publishes a timer more often is never the cheapest."""
 MAX_FAR_HOPS = 400
-"""The same for delays that only the asked-for ``max_delay`` knows of: the history says that they are rare."""
+"""Most hops of a delay as long as the requested ``max_delay``, which is rare: the history has none."""
 LEAST_RATIO = 2.0
-"""Of neighbouring tiers: closer ones cost topics and save few hops."""
+"""Smallest ratio of neighbouring tiers: closer tiers cost topics and save few hops."""
 FINE_RATIO = 1.25
 
 
 def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> tuple[Plan, ...]:
-    """Plans that differ in windows, tier sets, intervals or rings.
+    """Build the plans that differ in windows, tier sets, intervals or rings.
 
     Args:
-        base: Names, subscriptions, guard, tick and whatever else is not to be chosen. Its ``max_delay`` is not looked
-            at: every plan has one, and a default says nothing about the history. With an intake all candidates are
-            shadows: tiers and wheels only.
-        longest_delay_ms: Of the history.
-        max_delay_ms: What the plans are to take; tiers, rings and calendars reach that far. None: the history's,
-            rounded up.
+        base: Names, subscriptions, guard, tick and everything else that is not chosen. Its ``max_delay`` is ignored:
+            every plan has a ``max_delay``, and a default value carries no information about the history. With an intake
+            all candidates are shadows: tiers and wheels only.
+        longest_delay_ms: The longest delay of the history.
+        max_delay_ms: The longest delay that the plans accept; tiers, rings and calendars reach that far. None: the
+            history's longest delay, rounded up.
 
     Returns:
-        Each scheme once, all of them valid, in a fixed order. Partitions are the base's: they are chosen later.
+        Each scheme once, all of them valid, in a fixed order. Partitions are those of the base: they are chosen later.
 
     Raises:
         MaxDelayTooShort: The history has longer delays.
@@ -97,23 +99,23 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
 
 
 def as_shadow(base: Plan) -> Plan:
-    """A base whose candidates are shadows: any client reads, and all that moves timers is a service of its own.
+    """Return a base whose candidates are shadows: any client reads, and a separate service moves all timers.
 
     Args:
-        base: As of `candidate_plans`.
+        base: The base plan, as in `candidate_plans`.
     """
-    # Its scheme is not looked at, but a plan with an intake needs one that holds.
+    # The scheme is ignored, but a plan with an intake needs a scheme that holds timers.
     holds = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,))
     return replace(base, scheme=holds, intake=True, relay="service", readers="any", cancel=None)
 
 
 def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> dict[str, Plan]:
-    """What the source article's own rules of thumb give, by their names; rules that make no valid plan are left out.
+    """Build the plans of the source article's rules of thumb, by rule name; rules without a valid plan are left out.
 
     Args:
-        base: As of `candidate_plans`.
-        longest_delay_ms: Of the history.
-        max_delay_ms: As of `candidate_plans`.
+        base: The base plan, as in `candidate_plans`.
+        longest_delay_ms: The longest delay of the history.
+        max_delay_ms: The longest delay that the plans accept, as in `candidate_plans`.
     """
     frame = _frame(base, longest_delay_ms, max_delay_ms)
     rules: dict[str, Scheme] = {
@@ -127,7 +129,7 @@ def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = 
 
 
 def _frame(base: Plan, longest_delay_ms: int, max_delay_ms: int | None) -> Plan:
-    """The plan without a scheme that all candidates share."""
+    """Build the plan without a scheme that all candidates share."""
     if max_delay_ms is None:
         max_delay_ms = round_duration(longest_delay_ms)
     elif max_delay_ms < longest_delay_ms:
@@ -140,7 +142,7 @@ def _schemes(usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, 
     for interval_ms in usable_ms:
         if limit_ms // interval_ms + 2 <= MAX_CALENDAR_TOPICS:
             yield Calendar(interval_ms=interval_ms)
-    # A window shorter than two guards would be all slack, one longer than the history's delays native.
+    # A window shorter than two guards is all slack; a window longer than the history's delays equals native delays.
     windows_ms = [window_ms for window_ms in usable_ms if 2 * guard_ms <= window_ms < reach_ms][-WINDOWS:]
     for window_ms in windows_ms:
         tiered = list(_tiered(window_ms, usable_ms, limit_ms, reach_ms, guard_ms, ratio))
@@ -187,7 +189,7 @@ def _wheels(slots_ms: list[int], limit_ms: int, guard_ms: int) -> Iterator[Wheel
 
 
 def _thinned(values: list[T], number: int) -> list[T]:
-    """At most so many of them, evenly over the list, the first and the last included."""
+    """Take at most ``number`` values, evenly over the list, including the first and the last."""
     if len(values) <= number:
         return values
     last = len(values) - 1
@@ -198,4 +200,4 @@ def _valid(frame: Plan, scheme: Scheme, *, intake: bool) -> Plan | None:
     try:
         return replace(frame, scheme=scheme, intake=intake)
     except PlanError:
-        return None  # a rule of the plan forbids it for this base: nothing to price
+        return None  # a rule of the plan forbids this scheme for this base: there is nothing to price

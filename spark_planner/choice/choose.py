@@ -1,4 +1,4 @@
-"""Choose: the plan to recommend among the candidates, and the reasons in sentences."""
+"""Choice of the recommended plan among the candidates, with the reasons in sentences."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ from timewheel.spark_planner.summary.cells import Cells
 __all__ = ["Choice", "Decided", "Further", "Settle", "choose", "coarse_cells"]
 
 MANY = 64
-"""More candidates than that are screened: priced from `SCREENING_CELLS` and at `QUICK`."""
+"""Above this number, candidates are screened: priced from `SCREENING_CELLS` cells and at `QUICK` resolution."""
 SCREENING_CELLS = 12_000
 PRICING_CELLS = 30_000
-"""Peaks move by less than a percent against all cells (tests/planner/test_flow.py)."""
+"""Peaks differ by less than a percent from those of all cells (tests/planner/test_flow.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What the planner found.
+    """The planner's choice.
 
     Args:
-        recommended: The cheapest candidate that breaks no constraint; if there is none, the one that breaks fewest.
-        native: The native plan with one partition: what a user has today.
-        considered: How many candidates there were. Those that were not priced cost more, whatever their gaps are.
-        candidates: Those that were priced, in a fixed order.
-        front: Of these, those that no other beats in both peak gaps and cost, the cheapest first; only such as break
-            nothing, if there are any.
-        article: What the source article's rules of thumb give, by name.
-        rooms: At which volume each limit is reached, the nearest first.
+        recommended: The cheapest candidate that breaks no constraint; without such a candidate, the candidate that
+            breaks fewest.
+        native: The native plan with one partition: the plan that a user has today.
+        considered: Number of candidates. Candidates that were not priced cost more, regardless of their gaps.
+        candidates: The priced candidates, in a fixed order.
+        front: The Pareto front of these in peak gaps and cost, the cheapest first; if any candidate breaks nothing,
+            only such candidates.
+        article: The plans of the source article's rules of thumb, by rule name.
+        rooms: The volume at which each limit is reached, the nearest first.
         reasons: Sentences, at most `reasons.MOST`.
-        counted: The most gaps of any partition, of the candidates that were not only estimated.
-        beside: The same of the recommended plan, of native delays and of the rules of thumb; those above what is
-            allowed have so many at least. Empty where nothing was counted.
-        ties: Other candidates that break nothing and cost as much within `ties.TIE`, the strongest rival first.
+        counted: The most gaps of any partition, for candidates that were counted and not only estimated.
+        beside: The same for the recommended plan, native delays and the rules of thumb; a figure above the limit is a
+            lower bound. Empty if nothing was counted.
+        ties: Other candidates that break nothing and whose cost is within `ties.TIE` of the recommended plan's, the
+            strongest rival first.
     """
 
     recommended: Assessed
@@ -66,17 +68,18 @@ class Choice:
 
     @property
     def known(self) -> Mapping[Plan, int]:
-        """All that was counted."""
+        """All counts, those of candidates and those beside them."""
         return {**self.counted, **self.beside}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What was decided by counting gaps timer by timer.
+    """The decision by counting gaps timer by timer.
 
     Args:
-        winner: The cheapest that was counted within the limit and breaks no other; None: there is none.
-        counted: The most gaps of any partition, of every plan that was counted, partitions included.
+        winner: The cheapest plan whose count is within the limit and that breaks no other constraint; None: there is
+            none.
+        counted: The most gaps of any partition, for every counted plan, partitions included.
     """
 
     winner: Assessed | None
@@ -86,10 +89,12 @@ class Decided:
 Further = Callable[[float], Sequence[Assessed]]
 """Prices the next few candidates that may cost less than this; empty: there are none."""
 Settle = Callable[[Sequence[Assessed], Further], Decided]
-"""What decides among the priced candidates, and may ask for more of them."""
+"""Decides among the priced candidates, and may ask for more of them."""
 
 Count = Callable[[Sequence[Plan], str, float], Sequence[int]]
-"""Counts the most gaps of any partition under plans; the stage's name, and above how many so many at least will do."""
+"""Counts the most gaps of any partition under each plan. Takes the stage's name and a threshold: above the threshold a
+lower bound is enough.
+"""
 
 
 def choose(
@@ -105,25 +110,26 @@ def choose(
     settle: Settle | None = None,
     count: Count | None = None,
 ) -> Choice:
-    """Price the candidates that may be the best on a history, and recommend one.
+    """Price the candidates that may be the best on a history, and recommend a plan.
 
-    Where nothing else decides, whichever is the best is priced again from all cells, until the best is one of those: a
-    burst that coarse cells blur can cost a plan its place, but cannot be overlooked.
+    Without ``settle``, the best candidate is priced again from all cells, until the best candidate has a price from all
+    cells: a burst that coarse cells blur can cost a plan its rank, but cannot be overlooked.
 
     Args:
         cells: The history of one topic.
-        base: What is not to be chosen: names, subscriptions, guard; see `candidate_plans`.
+        base: Everything that is not chosen: names, subscriptions, guard; see `candidate_plans`.
         profile: The broker.
-        constraints: What the user asks for; None: the defaults.
-        candidates: Instead of those of `candidate_plans`.
-        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
-        growth: Plan for as many times the history's volume.
-        keys: How partitions will fill.
-        settle: Decides, once they are priced; None: the prices do.
-        count: Counts what the answer names beside the candidates; None: only what was settled by is known.
+        constraints: The user's limits and prices; None: the defaults.
+        candidates: Plans to use instead of `candidate_plans`.
+        max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
+        growth: Volume to plan for, as a multiple of the history's volume.
+        keys: Distribution of keys over partitions.
+        settle: Decides among the priced candidates; None: the prices decide.
+        count: Counts the plans that the result shows beside the candidates; None: only the counts of ``settle`` are
+            known.
 
     Raises:
-        ValueError: There is not one timer in the cells, or no candidate.
+        ValueError: The cells have no timers, or there is no candidate.
         MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
     """
     if not len(cells):
@@ -146,7 +152,7 @@ def choose(
         screening.put(settled.winner)
     recommended = settled.winner or _best_priced_closely(screening, partial(closely, cells=cells))
     assessed = tuple(screening.priced)
-    # Where the count refuted them all, none fits, whatever was estimated.
+    # If the count refuted all candidates, none fits, regardless of the estimates.
     fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
     article = article_plans(base, longest_ms, max_delay_ms)
     by_rule = {name: closely(plan, coarse) for name, plan in article.items()}
@@ -200,19 +206,19 @@ def _best_priced_closely(screening: Screening, closely: Callable[[Plan], Assesse
         found = closely(best)
         screening.put(found)
         close.add(found.evaluation.plan)
-        # It may have turned out dearer than what was not priced yet.
+        # The close price may be higher than that of candidates that were not priced yet.
         screening.until_certain()
     return min(screening.priced, key=rank)
 
 
 def coarse_cells(cells: Cells, limit: int = PRICING_CELLS) -> tuple[Cells, ...]:
-    """From what candidates are priced: few cells, and those of bursts apart."""
+    """Reduce the cells to the few from which candidates are priced, with cells of bursts apart."""
     bounded = cells.bounded(limit)
     return (cells,) if bounded.level == cells.level else with_bursts_apart(cells, bounded.level)
 
 
 def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
-    """Those that no other beats in both peak gaps and cost, the cheapest first."""
+    """Return the Pareto front in peak gaps and cost, the cheapest first."""
     front: list[Assessed] = []
     fewest = float("inf")
     for one in sorted(assessed, key=lambda one: (one.cost_writes_per_second, one.evaluation.peak_gaps)):

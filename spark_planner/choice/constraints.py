@@ -1,4 +1,4 @@
-"""Constraints: what a user asks of a plan, which of it an evaluation breaks, and at what prices plans are compared."""
+"""Constraints: a user's limits on a plan, the check of an evaluation, and the prices that compare plans."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from timewheel.spark_planner.pricing.evaluation import Evaluation
 __all__ = ["GAP_FRACTION", "SILENCE_SECONDS", "Constraints", "Cost", "Room", "most_countable"]
 
 GAP_FRACTION = "gap_fraction"
-"""The one constraint that a count decides."""
+"""The only constraint that is decided by a count."""
 SILENCE_SECONDS = "silence_seconds"
-"""And the other that more partitions help."""
+"""The other constraint that more partitions help."""
 PEAK_ROOTS = 3.5
-"""How many roots of the mean a counted peak is above it at the most. Measured on 1,800 samples of five kinds of history
-under two plans: half of the peaks were 0.2 to 2.2 roots above it, the highest 3.5 where the mean was 8 or more."""
+"""Greatest distance of a counted peak above the mean, in square roots of the mean. Measured on 1,800 samples of five
+kinds of history under two plans: half of the peaks were 0.2 to 2.2 roots above the mean, the highest 3.5 where the mean
+was 8 or more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How far one limit is from being reached by the recommended plan.
+    """The distance of the recommended plan from a limit.
 
     Args:
-        limit: Which, in words with its unit.
-        times: As many times the volume may come until it is reached; below 1 it is broken now.
-        timers_per_day: That volume.
+        limit: The limit in words, with its unit.
+        times: Multiple of the volume at which the limit is reached; below 1 the limit is broken now.
+        timers_per_day: That volume, in timers a day.
     """
 
     limit: str
@@ -41,12 +43,12 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a plan costs to run, in entries written a second: one number by which all candidates can be compared.
+    """Running cost of a plan, in entries written a second: a single number by which all candidates can be compared.
 
     Args:
         written: Sends and hops, the mean of the history.
-        topics: Its partition topics, at their price.
-        relay: The price of a relay; 0 where none has to run.
+        topics: Price of the plan's partition topics.
+        relay: Price of a relay; 0 for a plan without a relay.
     """
 
     written: float
@@ -55,29 +57,29 @@ class Cost:
 
     @property
     def writes_per_second(self) -> float:
-        """All of it."""
+        """Sum of the three parts."""
         return self.written + self.topics + self.relay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """Limits on a plan (None: not limited), and the prices by which plans that keep them are compared.
+    """Limits on a plan (None: not limited), and the prices that compare the plans within these limits.
 
     Args:
-        gap_fraction: Greatest part of the broker's gap limit that a partition may use.
-        gap_margin: So many times the gaps that are found are held to that: what a history is too short to tell.
-        silence_seconds: After an unload, of any due partition.
-        hops_mean: Per timer.
-        hops_max: Of any timer.
-        partition_topics: To run at one time.
-        lateness_seconds: Added by a relay that cannot keep up.
-        partitions_min: Of the due topic, which has them already: partitions cannot be taken away.
-        partitions_max: Of the due topic, which is to get no more; None: as many as it can have.
-        storage_bytes: On disk, all copies.
-        topic_writes_per_second: What one partition topic is taken to cost (memory, connections, metadata, attention),
-            in entries written a second.
-        relay_writes_per_second: And that a plan needs a relay at all: a service to roll out and to watch. At the
-            default a few more native partitions are cheaper than tiers up to some hundred thousand timers a day.
+        gap_fraction: Greatest fraction of the broker's gap limit that a partition may use.
+        gap_margin: Safety factor on the number of gaps, for events that the history is too short to show.
+        silence_seconds: Longest silence of any due partition after an unload.
+        hops_mean: Greatest mean of hops per timer.
+        hops_max: Most hops of any timer.
+        partition_topics: Most partition topics at one time.
+        lateness_seconds: Most lateness added by a relay that cannot keep up.
+        partitions_min: Partitions that the due topic already has: partitions cannot be taken away.
+        partitions_max: Most partitions of the due topic; None: as many as the scheme allows.
+        storage_bytes: Most bytes on disk, all copies.
+        topic_writes_per_second: Price of a partition topic (memory, connections, metadata, attention), in entries
+            written a second.
+        relay_writes_per_second: Price of a relay, a service to roll out and to watch, in the same unit. At the default
+            a few more native partitions are cheaper than tiers up to some hundred thousand timers a day.
     """
 
     gap_fraction: float = 0.8
@@ -113,11 +115,11 @@ class Constraints:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
 
     def allowed_gaps(self, limit_ranges: int) -> float:
-        """The most gaps that may be found in a partition, of which the broker keeps so many."""
+        """Return the most gaps that a count may find in a partition of a broker that stores ``limit_ranges`` ranges."""
         return self.gap_fraction / self.gap_margin * limit_ranges
 
     def cost(self, *, written_entries: float, history_ms: float, partition_topics: int, needs_relay: bool) -> Cost:
-        """What it costs to write so many entries in so much time, and to run topics and perhaps a relay."""
+        """Return the cost of writing entries over a time, and of running topics and perhaps a relay."""
         return Cost(
             written=written_entries * 1_000 / max(history_ms, MINUTE_MS),
             topics=self.topic_writes_per_second * partition_topics,
@@ -125,7 +127,7 @@ class Constraints:
         )
 
     def cost_of(self, evaluation: Evaluation) -> Cost:
-        """What a plan costs to run."""
+        """Return the cost of running an evaluated plan."""
         return self.cost(
             written_entries=evaluation.written_entries,
             history_ms=evaluation.history_ms,
@@ -134,21 +136,22 @@ class Constraints:
         )
 
     def cost_with(self, evaluation: Evaluation, partitions: int) -> float:
-        """What the plan of an evaluation costs with another number of partitions, all entries written as before."""
+        """Return the cost of an evaluated plan with another number of partitions, with the same entries written."""
         cost = self.cost_of(evaluation)
         topics = evaluation.dead_letter_topics + evaluation.topics_of_a_partition * partitions
         return cost.written + self.topic_writes_per_second * topics + cost.relay
 
     def partitions_for_silence(self, evaluation: Evaluation, keys: KeyShares) -> int:
-        """The fewest partitions with which silence keeps its limit, see `KeyShares.fewest`."""
+        """Return the fewest partitions that keep silence within its limit, see `KeyShares.fewest`."""
         if self.silence_seconds is None:
             return self.partitions_min
         whole = evaluation.silence_seconds / keys.fullest(evaluation.plan.own_partitions)
         return max(keys.fewest(whole / self.silence_seconds), self.partitions_min)
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
-        """The fewest partitions with which gaps and silence keep their limits (`KeyShares.fewest`), at most as many
-        as the due topic can have.
+        """Return the fewest partitions that keep gaps and silence within their limits, at most `most_partitions`.
+
+        See `KeyShares.fewest`.
         """
         gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
@@ -158,11 +161,11 @@ class Constraints:
         return min(fewest, self.most_partitions(course.plan))
 
     def most_partitions(self, plan: Plan) -> int:
-        """That a plan's due topic can have, and is to have."""
+        """Return the most partitions of a plan's due topic, by its scheme and by ``partitions_max``."""
         return plan.most_partitions if self.partitions_max is None else min(self.partitions_max, plan.most_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
-        """The names of those that an evaluation breaks."""
+        """Return the names of the constraints that an evaluation breaks."""
         limits: tuple[tuple[str, float, float | None], ...] = (
             (GAP_FRACTION, evaluation.gap_fraction * self.gap_margin, self.gap_fraction),
             (SILENCE_SECONDS, evaluation.silence_seconds, self.silence_seconds),
@@ -180,14 +183,14 @@ class Constraints:
     def rooms(
         self, evaluation: Evaluation, profile: BrokerProfile, counted: int | None = None, growth: float = 1.0
     ) -> tuple[Room, ...]:
-        """The volume at which each limit is reached that grows with it, the nearest first; partitions stay.
+        """Return the volume at which each limit that grows with volume is reached, the nearest first; partitions stay.
 
         Args:
-            evaluation: At the volume that is planned for.
+            evaluation: The evaluation at the planned volume.
             profile: The broker.
-            counted: Gaps of the fullest partition in the history, from which gaps grow as `most_countable` has them;
-                None: from the estimate.
-            growth: The volume that is planned for, in volumes of the history.
+            counted: Gaps of the fullest partition in the history, which grow as in `most_countable`; None: gaps grow
+                from the estimate.
+            growth: The planned volume, as a multiple of the history's volume.
         """
         limit, hops = profile.gap_limit_ranges, evaluation.relay_hops_per_second
         capable = float(profile.relay_hops_per_second)
@@ -221,21 +224,22 @@ class Constraints:
 
 
 def most_countable(allowed: float, growth: float) -> int:
-    """The highest count of gaps on a history that allows for so many times that history's volume.
+    """Return the highest count of gaps on a history that leaves room for ``growth`` times its volume.
 
-    What is counted is the highest of many moments, which stands above the mean by chance: by some roots of it. The mean
-    grows with the volume, but chance with its root only, and so is more of a small count than of a large one: a sample
-    of one timer in 200 would be said to break limits that the whole topic keeps. So the limit is taken down to a mean,
-    that to the history's volume, and chance is added there again.
+    A count is the maximum over many moments, and so stands above the mean by chance: by a few square roots of the mean.
+    The mean grows in proportion to the volume, chance only with the root, so chance is a larger share of a small count
+    than of a large count: without a correction, a sample of 1 timer in 200 would appear to break limits that the whole
+    topic keeps. So the limit is reduced to a mean, the mean is divided by the growth, and chance is added again.
 
     Args:
-        allowed: Gaps at that volume, chance included.
-        growth: That volume, in volumes of the history. At 1 the count is held to what is allowed as it is.
+        allowed: Most gaps at the grown volume, chance included.
+        growth: The grown volume, as a multiple of the history's volume. At 1 the count is compared with ``allowed``
+            itself.
     """
     mean = _mean_of(allowed) / growth
     return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
 
 
 def _mean_of(peak: float) -> float:
-    """The mean that may be counted as this peak: m + PEAK_ROOTS sqrt(m) = peak."""
+    """Solve m + PEAK_ROOTS sqrt(m) = peak for the mean m."""
     return (math.sqrt(PEAK_ROOTS**2 / 4 + peak) - PEAK_ROOTS / 2) ** 2

@@ -1,9 +1,9 @@
-"""Deciding by the count: of all candidates the cheapest whose gaps, counted timer by timer, keep their limit.
+"""Decision by count: the cheapest candidate whose gaps, counted timer by timer, keep the limit.
 
-The law estimates gaps from the mixture of delays. It is right where neighbouring delays are independent, and can be
-wrong by any factor where they are not. So its estimates say only what to count first. Whatever could be cheaper than
-the cheapest that was counted within the limit is counted too, each with the partitions that its last count asks for,
-until nothing is left that could be.
+The gap law estimates gaps from the mixture of delays. The estimate is right for independent neighbouring delays, and
+can be wrong by any factor for dependent delays. So estimates only determine the order of counting. Every candidate that
+could be cheaper than the cheapest candidate counted within the limit is counted too, each with the partitions that its
+last count asks for, until no such candidate is left.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from timewheel.spark_planner.history.keys import EVEN, KeyShares
 __all__ = ["HELPED", "at_once_for", "decide"]
 
 AT_ONCE = 20
-"""Candidates that are counted in one pass,"""
+"""Most candidates that are counted in one pass,"""
 LEAST_AT_ONCE = 4
 TIMERS_AT_ONCE = 40_000_000
-"""and of a long history fewer: as many as make so many ways of timers. What need not be counted then is not."""
+"""and fewer for a long history: this many timers times candidates. Later candidates may then need no count."""
 LEAST_RATIO = 0.25
-"""An estimate is taken to be at most so many times too high, until a count shows that it can be more."""
+"""Lowest assumed ratio of count to estimate, until a count shows a lower ratio."""
 DOUBT = 2.0
-"""And the next one may be off by as many times more than the worst that was seen."""
+"""Safety factor on the worst ratio of count to estimate so far."""
 HELPED = 0.95
-"""Of the count before, at most, or more partitions have not helped."""
+"""Greatest ratio to the previous count at which more partitions have helped."""
 LEAST_GAPS = 20.0
-"""Estimates below say nothing of how far estimates are off: chance is as large."""
+"""Smaller estimates show nothing about the error of estimates: random variation is as large."""
 
 Count = Callable[[Sequence[Plan]], Sequence[int]]
-"""The most gaps of any partition under each of these plans, counted; of those above the limit so many at least."""
+"""Counts the most gaps of any partition under each plan; a figure above the limit is a lower bound."""
 Assess = Callable[[Plan], Assessed]
-"""A plan priced with its own partitions."""
+"""Prices a plan with its own partitions."""
 
 
 def _none_further(below: float) -> Sequence[Assessed]:
@@ -61,18 +61,18 @@ def decide(
     is_hopeless: Callable[[], bool] = _never,
     at_once: int = AT_ONCE,
 ) -> Decided:
-    """Count until the cheapest is certain.
+    """Count candidates until the cheapest is certain.
 
     Args:
-        candidates: Each with the partitions that its estimate asks for; estimates may be rough.
-        constraints: What else they have to keep, and prices.
+        candidates: Candidates with the partitions that their estimates ask for; estimates may be rough.
+        constraints: All other limits, and the prices.
         allowed: The most gaps of a partition that a count may find.
-        count: Counts several.
-        assess: Prices closely a plan that was counted.
-        keys: How partitions fill.
-        further: Prices more candidates, where the count leaves the best dearer than what these may cost.
-        is_hopeless: Whether no candidate can be within the limit; asked after rounds that found none.
-        at_once: The most that are handed to ``count``.
+        count: Counts several plans.
+        assess: Prices a counted plan closely.
+        keys: Distribution of keys over partitions.
+        further: Prices more candidates, if the best counted candidate is dearer than these may be.
+        is_hopeless: Returns whether no candidate can be within the limit; called after rounds without a winner.
+        at_once: The most plans in one call of ``count``.
     """
 
     def known(found: Sequence[Assessed]) -> list[_Candidate]:
@@ -80,7 +80,7 @@ def decide(
         return [one for one in table if one.can_win]
 
     table = known(candidates)
-    # In the first round the cheapest, and the cheapest of each scheme whatever it costs.
+    # The first round takes the cheapest candidates, and the cheapest of each scheme at any cost.
     wanted = _first(table, at_once)
     while True:
         plans = [one.next_plan for one in wanted]
@@ -98,17 +98,17 @@ def decide(
     counted = {plan: gaps for one in table for plan, gaps in one.counted.items()}
     if winner is None:
         return Decided(winner=None, counted=counted)
-    # What was counted is within the limit, whatever the estimate says.
+    # The counted plan is within the limit, regardless of its estimate.
     return Decided(winner=replace(winner.close, broken=()), counted=counted)
 
 
 def at_once_for(timers: int) -> int:
-    """How many candidates to count in one pass over so many timers."""
+    """Return the number of candidates to count in one pass over so many timers."""
     return min(max(TIMERS_AT_ONCE // max(timers, 1), LEAST_AT_ONCE), AT_ONCE)
 
 
 class _Candidate:
-    """One scheme, and what is known of it with one number of partitions or another."""
+    """A scheme, with the counts and prices known for each number of partitions."""
 
     def __init__(
         self, estimated: Assessed, constraints: Constraints, allowed: int, assess: Assess, keys: KeyShares
@@ -136,13 +136,13 @@ class _Candidate:
 
     @property
     def fewest(self) -> int | None:
-        """The fewest partitions with which a count was within the limit, and silence is."""
+        """The fewest partitions that keep both the counted gaps and silence within their limits."""
         within = (partitions for partitions, gaps in self._gaps.items() if gaps <= self._allowed)
         return min((partitions for partitions in within if partitions >= self._least), default=None)
 
     @property
     def close(self) -> Assessed:
-        """Priced closely with the fewest partitions."""
+        """The close price with the fewest partitions."""
         assert self.fewest is not None
         return self._close[self.fewest]
 
@@ -152,14 +152,14 @@ class _Candidate:
 
     @property
     def cost(self) -> float:
-        """With the fewest partitions, as far as is known."""
+        """Cost with the fewest partitions, as far as known."""
         assert self.fewest is not None
         if self.is_close:
             return self.close.cost_writes_per_second
         return self._constraints.cost_with(self._estimated.evaluation, self.fewest)
 
     def price_closely(self) -> None:
-        """With the fewest partitions. It may turn out that silence asks for more, or that no number will do."""
+        """Price the scheme with the fewest partitions. Afterwards silence may need more, or no number may be enough."""
         assert self.fewest is not None
         found = self._assess(self.plan)
         self._close[self.fewest] = found
@@ -178,13 +178,13 @@ class _Candidate:
 
     @property
     def next_partitions(self) -> int | None:
-        """How many to count it with next; None: no other number can help."""
+        """Partitions for the next count; None: no other number can help."""
         wanted = self._wanted_partitions
         return wanted if wanted is not None and wanted <= self._most else None
 
     @property
     def _wanted_partitions(self) -> int | None:
-        """The same, though the due topic may not be able to have as many."""
+        """Partitions for the next count, which may exceed the maximum of the due topic."""
         if not self.can_win:
             return None
         if not self._gaps:
@@ -204,13 +204,14 @@ class _Candidate:
         fewer = max(self._needed(fewest), floor)
         if fewer < fewest:
             return fewer
-        # Gaps need not divide: of batches that are sorted by due time one partition has no more than each of four. So
-        # the fewest are tried, then what is between. More partitions have no more gaps each, as far as is known.
+        # Gaps need not divide: a partition with all batches sorted by due time has no more gaps than each of four. So
+        # the fewest partitions are tried first, then the numbers between. More partitions are assumed not to raise the
+        # gaps of each.
         return (too_few + fewest) // 2 if too_few else floor
 
     @property
     def _is_stuck(self) -> bool:
-        """Whether more partitions do not help: all of a hot key's timers are in one of them."""
+        """True if more partitions do not help: all of a hot key's timers share a partition."""
         *_, before, last = [math.inf, *(self._gaps[partitions] for partitions in sorted(self._gaps))]
         return last > HELPED * before
 
@@ -220,30 +221,31 @@ class _Candidate:
         return self._with(self.next_partitions)
 
     def least_cost(self, ratio: float) -> float:
-        """What it may cost at the least, if its estimate is ``1 / ratio`` times too high; counted, what its next number
-        of partitions costs.
+        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high.
+
+        For a counted scheme, this is the cost with the number of partitions of its next count.
         """
         partitions = self.next_partitions
         assert partitions is not None
         if not self._gaps:
             evaluation = self._estimated.evaluation
-            # Whatever its keys are: they may weigh less in gaps than in timers.
+            # Independent of keys: they may weigh less in gaps than in timers.
             gaps = evaluation.peak_gaps_per_topic * ratio
             partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), math.ceil(self._least * ratio)), partitions)
         return self._constraints.cost_with(self._estimated.evaluation, partitions)
 
     def ratio(self) -> float:
-        """The count beside the estimate, both with the estimate's partitions; 1 where one of them says nothing."""
+        """Return the ratio of count to estimate, both with the estimate's partitions; 1 if either says too little."""
         estimate, gaps = self._estimated.evaluation.peak_gaps_per_partition, self._gaps.get(self._plan.own_partitions)
         return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
 
     def note(self, gaps: int) -> None:
-        """It was counted with the next number of partitions."""
+        """Record the count for the next number of partitions."""
         assert self.next_partitions is not None
         self._gaps[self.next_partitions] = gaps
 
     def _needed(self, partitions: int) -> int:
-        # The fewest that can be enough if gaps divide as timers do: all but the fullest may have one gap less.
+        # The fewest partitions that can be enough if gaps divide as timers do: all but the fullest may have a gap less.
         gaps = self._gaps[partitions]
         least = max(gaps - 1, 0) / self._keys.fullest(partitions) + min(gaps, 1)
         return self._keys.fewest(least / max(self._allowed, 1))
@@ -260,7 +262,7 @@ def _first(table: Sequence[_Candidate], at_once: int) -> list[_Candidate]:
 
 
 def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
-    """The cheapest that was counted within the limit, priced closely."""
+    """Return the cheapest candidate whose count is within the limit, priced closely."""
     while True:
         within = [one for one in table if one.can_win and one.fewest is not None]
         best = min(within, key=lambda one: one.cost, default=None)
@@ -274,7 +276,7 @@ def _cost(winner: _Candidate | None) -> float:
 
 
 def _contenders(table: Sequence[_Candidate], winner: _Candidate | None) -> list[_Candidate]:
-    """Those that may turn out cheaper, the cheapest first."""
+    """Return the candidates that may still be cheaper, the cheapest first."""
     ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table)) if table else LEAST_RATIO
     most = _cost(winner)
     costs = [(one.least_cost(ratio), number) for number, one in enumerate(table) if one.next_partitions is not None]

@@ -1,4 +1,4 @@
-"""Hindrance: why no plan keeps the gap limit, and what would help."""
+"""Hindrance: the cause that no plan keeps the gap limit, and the remedies."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ MOST_RANGES = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindrance:
-    """Why the recommended plan leaves more gaps than were asked for, as every other would.
+    """The reason that the recommended plan, like every other plan, leaves more gaps than allowed.
 
     Args:
-        allowed: The most gaps of a partition that the count might have found.
-        never_held_ms: Timers due within so long of their send wait in the due topic whatever is planned; 0: every
-            plan leaves all of them there.
-        never_held_timers: How many of the history's.
-        never_held_gaps: The most that these leave on one partition by themselves, counted.
-        partitions: With so many a due topic would do, counted; None: not, or it can have others anyway.
-        lasts_ms: For so long at most the plan leaves more than allowed.
-        mostly_gaps: And for `MOSTLY` of the time from the first send to the last due so many at most.
-        gap_limit_ranges: A broker that keeps so many would do.
-        gap_fraction: The recommended plan is within this part of the limit; None: the broker does not keep its gaps.
+        allowed: The most gaps of a partition that the count may find.
+        never_held_ms: Timers due within this time of their send wait in the due topic under every plan; 0: every plan
+            leaves all timers there.
+        never_held_timers: Number of such timers in the history.
+        never_held_gaps: The most gaps that these timers alone leave in a partition, counted.
+        partitions: Partitions of the due topic that would be enough, counted; None: no tried number is enough, or the
+            planner may choose the number anyway.
+        lasts_ms: Longest time for which the plan leaves more gaps than allowed.
+        mostly_gaps: The most gaps during `MOSTLY` of the time from the first send to the last due time.
+        gap_limit_ranges: Gap limit of a broker that would be enough.
+        gap_fraction: Fraction of the limit that the recommended plan uses; None: the broker does not store its gaps.
     """
 
     allowed: int
@@ -44,20 +45,20 @@ class Hindrance:
 
 
 def never_held_ms(plan: Plan) -> int:
-    """The longest delay below which a plan never holds a timer back from its due topic; 0: it holds none at all."""
+    """Return the longest delay below which a plan never holds a timer back from its due topic; 0: it holds no timer."""
     if isinstance(plan.scheme, Native):
         return 0
     if plan.intake:
         return far_ms(plan)
-    # A slot takes what is due its headstart after its release, at the least.
+    # A slot accepts timers due at least its headstart after the slot's release.
     return min((step.min_remaining_ms or step.headstart_ms for step in steps(plan)[:-1]), default=0)
 
 
 def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
-    """The fewest ranges that a broker must keep for so many gaps to be allowed.
+    """Return the fewest ranges that a broker must store so that a number of gaps is allowed.
 
     Args:
-        gaps: Counted.
-        allowed_of: The most that a count may find, by the ranges that a broker keeps.
+        gaps: The counted gaps.
+        allowed_of: Returns the most gaps that a count may find, for a number of ranges that a broker stores.
     """
     return bisect_left(range(MOST_RANGES), gaps, key=allowed_of)

@@ -1,4 +1,4 @@
-"""Reasons: why a plan is recommended, in sentences with the numbers that decide."""
+"""Reasons for a recommendation, in sentences with the numbers that decide."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from timewheel.spark_planner.pricing.evaluation import Evaluation
 __all__ = ["MOST", "describe", "partitions_in_words", "reasons_for", "stays", "volume_of"]
 
 MOST = 5
-"""Sentences: who needs more reads the tables."""
+"""Most sentences; all further figures are in the tables."""
 
 
 def describe(plan: Plan) -> str:
-    """A plan's scheme in a few words."""
+    """Describe a plan's scheme in a few words."""
     return f"a shadow with {_scheme(plan)}" if plan.intake else _scheme(plan)
 
 
@@ -37,14 +37,14 @@ def _scheme(plan: Plan) -> str:
 
 
 def partitions_in_words(number: int) -> str:
-    """How many partitions."""
+    """Describe a number of partitions."""
     if not number:
         return "a topic without partitions"
     return "one partition" if number == 1 else f"{number} partitions"
 
 
 def stays(plan: Plan) -> bool:
-    """Whether a plan is what a user has today: native delays on one partition."""
+    """Return whether a plan is the user's plan of today: native delays on one partition."""
     return isinstance(plan.scheme, Native) and plan.own_partitions == 1
 
 
@@ -62,21 +62,21 @@ def reasons_for(
     growth: float,
     considered: int,
 ) -> tuple[str, ...]:
-    """At most `MOST` sentences, the most important first.
+    """Return at most `MOST` sentences, the most important first.
 
     Args:
         chosen: The recommended plan.
-        broken: The constraints that it breaks, if no candidate keeps them all.
+        broken: The constraints that the plan breaks, if no candidate keeps them all.
         native: One partition of native delays.
-        candidates: Those that were priced, each with the partitions that it needs, the best first.
-        fitting: How many of them keep all limits: the first ones.
-        ties: Those of them that cost as much as the recommended one, the strongest rival first.
-        rooms: The nearest limit first.
-        constraints: What was asked, and the prices.
-        counted: The most gaps of any partition, of the candidates that were not only estimated.
-        known: The same of all plans that were counted.
-        growth: As many times the volume that was counted, the others are of.
-        considered: How many candidates there were.
+        candidates: The priced candidates, each with the partitions that it needs, the best first.
+        fitting: Number of candidates that keep all limits: the first in the list.
+        ties: Fitting candidates with the same cost as the recommended plan, the strongest rival first.
+        rooms: Distances from the limits, the nearest limit first.
+        constraints: The user's limits and prices.
+        counted: The most gaps of any partition, for candidates that were counted and not only estimated.
+        known: The same for all counted plans.
+        growth: Volume of the evaluations, as a multiple of the counted volume.
+        considered: Number of candidates.
     """
     others = [
         _tie(chosen, ties, constraints),
@@ -147,7 +147,7 @@ def _against_native(chosen: Evaluation, native: Evaluation, own: int | None, cou
 
 
 def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraints) -> str:
-    """Who costs as much, and what would decide; empty: nobody does."""
+    """Describe the strongest rival at the same cost, and its differences; empty without a rival."""
     if not ties:
         return ""
     one = ties[0]
@@ -165,7 +165,7 @@ def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraint
 
 
 def _longer(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
-    """What a longer step of the same scheme would need."""
+    """Describe the partitions that a longer step of the same scheme would need."""
     size_ms, others = _size_ms(chosen.plan), _by_size(chosen, candidates)
     needs_more = [size for size in sorted(others) if size > size_ms and _needs(others[size]) > _needs(chosen)]
     if not needs_more:
@@ -181,7 +181,7 @@ def _longer(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
 
 
 def _shorter(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
-    """What a shorter one would bring: one that is only a little shorter says nothing."""
+    """Describe the gain of a shorter step. Steps with more than half of the gaps are left out: their gain is small."""
     size_ms, others = _size_ms(chosen.plan), _by_size(chosen, candidates)
     shorter = [size for size in sorted(others) if size < size_ms and 2 * others[size].peak_gaps <= chosen.peak_gaps]
     if not shorter or not chosen.hops_mean:
@@ -195,7 +195,7 @@ def _shorter(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
 
 
 def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, Evaluation]:
-    """Of each size of the same scheme the best; none where it has no size."""
+    """Return the best candidate of each size of the same scheme; empty for schemes without a size."""
     found: dict[int, Evaluation] = {}
     for one in candidates:
         if _size_ms(chosen.plan) and type(one.plan.scheme) is type(chosen.plan.scheme):
@@ -204,7 +204,7 @@ def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, 
 
 
 def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
-    """Which plan would need but one partition, where the chosen one needs more."""
+    """Describe the best plan that needs a single partition, if the chosen plan needs more."""
     if _needs(chosen) == 1:
         return ""
     other = next((one for one in fitting if _needs(one) == 1), None)
@@ -218,7 +218,7 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
 def _cost(
     chosen: Evaluation, fitting: Sequence[Evaluation], told: Sequence[Evaluation], constraints: Constraints
 ) -> str:
-    """What it was chosen by, and by how much; who was told already is not told again."""
+    """Describe the cost that decided, and the margin to the next kind of scheme; plans in ``told`` are not repeated."""
     cost = constraints.cost_of(chosen)
     hops = (
         f" ({chosen.hops_mean:.2f} hops a timer, so {chosen.writes_per_timer - 1:.0%} more than without)"
@@ -249,7 +249,7 @@ def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
 
 
 def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
-    """(the unit, the number) of the volume at which a limit is reached: a campaign of a minute is no day's volume."""
+    """Return (unit, number) of the volume at which a limit is reached; a history below a day has no volume a day."""
     if chosen.history_ms >= DAY_MS:
         return "timers a day", f"{room.timers_per_day:,.0f}"
     within_ms = max(math.ceil(chosen.history_ms / MINUTE_MS), 1) * MINUTE_MS

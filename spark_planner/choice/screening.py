@@ -1,8 +1,8 @@
-"""Screening: which of some hundred candidates are worth pricing.
+"""Screening: the selection of candidates that are worth pricing, from some hundred.
 
-What a plan costs at the least is known without pricing it: every timer is written once when it is sent, and once more
-into its due topic if it hops at all; and every topic has a partition. So candidates are priced in the order of their
-least cost, until nothing is left that could cost less than the best. The others are known to cost more.
+A lower bound of a plan's cost is known without pricing: every timer is written once when it is sent, and once more into
+its due topic if it hops at all; and every topic has a partition. So candidates are priced in the order of their lower
+bounds, until no bound is below the price of the best. All other candidates are known to cost more.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from timewheel.spark_planner.summary.cells import Cells
 __all__ = ["Screening", "least_cost"]
 
 BOUND_CELLS = 2_000
-"""From which least costs are told: a hundredth of a second for all candidates."""
+"""Cells for the lower bounds: a hundredth of a second for all candidates."""
 MARGIN = 0.95
-"""Of the written entries: a cell's middle hops or does not, though some of its timers may do the other."""
+"""Share of the written entries in the bound: a cell hops or not by its middle, though some of its timers may differ."""
 CHEAPEST = 40
-"""So many are priced in any case,"""
+"""This many of the cheapest candidates are always priced,"""
 SPREAD = 20
-"""and so many evenly over the others, so that what fewer gaps cost can be seen."""
+"""and this many evenly over the others, to show the cost of fewer gaps."""
 AT_ONCE = 40
 
 
 class Screening:
-    """Candidates, and what they were priced at so far."""
+    """Candidates, with the prices known so far."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Screening:
         growth: float,
         assess: Callable[[Plan], Assessed],
     ) -> None:
-        """Tell their least costs; prices none.
+        """Compute the lower bounds of all candidates; price none.
 
         Args:
             plans: All candidates.
             cells: The history of one topic.
-            constraints: At whose prices.
-            growth: As many times the history's volume.
-            assess: Prices one with the fewest partitions that it needs.
+            constraints: Source of the prices.
+            growth: Volume, as a multiple of the history's volume.
+            assess: Prices a plan with the fewest partitions that it needs.
         """
         few = cells.bounded(BOUND_CELLS)
         self.plans = tuple(plans)
@@ -62,29 +62,29 @@ class Screening:
 
     @property
     def priced(self) -> list[Assessed]:
-        """Those that were, in the order of the plans."""
+        """The priced candidates, in the order of the plans."""
         return [self._found[index] for index in sorted(self._found)]
 
     def begin(self) -> None:
-        """Price the cheapest, the cheapest of each scheme, and some of the others."""
+        """Price the cheapest candidates, the cheapest of each scheme, and some of the others."""
         of_scheme = {type(self.plans[index].scheme): index for index in reversed(self._order)}
         rest = self._order[CHEAPEST:]
         evenly = rest if len(rest) <= SPREAD else [rest[len(rest) * turn // SPREAD] for turn in range(SPREAD)]
         self._price([*self._order[:CHEAPEST], *of_scheme.values(), *evenly])
 
     def further(self, below: float) -> list[Assessed]:
-        """Price the next few that may cost less than this; none: all others cost at least as much."""
+        """Price the next few candidates that may cost less than ``below``; empty: all others cost at least as much."""
         wanted = [index for index in self._order if index not in self._found and self._bounds[index] < below]
         return self._price(wanted[:AT_ONCE])
 
     def until_certain(self) -> None:
-        """Price until the cheapest that breaks nothing is cheaper than what the others cost at the least."""
+        """Price candidates until the cheapest that breaks nothing costs less than the lower bounds of all others."""
         self.begin()
         while self.further(self._best_cost):
             pass
 
     def put(self, found: Assessed) -> None:
-        """A closer price of one of the candidates, in place of the first."""
+        """Replace the price of a candidate by a closer price."""
         scheme = found.evaluation.plan.scheme
         index = next(index for index, plan in enumerate(self.plans) if plan.scheme == scheme)
         self._found[index] = found
@@ -101,18 +101,18 @@ class Screening:
 
 
 def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float = 1.0) -> float:
-    """What a plan costs at the least, whatever its gaps are, in entries written a second.
+    """Return the least possible cost of a plan, regardless of its gaps, in entries written a second.
 
     Args:
-        plan: Its partitions do not matter.
-        cells: Of one topic.
-        constraints: At whose prices.
-        growth: As many times the history's volume.
+        plan: The plan; its partitions do not matter.
+        cells: The history of one topic.
+        constraints: Source of the prices.
+        growth: Volume, as a multiple of the history's volume.
     """
     table = steps(plan)
     publish_ms, due_ms = cells.middle_ms, (cells.due_min_ms + cells.due_max_ms) // 2
     step, _ = held(table, publish_ms.astype(np.float64), due_ms.astype(np.float64))
-    # Beside a shadow what is near stays, whatever step would take it.
+    # Beside a shadow, near timers stay, even if a step would accept them.
     hops = due_ms - publish_ms >= far_ms(plan) if plan.intake else step != len(table) - 1
     hopping = float(cells.count[hops].sum())
     first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max())

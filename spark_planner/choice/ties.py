@@ -1,4 +1,4 @@
-"""Ties: candidates that cost as much as the recommended one, and what would decide between the two."""
+"""Ties: candidates that cost as much as the recommended plan, and the differences between the two."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from timewheel.spark_planner.pricing.evaluation import Evaluation
 __all__ = ["TIE", "advantages", "drawbacks", "tied_with"]
 
 TIE = 0.05
-"""Of the recommended plan's cost: prices of topics and relays are a judgement, and know no less."""
+"""Tolerance, as a fraction of the recommended plan's cost: prices of topics and relays are estimates, no more exact."""
 FEWER_GAPS = 0.8
-"""Estimates that are closer than that say nothing."""
+"""Ratio of estimates below which they differ; closer estimates do not decide."""
 
 
 def tied_with(
@@ -23,14 +23,14 @@ def tied_with(
     counted: Mapping[Plan, int],
     allowed: float,
 ) -> tuple[Evaluation, ...]:
-    """The candidates within `TIE` of what the recommended one costs, those with most in their favour first.
+    """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first.
 
     Args:
         chosen: The recommended plan.
-        fitting: All that keep the limits, as far as was estimated.
+        fitting: All candidates that keep the limits, by estimate.
         constraints: The prices.
-        counted: The most gaps of any partition, of the plans that were not only estimated.
-        allowed: The most that may be counted: whoever was counted above it is no rival.
+        counted: The most gaps of any partition, for plans that were counted and not only estimated.
+        allowed: The most gaps that may be counted: a candidate with a higher count is no rival.
     """
     most = constraints.cost_of(chosen).writes_per_second * (1 + TIE)
     rivals = [
@@ -42,7 +42,7 @@ def tied_with(
     ]
 
     def rank(one: Evaluation) -> tuple[bool, int, float, str]:
-        # To run no relay is worth most; equal in all: a fixed order.
+        # A plan without a relay is the greatest advantage; equal candidates get a fixed order.
         spares_relay = chosen.needs_relay and not one.needs_relay
         cost = constraints.cost_of(one).writes_per_second
         return not spares_relay, -len(advantages(one, chosen)), cost, repr(one.plan.scheme)
@@ -51,7 +51,7 @@ def tied_with(
 
 
 def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    """What speaks for a plan against another that costs as much, in words."""
+    """Return the advantages of a plan over another plan of the same cost, in words."""
     found = []
     if other.needs_relay and not one.needs_relay:
         found.append("no relay")
@@ -65,5 +65,5 @@ def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
 
 
 def drawbacks(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    """What speaks against it, in words."""
+    """Return the disadvantages of a plan against another plan of the same cost, in words."""
     return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in advantages(other, one))

@@ -1,1 +1,1 @@
-"""A history played through a plan timer by timer on Spark, and its gaps counted as a broker counts them."""
+"""Exact replay on Spark: plays a history through a plan timer by timer, and counts gaps as a broker counts them."""

@@ -1,9 +1,9 @@
-"""Counting the gaps of several plans in one pass over the sends that are kept.
+"""Gap counts of several plans in one pass over the stored sends.
 
-Under native delays and in calendars timers arrive in the order of their sends: each piece is counted where it is read.
-Tiers and rings change the order: there each piece is cut by times of arrival, Spark brings together what arrives in one
-chunk of time, and that is put in order and counted. Either way a count gives a `Part` for each due partition and place,
-and `ranges.stitched` puts those together on the driver, by places that stand in the data.
+Under native delays and in calendars timers arrive in the order of their sends: each piece is counted in the task that
+reads it. Tiers and rings change the order: each piece is cut by arrival times, Spark groups the arrivals of each chunk
+of time, and each chunk is sorted and counted. Either way a count gives a `Part` for each due partition and place, and
+`ranges.stitched` joins the parts on the driver, by places that are stored in the data.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["Asked", "Counted", "count"]
 
 Integers = NDArray[np.int64]
 _Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
-"""By plan, topic and place: how many entries each due partition has before it."""
+"""By plan, topic and place: the number of entries that each due partition has before the place."""
 
 CHUNK, RANK = "chunk", "rank"
 ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
@@ -67,19 +67,19 @@ ARRANGED_SCHEMA = StructType(
         StructField(HOPS_MAX, LongType(), nullable=False),
     ]
 )
-"""What of a piece arrives in one chunk of time under one plan, in order of arrival, and how long each stays after that:
-packed (`packing`)."""
+"""The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed (`packing`).
+"""
 _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Asked:
-    """What is asked of one plan.
+    """Input of a count, for one plan.
 
     Args:
-        plan: Its partitions included.
-        grid: Where to count.
-        ledger_entries: Entries after which a ledger is closed; 0: all are in one.
+        plan: The plan, partitions included.
+        grid: Moments at which gaps are counted.
+        ledger_entries: Entries after which a ledger is closed; 0: all entries are in a single ledger.
     """
 
     plan: Plan
@@ -89,12 +89,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Counted:
-    """What a pass found of one plan.
+    """Result of a count, for one plan.
 
     Args:
-        gaps: At the moments of its grid.
+        gaps: Gaps at the moments of the grid.
         hop_count: Re-publications of all timers.
-        hop_count_max: The most of one.
+        hop_count_max: The most re-publications of a single timer.
     """
 
     gaps: GapCounts
@@ -103,12 +103,12 @@ class Counted:
 
 
 def count(kept: Kept, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Counted]:
-    """Count the gaps of several plans, all in one pass (two, where there are ledgers).
+    """Count the gaps of several plans in one pass, or in two for plans with ledgers.
 
     Args:
         kept: The sends, at least one.
-        asked: The plans.
-        sends_per_chunk: About how many arrivals one task puts in order, where their order is another than the sends'.
+        asked: The plans, with their grids.
+        sends_per_chunk: Approximate number of arrivals that a task sorts, under plans that change the order of sends.
     """
     jobs = [_Job.of(number, one, kept, sends_per_chunk) for number, one in enumerate(asked)]
     with_ledgers = [job for job in jobs if job.asked.ledger_entries]
@@ -129,14 +129,15 @@ def count(kept: Kept, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PE
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """One plan of a pass, as the workers get it.
+    """A plan of a pass, as sent to the workers.
 
     Args:
-        number: Of the plan.
-        asked: The plan.
-        borders: By topic, when chunks of arrivals begin, but for the first; None: arrivals are in order of sends.
-        ranks: Of pieces, see `Kept.ranks`.
-        sends_before: By rank, for turns.
+        number: Number of the plan.
+        asked: The plan, with its grid.
+        borders: By topic, the beginnings of the chunks of arrivals except the first; None: arrivals are in order of
+            sends.
+        ranks: Ranks of pieces, see `Kept.ranks`.
+        sends_before: By rank, the number of earlier sends, for round-robin routing.
     """
 
     number: int
@@ -158,8 +159,8 @@ class _Job:
         return cls(number=number, asked=asked, borders=borders, ranks=kept.ranks, sends_before=kept.sends_before)
 
     def partitions_of(self, rank: int, sends: Sends) -> Integers | None:
-        """The partition of each: by its key, else in turn, as the producer counts its sends; None: there is one. A send
-        with a key takes its turn as well.
+        """Return the partition of each send: by key, or round-robin without a key, as in the producer; None: there is a
+        single partition. The round-robin counter counts sends with a key as well.
         """
         partitions = self.asked.plan.own_partitions
         if partitions == 1:
@@ -171,7 +172,7 @@ class _Job:
 
 
 def _passed(kept: Kept, jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> list[Found]:
-    """One pass over the sends."""
+    """Make one pass over the sends."""
     direct = [job for job in jobs if job.borders is None]
     arranged = {job.number: job for job in jobs if job.borders is not None}
     frames: list[DataFrame] = []
@@ -186,7 +187,7 @@ def _passed(kept: Kept, jobs: Sequence[_Job], entries: _Entries, *, tally: bool)
 
 
 def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> Any:
-    """Pieces in, counts out: under plans that keep the order of sends."""
+    """Map pieces to counts, under plans that keep the order of sends."""
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):
@@ -202,7 +203,7 @@ def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) ->
 
 
 def _arranging(jobs: Sequence[_Job]) -> Any:
-    """Pieces in, and out what of them arrives in each chunk of time: under plans that change the order."""
+    """Map pieces to their arrivals by chunk of time, under plans that change the order."""
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):
@@ -214,7 +215,7 @@ def _arranging(jobs: Sequence[_Job]) -> Any:
 
 
 def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool) -> Any:
-    """All that arrives in one chunk of time under one plan in, counts out."""
+    """Map all arrivals of a chunk of time under one plan to counts."""
 
     def kernel(table: pa.Table) -> pa.Table:
         rows = sorted((row for batch in table.to_batches() for row in rows_of(batch)), key=lambda row: row[RANK])
@@ -224,7 +225,7 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
         partition = None
         if job.asked.plan.own_partitions > 1:
             partition = np.concatenate([unpacked_spans(memoryview(row[DUE_PARTITION])) for row in rows])
-        # What arrives in the same millisecond stands in the order of the sends.
+        # Arrivals of the same millisecond are in the order of the sends.
         order = np.argsort(arrival_ms, kind="stable")
         found = _counted(
             job,
@@ -244,14 +245,14 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
 
 
 def _arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.RecordBatch]:
-    """A piece cut by when its timers arrive, each part in order of arrival."""
+    """Cut a piece by arrival times, each part in order of arrival."""
     assert job.borders is not None
     way = ways(job.asked.plan, sends.publish_ms, sends.due_ms)
     partition = job.partitions_of(rank, sends)
     if job.asked.plan.intake:
         way, index = with_originals(way, sends.publish_ms, lifted(job.asked.plan, sends.publish_ms, sends.due_ms))
         partition = None if partition is None else partition[index]
-        # Originals stand among the others as they were sent.
+        # Originals are placed among the other entries in the order of the sends.
         order = np.lexsort((index, way.arrival_ms))
     else:
         order = np.argsort(way.arrival_ms, kind="stable")
@@ -289,7 +290,7 @@ def _counted(
     hops_max: int = 0,
     tally: bool,
 ) -> pa.RecordBatch:
-    """Count one stretch of positions: a row of `FOUND_SCHEMA` for each of its due partitions."""
+    """Count a stretch of positions: a row of `FOUND_SCHEMA` for each of its due partitions."""
     dues, number = _numbered(topic, job.asked.plan.own_partitions, interval, partition)
     if tally:
         counts = [len(acknowledged_ms)] if number is None else np.bincount(number, minlength=len(dues)).tolist()
@@ -312,13 +313,13 @@ def _counted(
 def _numbered(
     topic: str, partitions: int, interval: Integers | None, partition: Integers | None
 ) -> tuple[list[DuePartition], Integers | None]:
-    """The due partitions of some entries, and for each entry which of them; None: there is one."""
+    """Return the due partitions of some entries, and the index of each entry's partition; None: a single partition."""
     if interval is None and partition is None:
         return [DuePartition(topic=topic, interval=0, partition=0)], None
     least, code = 0, partition
     if interval is not None:
         least = int(interval.min())
-        # One number for both; Python's integers say whether it fits.
+        # A single number for both; Python's integers show whether it fits.
         if (int(interval.max()) - least + 1) * partitions > np.iinfo(np.int64).max:
             raise OverflowError(
                 f"{int(interval.max()) - least + 1} calendar intervals between the due times of a piece"

@@ -1,4 +1,4 @@
-"""Counting native gaps by the day of sending: one pass over the sends that are kept."""
+"""Native gaps by the day of sending, counted in one pass over the stored sends."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from timewheel.spark_planner.summary.daily_gaps import FINEST_STEP_MS, DailyGaps
 __all__ = ["daily_gaps"]
 
 MOST_CHANGES = 2_000_000
-"""Of all topics and days together: 50 MB on the driver."""
+"""Changes of all topics and days together: 50 MB on the driver."""
 MOMENTS_A_DAY = 4_096
-"""Of the timers of one day, at the most,"""
+"""Most moments for the timers of a day,"""
 LEAST_MOMENTS = 64
-"""and at the least, however many topics and days there are."""
+"""and fewest moments, for any number of topics and days."""
 
 _DAY, _MOMENT, _CHANGE = "day", "moment", "change"
 _SCHEMA = StructType(
@@ -37,9 +37,9 @@ _ARROW = to_arrow_schema(_SCHEMA)
 
 
 def daily_gaps(kept: Kept) -> dict[str, DailyGaps]:
-    """Native gaps of every topic on one partition, by day; a topic without a gap has none.
+    """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes.
 
-    Where a piece begins, its first timer is not compared with the one before it: at most one gap a piece is missed.
+    The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
     """
     step_ms = _step_ms(kept)
 
@@ -71,7 +71,7 @@ def daily_gaps(kept: Kept) -> dict[str, DailyGaps]:
 
 
 def _step_ms(kept: Kept) -> int:
-    """So that what is kept is bounded, however long the history and its delays are."""
+    """Return the step that bounds the number of stored changes, for histories and delays of any length."""
     days = {(piece.topic, day) for piece in kept.pieces for day in _days(piece.first_ms, piece.last_ms)}
     moments = min(max(MOST_CHANGES // max(len(days), 1), LEAST_MOMENTS), MOMENTS_A_DAY)
     longest_ms = max((piece.last_due_ms - piece.first_ms for piece in kept.pieces), default=0)

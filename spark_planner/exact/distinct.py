@@ -1,4 +1,4 @@
-"""Which values an array has, and how often: by a table where the values are small, which takes no sort."""
+"""Distinct values of an array and their counts: by a table if the values are small, which needs no sort."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["counted", "distinct"]
 Integers = NDArray[np.int64]
 
 DENSE = 4
-"""A table is used for up to so many times as many possible values as there are values."""
+"""A table is used for up to this ratio of possible values to values."""
 
 
 def counted(values: Integers) -> tuple[Integers, Integers]:
-    """The different values, ascending, and how often each is there; none is negative."""
+    """Return the distinct values, ascending, and the count of each; no value may be negative."""
     if not _is_dense(values):
         return np.unique(values, return_counts=True)
     counts = np.bincount(values)
@@ -23,7 +23,7 @@ def counted(values: Integers) -> tuple[Integers, Integers]:
 
 
 def distinct(values: Integers) -> tuple[Integers, Integers]:
-    """The different values, ascending, and for each value which of them it is; none is negative."""
+    """Return the distinct values, ascending, and for each value its index among them; no value may be negative."""
     if not _is_dense(values):
         return np.unique(values, return_inverse=True)
     table = np.bincount(values)

@@ -1,7 +1,7 @@
-"""Extended: sends that are kept, with stretches of them once more at other times.
+"""Extended history: stored sends, with copies of some stretches at later times.
 
-A stretch is cut out of the pieces where they are, and its copies get places of their own behind it. So nothing is
-sorted, and the driver sees no send.
+A stretch is cut out of the pieces in place, and its copies get places of their own behind all sends. So nothing is
+sorted, and no send reaches the driver.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Stretch", "extended"]
 
 
 class Stretch(NamedTuple):
-    """Sends that are to come once more.
+    """Sends to be repeated at a later time.
 
     Args:
-        from_ms: Of their publish times, the least.
-        until_ms: And the end, not included.
-        shift_ms: So much later both their publish times and their due times are.
+        from_ms: Start of their publish times.
+        until_ms: End of their publish times, exclusive.
+        shift_ms: Time added to their publish times and due times.
     """
 
     from_ms: int
@@ -34,14 +34,15 @@ class Stretch(NamedTuple):
 
 
 def extended(kept: Kept, stretches: Sequence[Stretch]) -> Kept:
-    """The sends, and those of the stretches.
+    """Return the sends, followed by the copies of the stretches.
 
     Args:
-        kept: Of one topic.
-        stretches: In order of time; shifted, each begins where the one before ends, and the first one after all sends.
+        kept: The sends of one topic.
+        stretches: In order of time; each shifted stretch begins at the end of the previous stretch, the first after all
+            sends.
 
     Returns:
-        All of them; its room is the caller's to give back, and so is that of ``kept``, which it is made from.
+        All sends. The caller releases their cache, and then the cache of ``kept``, from which they are computed.
     """
     ranks = kept.ranks
 

@@ -1,4 +1,4 @@
-"""What a pass of counting finds: rows of a frame on Spark, and gap counts on the driver."""
+"""Results of a counting pass: rows of a DataFrame on Spark, and gap counts on the driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 NUMBER = "number"
-"""Which of the plans."""
+"""Number of the plan."""
 PLACE, HOPS, HOPS_MAX = "place", "hops", "hops_max"
 
 FOUND_SCHEMA = StructType(
@@ -47,14 +47,15 @@ FOUND_SCHEMA = StructType(
         StructField("part", BinaryType(), nullable=True),
     ]
 )
-"""One due partition of one place: places ascend with its positions. Hops are those of the whole place, in one of its
-rows. ``part`` is a `Part` in bytes; null: entries were counted only."""
+"""A due partition of one place; places ascend with positions. Hops are those of the whole place, stored in one of its
+rows. ``part`` is a `Part` in bytes; null: only entries were counted.
+"""
 FOUND_ARROW = to_arrow_schema(FOUND_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
-    """One row of `FOUND_SCHEMA` on the driver."""
+    """A row of `FOUND_SCHEMA` on the driver."""
 
     number: int
     place: int
@@ -66,7 +67,7 @@ class Found:
 
 
 def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
-    """The parts of each due partition put together."""
+    """Join the parts of each due partition."""
     parts: defaultdict[DuePartition, list[Part]] = defaultdict(list)
     for row in sorted(found, key=_position):
         assert row.part is not None, "a pass that counts hands on parts"
@@ -85,7 +86,7 @@ def _position(row: Found) -> tuple[int, Place]:
 
 
 def found_rows(table: pa.Table) -> list[Found]:
-    """Rows of `FOUND_SCHEMA` on the driver."""
+    """Read the rows of `FOUND_SCHEMA` on the driver."""
     return [
         Found(
             number=row[NUMBER],
@@ -110,13 +111,13 @@ def found_batch(
     hops: int = 0,
     hops_max: int = 0,
 ) -> pa.RecordBatch:
-    """One row of `FOUND_SCHEMA`."""
+    """Build a row of `FOUND_SCHEMA`."""
     packed = None if part is None else _bytes_of(part)
     return one_row(FOUND_ARROW, number, place, due.topic, due.interval, due.partition, entries, hops, hops_max, packed)
 
 
 def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
-    """A batch of one row."""
+    """Build a batch of one row."""
     arrays = [pa.array([value], kind.type) for value, kind in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -1,8 +1,8 @@
-"""A grid of moments at which gaps are counted, and what is known about the time between two of them.
+"""A grid of moments at which gaps are counted, with the spans between them.
 
-A count at a moment of the grid is exact. Between two moments it can only be bounded: it begins at the earlier one's
-count, and rises by at most the ranges that begin in between. Where that bound is above the greatest count found so
-far, a finer grid of just those spans settles it (`Grid.refined`); times are whole milliseconds, so this ends.
+A count at a moment of the grid is exact. Between two moments a count only has a bound: the count at the earlier moment
+plus the ranges that begin in the span. If that bound is above the greatest count found so far, a finer grid of only
+these spans decides (`Grid.refined`); times are whole milliseconds, so the refinement ends.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ __all__ = ["MAX_POINTS", "NEVER_MS", "Grid"]
 Integers = NDArray[np.int64]
 
 NEVER_MS = 2**60
-"""Stands for "not acknowledged": after any moment of any grid."""
+"""Time for "not acknowledged": after every moment of every grid."""
 DEFAULT_POINTS = 4_096
 MAX_POINTS = 65_536
-"""Of one grid: the counts of one due partition stay within half a megabyte."""
+"""Most moments of a grid: the counts of a due partition stay within half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Moments, ascending, each once.
+    """Distinct moments, ascending.
 
     Args:
         points_ms: The moments, UTC milliseconds; at least one.
-        step_ms: Their distance where it is the same everywhere, which makes finding one quick; 0: it is not.
-        spans: For each moment whether there is time between it and the moment before that belongs to the grid:
-            more than a millisecond, and not what an earlier grid has settled. The first has no moment before it.
+        step_ms: Distance of the moments of a regular grid, which makes lookups fast; 0: irregular.
+        spans: For each moment, whether the span since the previous moment belongs to the grid: it is longer than a
+            millisecond, and no earlier grid has settled it. The first moment has no span.
     """
 
     points_ms: Integers
@@ -40,7 +40,7 @@ class Grid:
 
     @classmethod
     def regular(cls, first_ms: int, last_ms: int, points: int = DEFAULT_POINTS) -> Grid:
-        """About this many moments at equal distance, the first at ``first_ms`` and the last not before ``last_ms``."""
+        """Create about ``points`` equidistant moments, the first at ``first_ms``, the last not before ``last_ms``."""
         if not 2 <= points <= MAX_POINTS:
             raise ValueError(f"points is {points}: a grid has 2 to {MAX_POINTS}")
         if last_ms < first_ms:
@@ -51,7 +51,7 @@ class Grid:
 
     @classmethod
     def at(cls, moments_ms: Integers) -> Grid:
-        """Exactly these moments, in any order."""
+        """Create a grid of exactly these moments, in any order."""
         return cls._of(np.unique(np.asarray(moments_ms, np.int64)))
 
     @classmethod
@@ -64,7 +64,7 @@ class Grid:
         return len(self.points_ms)
 
     def index_of(self, times_ms: Integers) -> Integers:
-        """For each time the first moment of the grid at or after it; ``len(grid)`` where there is none."""
+        """Return for each time the first moment of the grid at or after the time; ``len(grid)``: there is none."""
         if not self.step_ms:
             found: Integers = np.searchsorted(self.points_ms, times_ms, side="left").astype(np.int64, copy=False)
             return found
@@ -72,14 +72,14 @@ class Grid:
         return np.clip(rounded_up, 0, len(self.points_ms), out=rounded_up)
 
     def refined(self, spans: NDArray[np.bool_], points: int = MAX_POINTS) -> Grid | None:
-        """A grid of these spans only, each divided into equal parts.
+        """Create a grid of the wanted spans only, each divided into equal parts.
 
         Args:
-            spans: For each moment whether the time since the moment before is wanted; within ``self.spans``.
-            points: The most moments that it should have; each span that is wanted is halved anyway.
+            spans: For each moment, whether the span since the previous moment is wanted; within ``self.spans``.
+            points: The most moments of the new grid; each wanted span is halved in any case.
 
         Returns:
-            None where there is nothing left to divide.
+            None if no span can be divided.
         """
         wanted = np.flatnonzero(spans & self.spans)
         if not len(wanted):
@@ -93,7 +93,7 @@ class Grid:
         points_ms = np.minimum(
             np.repeat(lows_ms, counts) + offsets * np.repeat(steps_ms, counts), np.repeat(highs_ms, counts)
         )
-        # Where one span ends and the next begins the moment stands there twice; the first has the span before it.
+        # The moment between two neighbouring spans occurs twice; its first occurrence has the span before it.
         once = np.ones(len(points_ms), np.bool_)
         once[1:] = points_ms[1:] != points_ms[:-1]
         points_ms, is_inside = points_ms[once], (offsets > 0)[once]

@@ -1,4 +1,4 @@
-"""Gap ranges from acknowledgements that were observed on a broker, by the position of each entry."""
+"""Gap ranges from acknowledgements observed on a broker, by the position of each entry."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ __all__ = ["ACKNOWLEDGED_MS", "ENTRY", "LEDGER", "PARTITION", "count_acks"]
 Integers = NDArray[np.int64]
 
 PARTITION = "partition"
-"""Partition of the due topic. int."""
+"""Column: partition of the due topic. int."""
 LEDGER = "ledger"
-"""Number of an entry's ledger. bigint."""
+"""Column: ledger id of the entry. bigint."""
 ENTRY = "entry"
-"""Number of an entry in its ledger. bigint."""
+"""Column: entry id in the ledger. bigint."""
 ACKNOWLEDGED_MS = "acknowledged_ms"
-"""When it was acknowledged, UTC milliseconds; null: it was not. bigint."""
+"""Column: acknowledgement time, UTC milliseconds; null: not acknowledged. bigint."""
 
 
 def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
-    """Gap ranges over time.
+    """Count gap ranges over time.
 
     Args:
-        acks: `PARTITION` (int), `ENTRY` (bigint), optionally `LEDGER` (bigint; else all entries are in one), and
-            `ACKNOWLEDGED_MS` (bigint, UTC milliseconds; null: not acknowledged), none of the others null and each
-            position once. An entry that is missing between two of its ledger, or before the first of a later ledger,
-            counts as not acknowledged; what is before a partition's first row is taken as deleted.
-        grid: Where to count; None: 4,096 moments from the first acknowledgement to the last.
+        acks: DataFrame of `PARTITION` (int), `ENTRY` (bigint), optionally `LEDGER` (bigint; without it all entries are
+            in a single ledger), and `ACKNOWLEDGED_MS` (bigint, UTC milliseconds; null: not acknowledged). No other
+            column has nulls, and each position occurs once. A missing entry between two entries of a ledger, or before
+            the first of a later ledger, counts as not acknowledged; entries before a partition's first row are taken as
+            deleted.
+        grid: Moments at which gaps are counted; None: 4,096 moments from the first acknowledgement to the last.
 
     Raises:
-        EmptyHistory: There is not one acknowledgement.
+        EmptyHistory: There are no acknowledgements.
     """
     if grid is None:
         first_ms, last_ms = acks.agg(F.min(ACKNOWLEDGED_MS), F.max(ACKNOWLEDGED_MS)).first() or (None, None)
@@ -77,7 +78,7 @@ def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
         F.col(ENTRY).cast("bigint").alias(ENTRY),
         F.col(ACKNOWLEDGED_MS).cast("bigint").alias(ACKNOWLEDGED_MS),
     ).orderBy(PARTITION, LEDGER, ENTRY)
-    # Each task of a sorted frame has one stretch of positions, and where it begins stands in what was counted.
+    # Each task of a sorted DataFrame has one stretch of positions, and its counts contain its first position.
     return gap_counts(grid, found_rows(placed.mapInArrow(kernel, FOUND_SCHEMA).toArrow()))
 
 

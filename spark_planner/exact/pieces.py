@@ -1,8 +1,8 @@
-"""Pieces: stretches of one topic's sends in order of their publish times, each one row of a frame.
+"""Pieces: stretches of a topic's sends in order of publish time, each a row of a DataFrame.
 
-A row holds three arrays in bytes, packed, and what the driver has to know of them. So half a million sends go through
-Spark as two rows, and a pass over a history that is kept costs next to nothing but the counting. Where a piece stands
-in the input is written in it, so that nothing depends on which task reads it later.
+A row holds three packed arrays in bytes, and the facts that the driver needs. So half a million sends go through Spark
+as two rows, and the cost of a pass over a stored history is almost only the counting. The place of a piece in the input
+is stored in the piece, so that the result does not depend on the task that reads it later.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ __all__ = [
 Integers = NDArray[np.int64]
 
 PIECE_SENDS = 1 << 18
-"""A piece and what numpy makes of it take 20 MB of a task."""
+"""Sends of a piece. A piece and its numpy arrays take 20 MB of a task."""
 MARKS = 64
-"""Sends of a piece that the driver gets to see, evenly over it: by them it cuts time into chunks."""
+"""Sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time."""
 NO_KEY = -1
 
 TASK, PIECE = "task", "piece"
-"""Where a piece stands in the input: all of a lower task come before it, and in its task all of a lower number."""
+"""Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower number.
+"""
 SOURCE = "source"
 REPEATED = "repeated"
-"""How many of a piece's sends repeat another one in send time, due time and key."""
+"""Column: number of a piece's sends that repeat another send in send time, due time and key."""
 HEAVY = "heavy"
-"""Keys that weigh much in a piece as it was read, and how many sends they have: JSON; null: none, or they were told."""
+"""Column: heavy keys of a piece as read, with their numbers of sends: JSON; null: none, or already reported."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
 KEY_HASH, DELAY_MS = "key_hash", "delay_ms"
 
@@ -86,7 +87,7 @@ PIECES_SCHEMA = StructType(
         StructField(REPEATED, LongType(), nullable=False),
     ]
 )
-"""A piece: its times are packed (`packing`), hashes of keys 32-bit integers, none of them if no send has a key."""
+"""A piece: times are packed (`packing`), hashes of keys are 32-bit integers, empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
 
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
@@ -94,12 +95,12 @@ PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sends:
-    """Sends of one topic, in order of their publish times; those of one millisecond as the input has them.
+    """Sends of a topic, in order of publish time; sends of the same millisecond in the order of the input.
 
     Args:
-        publish_ms: When each was sent, UTC milliseconds.
-        due_ms: When each is due.
-        key_hash: Of each one's key, as Java has it with the sign cleared; `NO_KEY`: none. None: no send has a key.
+        publish_ms: Send time of each, UTC milliseconds.
+        due_ms: Due time of each, UTC milliseconds.
+        key_hash: Java's hash of each key with the sign bit cleared; `NO_KEY`: no key. None: no send has a key.
     """
 
     publish_ms: Integers
@@ -110,19 +111,19 @@ class Sends:
         return len(self.publish_ms)
 
     def at(self, index: Any) -> Sends:
-        """Some of them."""
+        """Select sends by index."""
         key_hash = None if self.key_hash is None else self.key_hash[index]
         return Sends(publish_ms=self.publish_ms[index], due_ms=self.due_ms[index], key_hash=key_hash)
 
     def in_order(self) -> Sends:
-        """The same in order; what is in order already is not touched."""
+        """Return the sends in order of publish time; ordered sends are returned as they are."""
         if bool((np.diff(self.publish_ms) >= 0).all()):
             return self
         return self.at(np.argsort(self.publish_ms, kind="stable"))
 
     @classmethod
     def joined(cls, several: Sequence[Sends]) -> Sends:
-        """All of these, one after the other."""
+        """Concatenate several sends."""
         if len(several) == 1:
             return several[0]
         keyed = any(sends.key_hash is not None for sends in several)
@@ -133,24 +134,24 @@ class Sends:
         )
 
     def key_hashes(self) -> Integers:
-        """`key_hash`, also where there is none."""
+        """Return `key_hash`, filled with `NO_KEY` if it is None."""
         return np.full(len(self), NO_KEY, np.int64) if self.key_hash is None else self.key_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What the driver knows of a piece.
+    """The facts about a piece that the driver needs.
 
     Args:
-        topic: Whose sends.
-        place: (task, number in it): the order of the input.
-        first_ms: Its first publish time.
-        last_ms: And its last.
-        last_due_ms: The latest of its due times.
-        sends: How many.
-        marks: (publish, due) of some, evenly over it: an array of two rows.
-        heavy: The keys that weigh most in it, as it was read.
-        repeated: Sends that repeat an earlier one in send time, due time and key.
+        topic: Topic of the sends.
+        place: (task, number in the task): the order of the input.
+        first_ms: First publish time.
+        last_ms: Last publish time.
+        last_due_ms: Latest due time.
+        sends: Number of sends.
+        marks: (publish, due) of some sends, evenly over the piece: an array of two rows.
+        heavy: The heaviest keys of the piece, as read.
+        repeated: Sends that repeat an earlier send in send time, due time and key.
     """
 
     topic: str
@@ -165,7 +166,7 @@ class Piece:
 
 
 def piece_of(row: Mapping[str, Any]) -> Piece:
-    """What the driver has to know, out of the columns `NOTES`."""
+    """Read a piece's facts from the columns `NOTES`."""
     return Piece(
         topic=row[TOPIC],
         place=(row[TASK], row[PIECE]),
@@ -180,7 +181,7 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
 
 
 def sends_of(row: Mapping[str, Any]) -> Sends:
-    """The sends of one row of `PIECES_SCHEMA`."""
+    """Read the sends of a row of `PIECES_SCHEMA`."""
     key_hash = row[KEY_HASH]
     publish_ms = unpacked_ascending(memoryview(row[PUBLISH_MS]))
     return Sends(
@@ -191,7 +192,7 @@ def sends_of(row: Mapping[str, Any]) -> Sends:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows of a batch, one after the other; arrays in bytes are not copied."""
+    """Iterate over the rows of a batch; arrays in bytes are not copied."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     for index in range(batch.num_rows):
         yield {
@@ -201,7 +202,7 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows into pieces."""
+    """Convert rows of a history to pieces."""
     context = TaskContext.get()
     task, number = (0 if context is None else context.partitionId()), 0
     for table in _buffered(batches):
@@ -212,7 +213,7 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """As many rows as a piece may have, all of one source."""
+    """Buffer as many rows as fit into a piece, all of the same source."""
     waiting: list[pa.RecordBatch] = []
     rows, source = 0, None
     for batch in batches:
@@ -254,16 +255,16 @@ def _rows(column: pa.ChunkedArray, rows: Integers | slice) -> pa.ChunkedArray:
 
 
 def heavy_keys(keys: pa.ChunkedArray) -> str | None:
-    """The keys with `LEAST_SHARE` of these sends or more, as `HEAVY` has them; None: there are none."""
+    """Return the keys with `LEAST_SHARE` of these sends or more, in the format of `HEAVY`; None: there are none."""
     counts = keys.drop_null().value_counts()
     least = max(LEAST_SHARE * len(keys), 2.0)
     heavy = counts.take(np.flatnonzero(counts.field("counts").to_numpy() >= least)).to_pylist()
-    # An empty key is no key, as in the producer.
+    # An empty key counts as no key, as in the producer.
     return json.dumps([(one["values"], one["counts"]) for one in heavy if one["values"]]) if heavy else None
 
 
 def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
-    """Java's hash of each; an empty key is no key, as in the producer."""
+    """Compute Java's hash of each key; an empty key counts as no key, as in the producer."""
     if keys.null_count == len(keys):
         return None
     encoded = keys.combine_chunks().dictionary_encode()
@@ -274,13 +275,13 @@ def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
 
 
 def repeated(sends: Sends) -> int:
-    """How many repeat another one in send time, due time and key.
+    """Count the sends that repeat another send in send time, due time and key.
 
     Args:
-        sends: In order. Keys are told apart by their hash.
+        sends: In order. Keys are compared by hash.
     """
     together = np.diff(sends.publish_ms) == 0
-    # Only what was sent in one millisecond can be the same: mostly that is little, and soon sorted.
+    # Only sends of the same millisecond can be equal: usually few, and quickly sorted.
     some = np.flatnonzero(np.r_[together, False] | np.r_[False, together])
     if not len(some):
         return 0

@@ -1,13 +1,13 @@
-"""Counting ranges of acknowledged entries: the kernel that sees each entry once, in numpy.
+"""Counting of ranges of acknowledged entries: the numpy kernel that reads each entry once.
 
 For entries in position order with acknowledgement times ``a_i``, a range begins at entry i from ``a_i`` until
-``a_(i-1)``, if that is later: it is what `timewheel.core.gap_law` says, and only descents matter. A range never spans
-ledgers, so the first entry of a ledger begins one from ``a_i`` until the latest acknowledgement of *all* entries
-before it: until then the mark-delete position is behind it.
+``a_(i-1)``, if that is later: as in `timewheel.core.gap_law`, only descents matter. A range never spans ledgers, so the
+first entry of a ledger begins a range from ``a_i`` until the latest acknowledgement of *all* entries before it: until
+then the mark-delete position is behind the ledger.
 
-Entries come in chunks of position order, each counted by itself (`RangeCounter`) and reduced to a `Part` for each
-partition: its ends, the changes that its pairs of neighbours make on the grid, and the first entries of ledgers, whose
-ranges depend on chunks before. `stitched` puts parts together.
+Entries come in chunks of position order. Each chunk is counted by itself (`RangeCounter`) and reduced to a `Part` for
+each partition: its ends, the changes that its pairs of neighbours make on the grid, and the first entries of ledgers,
+whose ranges depend on earlier chunks. `stitched` joins the parts.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ __all__ = ["Changes", "Part", "Place", "RangeCounter", "stitched"]
 
 Integers = NDArray[np.int64]
 Place = tuple[int, int]
-"""A position: (number of the ledger, entry in it)."""
+"""A position: (ledger number, entry in the ledger)."""
 
 _NONE = np.zeros(0, np.int64)
 _COMPACT_FROM = 1 << 20
-"""So many changes are summed up before more are gathered."""
+"""Number of gathered changes above which they are summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Changes:
-    """How the number of ranges changes along a grid: each moment of the grid at most once, ascending.
+    """Changes of the number of ranges along a grid: each moment of the grid at most once, ascending.
 
     Args:
-        index: Moments, as numbers of the grid's points: for what happens after the moment before, up to and with it.
+        index: Moments, as indexes of the grid's points, each for the span from the previous moment (exclusive) to this
+            moment (inclusive).
         begun: Ranges that began.
-        ended: Ranges that ended, those that began in the same span included.
+        ended: Ranges that ended, including those that began in the same span.
     """
 
     index: Integers
@@ -48,12 +49,12 @@ class Changes:
 
     @classmethod
     def none(cls) -> Changes:
-        """No change at all."""
+        """No changes."""
         return cls(index=_NONE, begun=_NONE, ended=_NONE)
 
     @classmethod
     def summed(cls, several: Iterable[Changes]) -> Changes:
-        """All of these together."""
+        """Sum several changes."""
         found = list(several)
         if len(found) == 1:
             return found[0]
@@ -68,20 +69,20 @@ class Changes:
 
     @classmethod
     def of_ranges(cls, grid: Grid, from_ms: Integers, until_ms: Integers) -> Changes:
-        """Ranges that exist from one time until another; those that do not end after they begin count as none."""
+        """Changes of ranges that exist from one time until another; empty or negative ranges are ignored."""
         real = from_ms < until_ms
         gathered = _Gathered()
         gathered.add(grid.index_of(from_ms[real]), grid.index_of(until_ms[real]))
         return gathered.between(0, len(grid))
 
     def counts(self, points: int) -> Integers:
-        """How many ranges there are at each of the grid's moments, exactly."""
+        """Return the exact number of ranges at each moment of the grid."""
         changes = np.zeros(points, np.int64)
         changes[self.index] = self.begun - self.ended
         return np.cumsum(changes, out=changes)
 
     def bounds(self, points: int) -> Integers:
-        """For each moment, how many ranges there are at most in the time since the moment before."""
+        """Return for each moment an upper bound of the ranges in the span since the previous moment."""
         counts = self.counts(points)
         bounds = np.zeros(points, np.int64)
         bounds[1:] = counts[:-1]
@@ -91,18 +92,18 @@ class Changes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Part:
-    """What one chunk of position order says about one partition.
+    """Counts of one chunk of position order for one partition.
 
     Args:
-        entries: Entries in it, at least 1.
-        first_ms: When its first entry is acknowledged; `NEVER_MS`: not at all.
-        last_ms: The same of its last entry.
-        greatest_ms: The latest of all; `NEVER_MS` also if an entry between them is missing.
-        first_place: Where its first entry is; None: in one ledger, directly behind the part before.
-        last_place: Where its last entry is.
-        border_ms: When the first entries of ledgers are acknowledged, those behind its own first entry.
-        border_until_ms: For each of them the latest acknowledgement before it within the chunk.
-        changes: By pairs of neighbours within it.
+        entries: Entries of the chunk, at least 1.
+        first_ms: Acknowledgement time of the first entry; `NEVER_MS`: not acknowledged.
+        last_ms: Acknowledgement time of the last entry.
+        greatest_ms: Latest acknowledgement time of all; `NEVER_MS` also if an entry between them is missing.
+        first_place: Position of the first entry; None: in a single ledger, directly behind the previous part.
+        last_place: Position of the last entry.
+        border_ms: Acknowledgement times of the first entries of ledgers, except the chunk's first entry.
+        border_until_ms: For each of these, the latest acknowledgement before it within the chunk.
+        changes: Changes by pairs of neighbours within the chunk.
     """
 
     entries: int
@@ -117,14 +118,14 @@ class Part:
 
 
 class RangeCounter:
-    """Counts the ranges of one chunk, fed piece by piece in position order.
+    """Counts the ranges of one chunk, fed in position order.
 
-    Partitions are numbered from 0 by the caller, each number when it is first met. State is bounded by the partitions
-    times the grid, and by the ledgers.
+    The caller numbers partitions from 0, in the order of their first entries. State is bounded by partitions times
+    grid, and by the number of ledgers.
 
     Args:
-        grid: Where to count.
-        ledger_entries: Entries after which a ledger is closed; 0: positions are given, or there is one ledger.
+        grid: Moments at which ranges are counted.
+        ledger_entries: Entries after which a ledger is closed; 0: positions are given, or there is a single ledger.
     """
 
     def __init__(self, grid: Grid, *, ledger_entries: int = 0) -> None:
@@ -140,7 +141,7 @@ class RangeCounter:
         self._borders: list[Integers] = []
 
     def open(self, partition: int, entries_before: int = 0) -> None:
-        """The next partition's number, and how many entries it has before this chunk (for ledgers)."""
+        """Open the partition of the next number, with its number of entries before this chunk (for ledgers)."""
         if partition != len(self._entries):
             raise ValueError(f"partition {partition} is opened out of turn, after {len(self._entries)}")
         self._entries = np.append(self._entries, 0)
@@ -157,13 +158,14 @@ class RangeCounter:
         ledger: Integers | None = None,
         entry: Integers | None = None,
     ) -> None:
-        """The next entries.
+        """Add the next entries.
 
         Args:
-            partition: Number of each one's partition, open; one number: all are of that, which is the quicker way.
-            acknowledged_ms: When each is acknowledged; `NEVER_MS`: not at all.
-            ledger: Number of each one's ledger, ascending within a partition; given with ``entry`` or not at all.
-            entry: Number of each in its ledger, ascending; what is missing between two counts as not acknowledged.
+            partition: Number of each entry's partition, already open; a single number for all entries is faster.
+            acknowledged_ms: Acknowledgement time of each entry; `NEVER_MS`: not acknowledged.
+            ledger: Ledger number of each entry, ascending within a partition; given only together with ``entry``.
+            entry: Number of each entry in its ledger, ascending; a missing entry between two counts as not
+                acknowledged.
         """
         if not len(acknowledged_ms):
             return
@@ -199,7 +201,7 @@ class RangeCounter:
         self._remember(met, heads, acknowledged_ms, latest_ms, places)
 
     def parts(self) -> list[Part]:
-        """One for each partition, by its number; those without an entry are no part of any chunk."""
+        """Return a part for each partition, by partition number. Opened partitions must have entries."""
         borders = np.concatenate(self._borders, axis=1) if self._borders else np.zeros((3, 0), np.int64)
         found = []
         for number, entries in enumerate(self._entries.tolist()):
@@ -220,13 +222,13 @@ class RangeCounter:
         return found
 
     def _places(self, heads: Integers, met: Integers, rows: int) -> Integers:
-        """Positions by counting: so many entries to a ledger."""
+        """Compute positions by counting `ledger_entries` entries to a ledger."""
         sizes = np.diff(heads, append=rows)
         position = np.arange(rows) + np.repeat(self._starts[met] + self._entries[met] - heads, sizes)
         return np.stack(np.divmod(position, self._ledger_entries))
 
     def _breaks(self, places: Integers, heads: Integers, met: Integers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which entries are the first of their ledger, and before which one is missing."""
+        """Return masks of the first entries of ledgers, and of the entries before which an entry is missing."""
         ledger, entry = places
         previous_ledger = _shifted(ledger, heads, self._last[0][met])
         previous_entry = _shifted(entry, heads, self._last[1][met])
@@ -252,7 +254,8 @@ class RangeCounter:
         is_cut[heads] = True
         cuts = np.flatnonzero(is_cut)
         stretch = np.searchsorted(heads, cuts, side="right") - 1
-        # The latest of each stretch between two cuts, and before a partition's first stretch what was carried here.
+        # The latest time of each stretch between two cuts; before a partition's first stretch, the time of earlier
+        # pieces.
         until_ms = np.concatenate([_NONE, [-NEVER_MS], np.maximum.reduceat(latest_ms, cuts)[:-1]])
         until_ms[heads[stretch] == cuts] = self._greatest_ms[met]
         until_ms = _running_max(until_ms, stretch)
@@ -279,11 +282,11 @@ class RangeCounter:
 
 
 def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
-    """The changes of one partition.
+    """Join the parts of a partition.
 
     Args:
-        grid: The grid that the parts were counted on.
-        parts: All of them, in position order.
+        grid: The grid of the parts' counts.
+        parts: All parts, in position order.
     """
     from_ms: list[Integers] = []
     until_ms: list[Integers] = []
@@ -293,7 +296,7 @@ def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
     for part in parts:
         if previous is not None:
             if _is_hole(previous, part):
-                greatest_ms = NEVER_MS  # what is missing is not acknowledged
+                greatest_ms = NEVER_MS  # a missing entry is not acknowledged
             from_ms.append(np.array([part.first_ms], np.int64))
             until_ms.append(np.array([_until_ms(previous, part, greatest_ms)], np.int64))
         from_ms.append(part.border_ms)
@@ -307,7 +310,7 @@ def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
 
 
 def _until_ms(previous: Part, part: Part, greatest_ms: int) -> int:
-    """Until when the first entry of ``part`` begins a range of its own."""
+    """Return the end of the range that the first entry of ``part`` begins."""
     if _is_hole(previous, part):
         return NEVER_MS
     if previous.last_place is None or part.first_place is None or previous.last_place[0] == part.first_place[0]:
@@ -323,7 +326,7 @@ def _is_hole(previous: Part, part: Part) -> bool:
 
 
 class _Gathered:
-    """Beginnings and ends of ranges, summed up now and then so that they stay bounded by their different keys."""
+    """Beginnings and ends of ranges, summed from time to time so that their size is bounded by the distinct keys."""
 
     def __init__(self) -> None:
         self._kept: list[Changes] = []
@@ -341,7 +344,7 @@ class _Gathered:
             self._compact()
 
     def between(self, first_key: int, width: int) -> Changes:
-        """The changes from one key on, renumbered from 0; keys from ``width`` on are after the grid's end."""
+        """Return the changes from a key on, renumbered from 0; keys from ``width`` on are after the grid's end."""
         if len(self._kept) > 1:
             self._compact()
         changes = self._kept[0] if self._kept else Changes.none()
@@ -352,12 +355,12 @@ class _Gathered:
 
     def _compact(self) -> None:
         self._kept = [Changes.summed(self._kept)]
-        # What could not be summed up is not tried again before as much has come again.
+        # Changes with distinct keys cannot be summed; the next attempt waits for as many new changes.
         self._size = 0
 
 
 def _shifted(values: Integers, heads: Integers, carried: Integers) -> Integers:
-    """Each entry's predecessor; at heads what was carried from the piece before."""
+    """Shift each partition's values by one entry; at heads the value of the previous piece is inserted."""
     before = np.empty_like(values)
     before[1:] = values[:-1]
     before[heads] = carried
@@ -365,8 +368,8 @@ def _shifted(values: Integers, heads: Integers, carried: Integers) -> Integers:
 
 
 def _running_max(values: Integers, segment: Integers) -> Integers:
-    """The running maximum, begun anew with each segment (ascending numbers)."""
-    # Ranks instead of times: segment * count + rank stays small, and a later segment is above all earlier ones.
+    """Return the running maximum, restarted with each segment (ascending numbers)."""
+    # Ranks instead of times: segment * count + rank stays small, and a later segment is above all earlier segments.
     distinct, ranks = np.unique(values, return_inverse=True)
     running = np.maximum.accumulate(segment * len(distinct) + ranks)
     found: Integers = distinct[running % len(distinct)]

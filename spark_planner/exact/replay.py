@@ -1,9 +1,9 @@
-"""Exact replay: a history played through plans, entry by entry, and gap ranges counted over time.
+"""Exact replay: a history played through plans, entry by entry, with gap ranges counted over time.
 
 Every timer takes its plan's way (`ways`), gets a position in its due partition by the order of arrival, and is
-acknowledged when it is due, or on arrival if that is later. Ties are settled by the order of sends, and those by the
-order of the input, so that a replay gives the same counts every time. Nothing but counts on the grid gets to the
-driver: a few numbers for each due partition and stretch of positions.
+acknowledged when it is due, or on arrival if that is later. Ties are decided by the order of sends, and ties of sends
+by the order of the input, so that a replay gives the same counts every time. Only counts on the grid reach the driver:
+a few numbers for each due partition and stretch of positions.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ __all__ = ["Replay", "replay", "replay_all"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replay:
-    """What a replay found.
+    """Result of a replay.
 
     Args:
-        entries: Of all due partitions: timers that were played, and beside a shadow the originals of what it lifted.
-        hop_count: Re-publications of all of them.
-        hop_count_max: The most of one.
+        entries: Entries of all due partitions: the replayed timers and, beside a shadow, the originals of lifted
+            timers.
+        hop_count: Re-publications of all timers.
+        hop_count_max: The most re-publications of a single timer.
         gaps: Gap ranges at each moment of the grid.
-        peak_of_total: The most of all due partitions together at one moment.
-        peak_per_partition: The most of any one due partition: what the broker's limit is about.
-        was_sorted: Whether Spark had to sort sends or arrivals.
+        peak_of_total: The most gap ranges of all due partitions together at one moment.
+        peak_per_partition: The most gap ranges of any due partition, to which the broker's limit applies.
+        was_sorted: True if Spark had to sort sends or arrivals.
     """
 
     entries: int
@@ -60,15 +61,15 @@ def replay(
     """Play a history through a plan.
 
     Args:
-        history: Normalised (`columns.HISTORY_SCHEMA`). Of several topics each is played through the plan by itself.
-        plan: Any scheme.
-        grid: As of `replay_all`.
-        ledger_entries: As of `replay_all`.
-        exact_peak: As of `replay_all`.
-        sends_per_chunk: About how many rows one task sorts, where they have to be sorted.
+        history: A normalised history (`columns.HISTORY_SCHEMA`). Each topic is played through the plan by itself.
+        plan: A plan of any scheme.
+        grid: See `replay_all`.
+        ledger_entries: See `replay_all`.
+        exact_peak: ``exact_peaks`` of `replay_all`.
+        sends_per_chunk: Approximate number of rows that a task sorts, if they have to be sorted.
 
     Raises:
-        EmptyHistory: It has no row.
+        EmptyHistory: The history has no rows.
     """
     kept = keep(history, sends_per_chunk=sends_per_chunk)
     try:
@@ -98,21 +99,21 @@ def replay_all(
     """Play the sends of a history through several plans, in one pass.
 
     Args:
-        kept: The sends. Of several topics each is played through the plans by itself.
-        plans: Of any schemes.
-        grid: Where to count; None: 4,096 moments from the first send to the last due time.
-        ledger_entries: Entries after which a ledger is closed; 0: all are in one.
-        exact_peaks: Go over the sends again, on ever finer grids of where a peak can still be, until all peaks are
-            exact. Otherwise they are exact at the grid's moments, and bounded between them.
-        refuted_above: With ``exact_peaks``: a plan of which a partition is known to have more gaps is not gone over
-            again. Its peaks are that high at least.
-        sends_per_chunk: About how many arrivals one task puts in order.
+        kept: The sends. Each topic is played through the plans by itself.
+        plans: Plans of any scheme.
+        grid: Moments at which gaps are counted; None: 4,096 moments from the first send to the last due time.
+        ledger_entries: Entries after which a ledger is closed; 0: all entries are in a single ledger.
+        exact_peaks: Make further passes, on finer and finer grids of the spans that may contain a peak, until all peaks
+            are exact. Otherwise peaks are exact at the grid's moments, and bounded between them.
+        refuted_above: With ``exact_peaks``: a plan with a partition known to have more gaps gets no further pass. Its
+            peaks are lower bounds.
+        sends_per_chunk: Approximate number of arrivals that a task sorts.
 
     Returns:
-        What each plan does, in their order.
+        The result of each plan, in the order of ``plans``.
 
     Raises:
-        EmptyHistory: There is not one send.
+        EmptyHistory: There are no sends.
     """
     if not kept.pieces:
         raise EmptyHistory
@@ -141,7 +142,10 @@ def replay_all(
 def _exact_peaks(
     kept: Kept, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
 ) -> list[tuple[Peak, Peak]]:
-    """(of all partitions together, per partition) of each plan, exact or refuted, by passes over ever finer grids."""
+    """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted.
+
+    Each pass refines the grid of the spans that may contain a peak.
+    """
     total = [one.gaps.peak_of_total for one in counted]
     partition = [one.gaps.peak_per_partition for one in counted]
     gaps = {number: one.gaps for number, one in enumerate(counted)}
@@ -161,7 +165,7 @@ def _exact_peaks(
         for number, of in gaps.items():
             total[number] = max(total[number], of.peak_of_total, key=_gap_count)
             partition[number] = max(partition[number], of.peak_per_partition, key=_gap_count)
-    # At the moments nothing was found to be above, and between them nothing can be.
+    # No moment has a higher count, and no span can have a higher count.
     return [
         (all_of_it, one) if one.gap_count > refuted_above else (_exactly(all_of_it), _exactly(one))
         for all_of_it, one in zip(total, partition, strict=True)

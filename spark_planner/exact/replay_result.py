@@ -1,4 +1,4 @@
-"""What an exact replay found: gap ranges over time, for each partition of each due topic."""
+"""Result of an exact replay: gap ranges over time, for each partition of each due topic."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DuePartition:
-    """One partition of one due topic.
+    """A partition of a due topic.
 
     Args:
-        topic: The history's topic; empty: it has none.
-        interval: Number of the calendar interval, counted from 1970; 0 where there is one due topic.
-        partition: From 0 on.
+        topic: The history's topic; empty: the history has no topics.
+        interval: Number of the calendar interval, counted from 1970; 0 for a single due topic.
+        partition: Partition number, from 0.
     """
 
     topic: str
@@ -34,11 +34,11 @@ class DuePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most gap ranges.
+    """The most gap ranges over time.
 
     Args:
-        gap_count: The most that was seen, at a moment of the grid.
-        gap_count_limit: The most that there can have been between two moments; equal: the peak is exact.
+        gap_count: The highest count at a moment of the grid.
+        gap_count_limit: Upper bound of the count between two moments; equal to ``gap_count``: the peak is exact.
         at_ms: The first moment with ``gap_count``, UTC milliseconds.
     """
 
@@ -48,18 +48,18 @@ class Peak:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no more can have been between two moments of the grid."""
+        """True if no span between two moments of the grid can have a higher count."""
         return self.gap_count == self.gap_count_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionGaps:
-    """One partition's entries and gaps.
+    """Entries and gaps of a partition.
 
     Args:
-        due: Which partition.
-        entries: Entries that arrived in it.
-        changes: Along the grid of the counts that this belongs to.
+        due: The partition.
+        entries: Entries that arrived in the partition.
+        changes: Changes along the grid of the `GapCounts`.
     """
 
     due: DuePartition
@@ -73,7 +73,7 @@ class GapCounts:
 
     Args:
         grid: The moments.
-        partitions: Every partition that an entry arrived in, ordered.
+        partitions: Every partition with entries, in order.
     """
 
     grid: Grid
@@ -85,36 +85,36 @@ class GapCounts:
         return sum(found.entries for found in self.partitions)
 
     def of(self, due: DuePartition) -> Integers:
-        """One partition's gap ranges at each moment of the grid; none where nothing arrived."""
+        """Return the gap ranges of a partition at each moment of the grid; zeros for a partition without entries."""
         own = next((found.changes for found in self.partitions if found.due == due), Changes.none())
         return own.counts(len(self.grid))
 
     @cached_property
     def total(self) -> Integers:
-        """Gap ranges of all partitions together at each moment of the grid: what the demo draws."""
+        """Gap ranges of all partitions together at each moment of the grid, as drawn by the demo."""
         return self._all.counts(len(self.grid))
 
     @cached_property
     def peak_of_total(self) -> Peak:
-        """The most of all partitions together at one moment."""
+        """The most gap ranges of all partitions together at one moment."""
         return peak_of(self.grid, [self._all])
 
     @cached_property
     def peak_per_partition(self) -> Peak:
-        """The most of any one partition: what the broker's limit is about."""
+        """The most gap ranges of any partition, to which the broker's limit applies."""
         return peak_of(self.grid, [found.changes for found in self.partitions])
 
     @property
     def is_exact(self) -> bool:
-        """Whether both peaks are exact."""
+        """True if both peaks are exact."""
         return self.peak_of_total.is_exact and self.peak_per_partition.is_exact
 
     def open_spans(self, *, least_total: int = 0, least_partition: int = 0) -> NDArray[np.bool_]:
-        """For each moment whether a peak may be in the time since the moment before.
+        """Return for each moment whether the span since the previous moment may contain a peak.
 
         Args:
-            least_total: A count of all partitions together that is known to have been reached elsewhere.
-            least_partition: The same of one partition.
+            least_total: A count of all partitions together that was reached on another grid.
+            least_partition: A count of a single partition that was reached on another grid.
         """
         points = len(self.grid)
         found = self._all.bounds(points) > max(least_total, self.peak_of_total.gap_count)
@@ -124,8 +124,8 @@ class GapCounts:
         return found & self.grid.spans
 
     def above(self, gap_count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """For each moment whether any partition may have had more gaps since the moment before, and whether it is known
-        to have had more at both ends of that time.
+        """Return two masks of spans, each span ending at its moment: those in which any partition may have had more
+        gaps than ``gap_count``, and those in which a partition had more at both ends.
         """
         points = len(self.grid)
         may, does = np.zeros(points, np.bool_), np.zeros(points, np.bool_)
@@ -136,12 +136,12 @@ class GapCounts:
         return may & self.grid.spans, does & self.grid.spans
 
     def above_ms(self, gap_count: int) -> int:
-        """The most milliseconds that any partition can have had more gaps, to the grid's spans."""
+        """Return an upper bound of the time in which any partition had more gaps, to the resolution of the spans."""
         may, _ = self.above(gap_count)
         return int(np.diff(self.grid.points_ms, prepend=self.grid.points_ms[0])[may].sum())
 
     def mostly(self, share: float) -> int:
-        """The most gaps of any partition for this share of the grid's moments."""
+        """Return the most gaps of any partition for this share of the grid's moments."""
         points = len(self.grid)
         return max(
             (int(np.quantile(one.changes.counts(points), share, method="higher")) for one in self.partitions),
@@ -154,7 +154,7 @@ class GapCounts:
 
 
 def peak_of(grid: Grid, several: Sequence[Changes]) -> Peak:
-    """The greatest count, and the greatest bound of a span of the grid, of any of these."""
+    """Return the greatest count, and the greatest bound of a span of the grid, over several changes."""
     peak, limit, at = 0, 0, 0
     for changes in several:
         counts = changes.counts(len(grid))

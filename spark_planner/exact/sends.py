@@ -1,4 +1,4 @@
-"""The sends of a history, kept in order: made once from its rows, and gone through as often as a count needs."""
+"""The sends of a history, stored in order: built once from its rows, and read by every counting pass."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ __all__ = ["SENDS_PER_CHUNK", "Kept", "few_at_once", "keep", "noted", "quantile_
 Integers = NDArray[np.int64]
 
 SENDS_PER_CHUNK = 500_000
-"""A chunk of time is put in order by one task."""
+"""A task sorts a chunk of time of about this many sends."""
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 BATCH_BYTES = 1 << 25
-"""Eight pieces or so."""
+"""About eight pieces."""
 
 
 class Marks(NamedTuple):
-    """Some sends of a topic.
+    """A sample of a topic's sends.
 
     Args:
-        publish_ms: When each was sent.
-        due_ms: When each is due.
-        weights: How many each stands for.
+        publish_ms: Send time of each.
+        due_ms: Due time of each.
+        weights: Number of sends that each represents.
     """
 
     publish_ms: Integers
@@ -64,13 +64,13 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kept:
-    """The sends of a history.
+    """The stored sends of a history.
 
     Args:
-        frame: Of `PIECES_SCHEMA`, in Spark's cache.
-        pieces: Those that it has, in order of time; of each topic none overlaps with another.
-        was_sorted: Whether the history was not in order, and Spark had to sort it.
-        keys: By topic, the keys that weigh most.
+        frame: DataFrame of `PIECES_SCHEMA`, in Spark's cache.
+        pieces: Pieces of the DataFrame, in order of time; pieces of a topic do not overlap.
+        was_sorted: True if the history was not in order, and Spark had to sort it.
+        keys: By topic, the heaviest keys.
     """
 
     frame: DataFrame
@@ -79,19 +79,19 @@ class Kept:
     keys: Mapping[str, KeyShares]
 
     def of(self, topic: str) -> Kept:
-        """Those of one topic."""
+        """Return the sends of one topic."""
         pieces = tuple(piece for piece in self.pieces if piece.topic == topic)
         frame = self.frame.where(F.col(TOPIC) == topic)
         return Kept(frame=frame, pieces=pieces, was_sorted=self.was_sorted, keys=self.keys)
 
     @cached_property
     def ranks(self) -> Mapping[tuple[str, int, int], int]:
-        """The rank of each piece in time, by topic and place: tasks need not come in the order of time."""
+        """The rank of each piece in time, by topic and place: tasks need not be in order of time."""
         return {(piece.topic, *piece.place): rank for rank, piece in enumerate(self.pieces)}
 
     @cached_property
     def sends_before(self) -> tuple[int, ...]:
-        """How many sends of its topic come before each piece, by its rank."""
+        """Number of earlier sends of the same topic for each piece, by rank."""
         so_far: dict[str, int] = {}
         before: list[int] = []
         for piece in self.pieces:
@@ -101,29 +101,29 @@ class Kept:
 
     @cached_property
     def marks(self) -> Mapping[str, Marks]:
-        """By topic, some of its sends."""
+        """By topic, a sample of its sends."""
         return _marks(self.pieces)
 
     def repeated(self, topic: str) -> int:
-        """Sends of a topic that repeat another one in send time, due time and key: copies, or alike by chance."""
+        """Count a topic's sends that repeat another send in send time, due time and key: duplicates or chance."""
         return sum(piece.repeated for piece in self.pieces if piece.topic == topic)
 
     def forget(self) -> None:
-        """Give the cache's room back."""
+        """Release the cache."""
         self.frame.unpersist()
 
 
 def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
-    """Go through a history once and keep its sends.
+    """Read a history once and store its sends.
 
     Args:
-        history: Normalised (`columns.HISTORY_SCHEMA`; sizes are not needed).
-        sends_per_chunk: About how many sends one task puts in order, where the history is not.
+        history: A normalised history (`columns.HISTORY_SCHEMA`; sizes are not needed).
+        sends_per_chunk: Approximate number of sends that a task sorts, if the history is not in order.
     """
     wanted = history.select(PUBLISH_MS, DUE_MS, KEY, TOPIC)
     if len(wanted.inputFiles()) > 1:
-        # Two files may follow each other in a task whose times have a third one between them: so a piece ends with its
-        # file.
+        # Two files may follow each other in a task although the times of a third file lie between theirs: so a piece
+        # ends with its file.
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
     frame = wanted.mapInArrow(pieces, PIECES_SCHEMA).persist()
     found = noted(frame)
@@ -139,8 +139,8 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
 
 @contextmanager
 def few_at_once(spark: SparkSession) -> Iterator[None]:
-    """Hand pieces to Python some at a time, though the session may hand over rows by the ten thousand: of a large file
-    that cannot be split, all pieces are in one task.
+    """Hand pieces to Python a few at a time, although the session may hand over ten thousand rows: all pieces of a
+    large file that cannot be split are in one task.
     """
     before = spark.conf.get(_BATCH_BYTES, None)
     spark.conf.set(_BATCH_BYTES, str(BATCH_BYTES))
@@ -154,8 +154,8 @@ def few_at_once(spark: SparkSession) -> Iterator[None]:
 
 
 def _is_in_order(found: Sequence[Piece]) -> bool:
-    """Whether no two pieces of a topic overlap; pieces come in order of time."""
-    # What was sent in the same millisecond is in the order of the input.
+    """Return whether no two pieces of a topic overlap; pieces come in order of time."""
+    # Sends of the same millisecond are in the order of the input.
     return all(
         (before.last_ms, before.place) < (after.first_ms, after.place)
         for own in _by_topic(found).values()
@@ -184,14 +184,14 @@ def _marks(found: Sequence[Piece]) -> dict[str, Marks]:
 
 
 def noted(frame: DataFrame) -> tuple[Piece, ...]:
-    """What the driver has to know, in order of time; reads the frame into its cache."""
+    """Collect the facts about pieces, in order of time; reads the DataFrame into its cache."""
     found = [piece_of(row) for row in frame.select(*NOTES).toArrow().to_pylist()]
     return tuple(sorted(found, key=lambda piece: (piece.first_ms, piece.place, piece.topic)))
 
 
 def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> DataFrame:
-    """The same sends in pieces that follow each other: cut at moments, and put in order within each chunk of time."""
-    # By topic the moments at which chunks begin, but for the first.
+    """Sort the sends into pieces that follow each other: cut at moments, and sorted within each chunk of time."""
+    # By topic, the moments at which chunks begin, except the first.
     borders = {
         topic: quantile_borders(marks.publish_ms, marks.weights, sends_per_chunk)
         for topic, marks in _marks(found).items()
@@ -213,7 +213,7 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
         )
         sends = Sends.joined([sends_of(row) for row in rows]).in_order()
         topic, chunk = rows[0][TOPIC], rows[0]["chunk"]
-        # One row for each piece; all of a chunk of time stand in one place after the other.
+        # A row for each piece; all pieces of a chunk of time have consecutive places.
         parts = range(0, len(sends), PIECE_SENDS)
         return pa.Table.from_batches(
             [
@@ -228,11 +228,11 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
 
 
 def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: int) -> Integers:
-    """Moments that cut so many sends into chunks of about ``per_chunk``, ascending, each once.
+    """Return moments that cut the sends into chunks of about ``per_chunk`` sends, ascending and distinct.
 
     Args:
-        at_ms: Moments of some sends.
-        weights: How many each stands for.
+        at_ms: Moments of a sample of sends.
+        weights: Number of sends that each represents.
         per_chunk: At least 1.
     """
     order = np.argsort(at_ms, kind="stable")

@@ -1,11 +1,11 @@
 """A plan's routing for many sends at once: the step table of `timewheel.core.steps`, in closed form.
 
 A timer never goes back to an earlier step of its table, so each step is taken once, with a count: a tier with
-``remaining >= min_remaining`` holds it ``(remaining - min_remaining) // stay + 1`` times, a ring once if its slot's
-release is still to come.
+``remaining >= min_remaining`` holds a timer ``(remaining - min_remaining) // stay + 1`` times, a ring once if the
+release of the timer's slot is still to come.
 
-Under a plan with an intake messages come natively, and a shadow lifts those that are far from due: these leave their
-original behind in the due topic, acknowledged at once, and go the plan's way as a copy. What is nearer goes no way.
+Under a plan with an intake messages arrive natively, and a shadow lifts timers that are far from due: each leaves its
+original in the due topic, acknowledged at once, and goes the plan's way as a copy. Nearer timers are not moved.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Integers = NDArray[np.int64]
 
 
 class Ways(NamedTuple):
-    """The way of each of some sends.
+    """The ways of some sends.
 
     Args:
-        arrival_ms: When it gets into its due topic: the last nominal release, or the send.
-        acknowledged_ms: When it is acknowledged: when it is due, or on arrival if that is later.
-        hops: How often it is published again on its way.
-        interval: Number of its calendar interval since 1970; None: there is one due topic.
+        arrival_ms: Arrival time in the due topic: the last nominal release, or the send.
+        acknowledged_ms: Acknowledgement time: when the timer is due, or on arrival if that is later.
+        hops: Number of re-publications on the way.
+        interval: Number of the calendar interval since 1970; None: there is a single due topic.
     """
 
     arrival_ms: Integers
@@ -40,7 +40,7 @@ class Ways(NamedTuple):
 
 
 def ways(plan: Plan, publish_ms: Integers, due_ms: Integers) -> Ways:
-    """The ways of sends under a plan; times are UTC milliseconds."""
+    """Compute the ways of sends under a plan; times are UTC milliseconds."""
     *held, due = steps(plan)
     far = lifted(plan, publish_ms, due_ms)
     at_ms, hops = publish_ms, far.astype(np.int64)  # out of the intake
@@ -57,26 +57,26 @@ def ways(plan: Plan, publish_ms: Integers, due_ms: Integers) -> Ways:
             at_ms = at_ms + times * step.stay_ms
             hops += times
     acknowledged_ms = np.maximum(due_ms, at_ms)
-    # As Router.to_due: a timer that is past due goes to the interval of its send (broker-facts: removing-a-topic).
+    # As in Router.to_due: a timer that is past due goes to the interval of its send (broker-facts: removing-a-topic).
     return Ways(at_ms, acknowledged_ms, hops, acknowledged_ms // due.interval_ms if due.interval_ms else None)
 
 
 def lifted(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool_]:
-    """Which of these a shadow lifts, as soon as they are sent; none where the plan has no intake."""
+    """Return which timers a shadow lifts as soon as they are sent; none if the plan has no intake."""
     delay_ms = due_ms - publish_ms
     return (delay_ms >= far_ms(plan)) & (delay_ms <= plan.max_delay_ms) & plan.intake
 
 
 def with_originals(way: Ways, publish_ms: Integers, far: NDArray[np.bool_]) -> tuple[Ways, Integers]:
-    """All entries of the due topic where a shadow lifts.
+    """Return all entries of the due topic beside a shadow.
 
     Args:
-        way: Of some sends.
-        publish_ms: When each was sent.
-        far: Of `lifted`.
+        way: Ways of some sends.
+        publish_ms: Send time of each.
+        far: Result of `lifted`.
 
     Returns:
-        The entries, the originals of what was lifted among them; and of each the index of its send.
+        The entries, including the originals of lifted timers; and for each entry the index of its send.
     """
     index = np.flatnonzero(far)
     sent_ms = publish_ms[index]
@@ -90,5 +90,5 @@ def with_originals(way: Ways, publish_ms: Integers, far: NDArray[np.bool_]) -> t
 
 
 def keeps_order(plan: Plan) -> bool:
-    """Whether timers get into their due topic in the order in which they were sent."""
+    """Return whether timers arrive in their due topic in the order of their sends."""
     return not isinstance(plan.scheme, Tiered | Wheel)

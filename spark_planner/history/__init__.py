@@ -1,1 +1,1 @@
-"""From any file or table to normalised rows: columns, units, quarantine; and histories made from a seed."""
+"""Reading a history from any file or table into normalised rows: columns, units, quarantine. Generated histories."""

@@ -1,4 +1,4 @@
-"""Names and schemas of the frames that pass between the planner's parts."""
+"""Names and schemas of the DataFrames that pass between the planner's parts."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ __all__ = [
 
 # ----------------------------------------------------------------------------------------- a history, one row per timer
 PUBLISH_MS = "publish_ms"
-"""When the timer was sent, UTC milliseconds."""
+"""Send time of the timer, UTC milliseconds."""
 DUE_MS = "due_ms"
-"""When it is due, UTC milliseconds; not before it was sent."""
+"""Due time of the timer, UTC milliseconds; not before the send time."""
 SIZE_BYTES = "size_bytes"
-"""Of the payload; 0 where unknown."""
+"""Size of the payload; 0: unknown."""
 KEY = "key"
 """The partition key, or null."""
 TOPIC = "topic"
-"""The due topic that it was sent to; empty where the history names none."""
+"""The due topic of the timer; empty if the history has no topics."""
 
 HISTORY_SCHEMA = StructType(
     [
@@ -55,13 +55,13 @@ HISTORY_SCHEMA = StructType(
 """A normalised history: sound rows only, in the order of these columns."""
 HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
 
-# ----------------------------------------------------------------------------- a history whose rows have been looked at
+# --------------------------------------------------------------------- an assessed history, with reasons and remarks
 REASON = "reason"
-"""Why the row is quarantined (`quarantine.REASONS`); null for a sound row."""
+"""The reason why the row is quarantined (`quarantine.REASONS`); null for a sound row."""
 REMARK = "remark"
-"""What is wrong with a row that is used all the same (`quarantine.REMARKS`); null mostly."""
+"""A defect of a row that is used all the same (`quarantine.REMARKS`); usually null."""
 RAW = "raw"
-"""What a row with a reason or a remark said, as JSON text for people; null for all others."""
+"""The original values of a row with a reason or a remark, as readable JSON text; null for all other rows."""
 
 ASSESSED_SCHEMA = StructType(
     [
@@ -75,7 +75,7 @@ ASSESSED_SCHEMA = StructType(
         StructField(RAW, StringType(), nullable=True),
     ]
 )
-"""Every row of a history, with the reason against it; null values only where there is a reason."""
+"""Every row of a history, with the reason against it; null values only in rows with a reason."""
 
 # ----------------------------------------------------------------------------------- cells: one row per cell of a topic
 LEVEL = "level"
@@ -97,7 +97,7 @@ FACTS = (
     DUE_MAX_MS,
     SIZE_BYTES,
 )
-"""What is kept of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
+"""The stored facts of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
 
 CELLS_SCHEMA = StructType(
     [
@@ -106,14 +106,16 @@ CELLS_SCHEMA = StructType(
         *(StructField(name, LongType(), nullable=False) for name in FACTS),
     ]
 )
-"""Rows of one topic are of one level; a file of a statistic has these columns too."""
+"""Rows of a topic are of a single level; a file of a statistic has these columns too."""
 
-# --------------------------------------------------------------- what tasks hand on: cells and counts of the quarantine
+# --------------------------------------------------------------- results of tasks: cells and counts of the quarantine
 TASK = "task"
-"""Which task made the row: the next stage gathers by it."""
+"""The task that made the row: the next stage groups by it."""
 SAMPLES = "samples"
-"""Some raw rows of a reason, as the JSON text of a list. No array: with nulls in one, Spark 4 takes quadratic time to
-fill a batch for Python (it measures the batch after every row, and its list vector starts from the front again)."""
+"""Some raw rows of a reason, as the JSON text of a list. Not an array: with nulls in an array, Spark 4 takes quadratic
+time to fill a batch for Python (it measures the batch after every row, and its list vector starts from the front
+again).
+"""
 
 PARTS_SCHEMA = StructType(
     [
@@ -123,5 +125,6 @@ PARTS_SCHEMA = StructType(
         *CELLS_SCHEMA.fields,
     ]
 )
-"""A row is a cell if its reason is null, and a count of rows with that reason or remark (the facts but the count being
-0) if not."""
+"""A row with a null reason is a cell; a row with a reason counts the rows with that reason or remark (all facts except
+the count are 0).
+"""

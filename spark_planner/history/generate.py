@@ -1,7 +1,7 @@
-"""Histories made up from a seed: for the tests, the benchmarks, and for trying a plan before there is a history.
+"""Histories generated from a seed: for tests, benchmarks, and trying out a plan without a history.
 
 A row is a pure function of the seed and its number, by column expressions only: the same seed gives the same rows on
-any session, however they are cut. Rows are in order of publish time, as a log of sends is.
+any session, with any partitioning. Rows are in order of publish time, like a log of sends.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [
 ]
 
 START_MS = 1_767_571_200_000
-"""2026-01-05 00:00 UTC, a Monday: where generated histories begin."""
+"""2026-01-05 00:00 UTC, a Monday: the start of generated histories."""
 _UNIT_BITS = 53
-"""Random bits of a number in [0, 1): as many as a double holds."""
+"""Random bits of a number in [0, 1): the precision of a double."""
 
 
-# ------------------------------------------------------------------------------------------------- when timers are sent
+# ----------------------------------------------------------------------------------------------------------- send times
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seasons:
-    """A rate that may change from hour to hour of the day, the same every day.
+    """A send rate that may change from hour to hour, the same every day.
 
     Args:
-        weights: One per hour of the UTC day, at least one above 0; the default is a steady rate.
+        weights: A weight for each hour of the UTC day, at least one above 0; the default is a steady rate.
     """
 
     weights: tuple[float, ...] = (1.0,) * 24
@@ -53,11 +53,11 @@ class Seasons:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
-    """All timers of each period are sent at its beginning, as a job or a campaign does.
+    """All timers of each period are sent at its beginning, as by a job or a campaign.
 
     Args:
         every_ms: Length of a period.
-        within_ms: How long the sending takes, at most a period.
+        within_ms: Duration of sending, at most a period.
     """
 
     every_ms: int
@@ -67,24 +67,24 @@ class Bursts:
 Publishing = Seasons | Bursts
 
 
-# ----------------------------------------------------------------------------------------------- how far ahead they are
+# --------------------------------------------------------------------------------------------------------------- delays
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """Always the same delay."""
+    """A constant delay."""
 
     delay_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exponential:
-    """Many short delays and few long ones."""
+    """Exponentially distributed delays: many short and few long."""
 
     mean_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uniform:
-    """Any delay from ``least_ms`` up to (not including) ``most_ms`` is as likely."""
+    """Uniformly distributed delays from ``least_ms`` up to (not including) ``most_ms``."""
 
     least_ms: int
     most_ms: int
@@ -95,9 +95,9 @@ class OnTheClock:
     """Due at a time of the UTC day, some days after the day of sending: "09:00 tomorrow".
 
     Args:
-        time_of_day_ms: Since midnight.
-        least_days: At least so many days later, at least 1.
-        most_days: And at most; each day is as likely.
+        time_of_day_ms: Milliseconds since midnight.
+        least_days: Fewest days later, at least 1.
+        most_days: Most days later; each number of days is equally likely.
     """
 
     time_of_day_ms: int
@@ -118,7 +118,7 @@ Delay = Fixed | Exponential | Uniform | OnTheClock | FullHours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A kind of delay and how many timers have it, in relation to the other shares' weights."""
+    """A kind of delay, with its weight relative to the weights of the other shares."""
 
     weight: float
     delay: Delay
@@ -126,19 +126,19 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A kind of history; how many timers it has is said when it is generated.
+    """A kind of history, without its number of timers.
 
     Args:
-        span_ms: From the first sending to the last.
+        span_ms: Time from the first send to the last.
         shares: The mixture of delays; each timer draws its own.
-        publishing: When timers are sent.
-        keys: How many partition keys there are; 0: timers have none.
-        topics: The due topics, equally likely; empty names: the history names none.
+        publishing: Distribution of send times.
+        keys: Number of partition keys; 0: timers have no key.
+        topics: The due topics, equally likely; an empty name: the history has no topics.
         least_bytes: Smallest payload.
         most_bytes: Largest payload; sizes are uniform.
-        drawn_together: Rows whose publish times are drawn at random within one stretch of that many, as many senders
-            that know nothing of each other do. 1: one row to each stretch, as a paced sender does; where tiers bring
-            such rows together again they alternate, and make more gaps than chance would.
+        drawn_together: Number of rows in a stretch within which publish times are random, as with many independent
+            senders. 1: each row has its own stretch, as with a paced sender; if tiers bring such rows together again,
+            the rows alternate, and make more gaps than random rows.
     """
 
     span_ms: int
@@ -172,7 +172,7 @@ _REMINDERS = (
 _NINE = OnTheClock(time_of_day_ms=9 * HOUR_MS)
 
 DAY_AND_NIGHT = Seasons(weights=(*(1.0,) * 6, 2.0, 4.0, *(8.0,) * 10, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0))
-"""Eight times as much in the office hours as at night."""
+"""Eight times the night's rate in office hours."""
 
 WORKLOADS: dict[str, Workload] = {
     "mixture": Workload(span_ms=10 * DAY_MS, shares=_REMINDERS),
@@ -204,7 +204,8 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "long-mixture": Workload(span_ms=14 * DAY_MS, shares=_REMINDERS),
 }
-"""Kinds of histories that differ in what makes them hard: spread, no spread, dues on the clock, bursts, seasons."""
+"""Kinds of histories with different difficulties: spread delays, constant delays, dues on the clock, bursts, seasons.
+"""
 
 
 def generate(
@@ -216,24 +217,24 @@ def generate(
     start_ms: int = START_MS,
     partitions: int | None = None,
 ) -> DataFrame:
-    """A history of ``rows`` timers as `columns.HISTORY_SCHEMA`, in order of publish time.
+    """Generate a history of ``rows`` timers as `columns.HISTORY_SCHEMA`, in order of publish time.
 
     Args:
         spark: Any session.
-        workload: The kind, of one's own or out of `WORKLOADS`.
-        rows: How many timers.
+        workload: The kind of history, your own or from `WORKLOADS`.
+        rows: Number of timers.
         seed: Another seed gives another history of the same kind.
-        start_ms: When the first is sent at the earliest, UTC milliseconds; seasons and clock times need a midnight.
-        partitions: Of the frame; None: as many as the session makes. The rows do not depend on it.
+        start_ms: Earliest send time, UTC milliseconds; seasons and clock times need a midnight.
+        partitions: Partitions of the DataFrame; None: the session's default. The rows do not depend on it.
     """
     number, stretch, together = F.col("id"), F.col("stretch"), workload.drawn_together
 
     def unit(stream: int, of: Column = number) -> Column:
-        """Uniform in [0, 1), independent between streams."""
+        """Return a uniform random number in [0, 1), independent between streams."""
         bits = F.shiftrightunsigned(F.xxhash64(of, F.lit(seed), F.lit(stream)), 64 - _UNIT_BITS)
         return bits.cast("double") / F.lit(float(2**_UNIT_BITS))
 
-    # The place in the span: random points of the row's own stretch of it, in order, so that places ascend.
+    # The place in the span: sorted random points of the row's own stretch, so that places ascend.
     begin = stretch * together
     size = F.least(F.lit(together).cast("bigint"), F.lit(rows) - begin)
     points = F.transform(F.sequence(begin, begin + size - 1), lambda row: unit(0, row))
@@ -251,7 +252,7 @@ def generate(
         .select("stretch", F.posexplode(F.array_sort(points)).alias("turn", "point"))
         .select((begin + F.col("turn")).alias("id"), publish_ms.alias(columns.PUBLISH_MS))
     )
-    # Nothing here is null but the key; coalesce tells Spark so, and the schema keeps its promise.
+    # Only the key can be null; coalesce makes the columns non-nullable for Spark, as the schema requires.
     zero, none = F.lit(0).cast("bigint"), F.lit("")
     return frame.select(
         F.coalesce(columns.PUBLISH_MS, zero).alias(columns.PUBLISH_MS),
@@ -263,7 +264,7 @@ def generate(
 
 
 def _offset_ms(workload: Workload, place: Column) -> Column:
-    """Milliseconds from the start, for a place in [0, 1) among all timers."""
+    """Return the milliseconds from the start, for a place in [0, 1) among all timers."""
     if isinstance(workload.publishing, Bursts):
         bursts = max(1, workload.span_ms // workload.publishing.every_ms)
         burst = F.floor(place * bursts)
@@ -274,7 +275,7 @@ def _offset_ms(workload: Workload, place: Column) -> Column:
 
 
 def _time_of_day_ms(share: Column, weights: Sequence[float]) -> Column:
-    """The time of day before which that share of the day's timers is sent."""
+    """Return the time of day before which this share of the day's timers is sent."""
     whole, before = sum(weights), 0.0
     pieces: list[Column] = []
     for hour, weight in enumerate(weights):

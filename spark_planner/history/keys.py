@@ -1,4 +1,4 @@
-"""Keys: how much of a topic a few keys are, and how full that makes the fullest partition."""
+"""Keys: the share of a topic's heaviest keys, and the share of its fullest partition."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from timewheel.core.plan import MAX_PARTITIONS
 __all__ = ["EVEN", "LEAST_SHARE", "KeyShares"]
 
 LEAST_SHARE = 0.01
-"""Of a piece of the history: a key with less is one of many, and many spread evenly."""
+"""Smallest share of a heavy key in a piece of the history: lighter keys are many, and many keys spread evenly."""
 MOST_KEYS = 64
 ABOUT_AS_GOOD = 1.1
 SLACK = 1e-9
-"""Of what floats leave behind."""
+"""Tolerance for rounding errors of floats."""
 _CACHED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class KeyShares:
-    """The keys that weigh most in a topic.
+    """The heaviest keys of a topic.
 
     Args:
-        timers: Of the topic, those without a key included.
-        heavy: (key, its timers), the most first. A key that is missing has about `LEAST_SHARE` of them at most.
+        timers: Timers of the topic, including those without a key.
+        heavy: (key, its timers), the heaviest first. A missing key has at most about `LEAST_SHARE` of the timers.
     """
 
     timers: int
@@ -38,7 +38,9 @@ class KeyShares:
 
     @classmethod
     def merged(cls, parts: Iterable[KeyShares]) -> KeyShares:
-        """Of several parts of a topic. What was little in one of them does not count there: shares are least values."""
+        """Merge the shares of several parts of a topic. A key that is light in a part is not counted there: shares are
+        lower bounds.
+        """
         timers, counts = 0, Counter[str]()
         for part in parts:
             timers += part.timers
@@ -48,41 +50,41 @@ class KeyShares:
 
     @property
     def heaviest(self) -> tuple[str, float] | None:
-        """(key, its share of all timers); None: no key weighs much."""
+        """(key, its share of all timers); None: there is no heavy key."""
         if not self.heavy:
             return None
         key, timers = self.heavy[0]
         return key, timers / self.timers
 
     def fullest(self, partitions: int) -> float:
-        """The share of all timers that the fullest of so many partitions gets.
+        """Return the share of all timers in the fullest of so many partitions.
 
-        Keys go where Java's hash sends them; what has no heavy key spreads evenly.
+        Java's hash determines the partition of each heavy key; all other timers spread evenly.
         """
         return _fullest_of_each(self)[partitions - 1] if self.heavy else 1 / partitions
 
     def fewest(self, times: float) -> int:
-        """The fewest partitions of which the fullest gets one part in so many of all timers, or less.
+        """Return the fewest partitions of which the fullest gets at most ``1 / times`` of all timers.
 
-        At most what a plan may have. Where a key is too heavy for any number of them, the fewest that are about as good
-        as any.
+        The result is at most `MAX_PARTITIONS`. If a key is too heavy for any number of partitions, the result is the
+        fewest partitions that are about as good as any number.
         """
         even = min(max(math.ceil(times - SLACK), 1), MAX_PARTITIONS)
         if not self.heavy or even == 1:
             return even
-        # No number below the even one can do.
+        # No number below that of an even spread can be enough.
         shares = _fullest_of_each(self)[even - 1 :]
         wanted = max(1 / times, ABOUT_AS_GOOD * min(shares))
         return even + next(more for more, share in enumerate(shares) if share <= wanted)
 
 
 EVEN = KeyShares(0, ())
-"""No key weighs much."""
+"""Shares of a topic without heavy keys."""
 
 
 @lru_cache(maxsize=_CACHED)
 def _fullest_of_each(shares: KeyShares) -> tuple[float, ...]:
-    """`KeyShares.fullest` of one partition, of two, and so on up to what a plan may have."""
+    """Return `KeyShares.fullest` for 1, 2, ... up to `MAX_PARTITIONS` partitions."""
     hashes = np.array([java_string_hash(key) for key, _ in shares.heavy])
     timers = np.array([timers for _, timers in shares.heavy])
     rest = shares.timers - int(timers.sum())

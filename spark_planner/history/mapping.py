@@ -1,4 +1,4 @@
-"""Which columns of a history mean what, and in which units they count."""
+"""Column mapping: the meaning of a history's columns, and their units."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _USUAL: dict[Option, str] = {
     "topic": "topic",
     "timer-id": "timer_id",
 }
-"""What a column is called where nobody says otherwise."""
+"""Default names of the columns."""
 _STEMS: dict[Option, str] = {"publish": "publish", "due": "due", "delay": "delay"}
-"""Columns of times may end with another unit, or with none: ``publish_s``, ``delay_minutes``, ``delay``."""
+"""Columns of times may end with another unit, or without a unit: ``publish_s``, ``delay_minutes``, ``delay``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns that a history has.
+    """The columns of a history.
 
     Args:
-        publish: When a timer was sent.
-        due: When it was due; None: `delay` tells.
-        delay: From its sending to its due time. Beside a due time it is compared with that.
+        publish: Send time.
+        due: Due time; None: the due time follows from `delay`.
+        delay: Time from the send to the due time. If there is a due time as well, the two are compared.
         size: Payload bytes.
         key: Partition key.
         topic: The due topic.
-        timer_id: What all copies of one timer share.
+        timer_id: Identifier shared by all copies of a timer.
     """
 
     publish: str
@@ -54,26 +54,25 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
-    """The columns of a history, as far as a user names them. What is None is looked for under its usual name, and times
-    also under that name with another unit's ending, or with none: ``publish_s``, ``delay_minutes``, ``due``.
+    """The columns of a history that a user names. A column that is None is looked up under its usual name; times also
+    under that name with another unit's ending, or without an ending: ``publish_s``, ``delay_minutes``, ``due``.
 
     Args:
-        publish: When a timer was sent; usually ``publish_ms``.
-        due: When it was due; usually ``due_ms``. Give this or ``delay``, not both: what is given counts alone. Where
-            neither is given and the history has both, the due time counts, and rows whose delay contradicts it are not
-            used.
-        delay: From its sending to its due time; usually ``delay_ms``.
+        publish: Send time; usually ``publish_ms``.
+        due: Due time; usually ``due_ms``. Give this or ``delay``, not both: only the given column is used. If neither
+            is given and the history has both, the due time is used, and rows with a contradicting delay are rejected.
+        delay: Time from the send to the due time; usually ``delay_ms``.
         size: Payload bytes; usually ``size_bytes``; without it sizes are unknown.
-        key: Partition key; usually ``key``; without it timers have none.
-        topic: The due topic; usually ``topic``; without it all timers belong to one.
-        timer_id: What all copies of one timer share, as a hop's copy does with the send (our ``tw-id``); usually
-            ``timer_id``. Of rows with the same one only the first that was sent is used. Without it every row is a
-            timer. It costs a shuffle of the history.
-        time_unit: What numbers in ``publish`` and ``due`` count since 1970, also in text. ``auto``: what the column's
-            name ends with, else the one unit in which they are times of this century; timestamps speak for themselves,
-            and other text is read as ISO 8601 (in the session's time zone where it names none).
-        delay_unit: What numbers in ``delay`` count. ``auto``: what the column's name ends with; intervals speak for
-            themselves.
+        key: Partition key; usually ``key``; without it timers have no key.
+        topic: The due topic; usually ``topic``; without it all timers belong to a single topic.
+        timer_id: Identifier shared by all copies of a timer, such as the copies that hops publish (our ``tw-id``);
+            usually ``timer_id``. Of rows with the same identifier only the first sent is used. Without it every row is
+            a timer. It costs a shuffle of the history.
+        time_unit: Unit of numbers in ``publish`` and ``due`` since 1970, also in text. ``auto``: the unit at the end of
+            the column's name, else the only unit in which the numbers are times of this century; timestamps need no
+            unit, and other text is parsed as ISO 8601 (in the session's time zone if it has no zone).
+        delay_unit: Unit of numbers in ``delay``. ``auto``: the unit at the end of the column's name; intervals need no
+            unit.
     """
 
     publish: str | None = None
@@ -97,14 +96,14 @@ class ColumnMapping:
                 raise BadColumnMapping(option, f"no unit {unit!r}: one of {', '.join(known)}")
 
     def resolved(self, existing: Sequence[str]) -> Columns:
-        """The columns that are meant.
+        """Resolve the mapping against a history's columns.
 
         Args:
             existing: The history's columns.
 
         Raises:
-            MissingColumn: A named column, or the time of publishing, is not there.
-            BadColumnMapping: Neither a due time nor a delay is there, or two columns could be the same thing.
+            MissingColumn: A named column, or the publish time, is missing.
+            BadColumnMapping: Both the due time and the delay are missing, or two columns have the same meaning.
         """
         named: dict[Option, str | None] = {option: getattr(self, _field(option)) for option in _USUAL}
         for option, column in named.items():

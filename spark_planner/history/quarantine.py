@@ -1,7 +1,7 @@
-"""Which rows of a history can be used, and the reason against each of the others.
+"""Quarantine: the check of a history's rows, with the reason against each row that cannot be used.
 
-Nothing is dropped here: a bad row stays in the frame with its reason, so that the one pass of `histogram` counts it.
-All is column expressions; no row passes through Python.
+Nothing is dropped here: a bad row stays in the DataFrame with its reason, so that the single pass of `histogram` counts
+it. The check consists of column expressions; no row passes through Python.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = [
 ]
 
 MAX_SIZE_BYTES = 1 << 30
-"""Far above what a broker takes, chunked or not."""
+"""Far above the largest message of a broker, chunked or not."""
 MAX_TOPIC_BYTES = 1_024
-"""More is no name but a column that was taken for one; and rows that go to Python keep a size."""
+"""A longer value is not a topic name but a wrong column; and the limit bounds the rows that go to Python."""
 
 REASONS: dict[str, str] = {
     "publish_missing": "no publish time",
@@ -69,36 +69,36 @@ REASONS: dict[str, str] = {
     "topic_absurd": "a topic of more than 1,024 bytes",
     "later_copy": "a later copy of a timer that is used, by its timer id",
 }
-"""Reasons against a row, in the order in which they are looked for; the first that fits is the row's."""
+"""Reasons against a row, in the order of the checks; a row gets the first reason that applies."""
 REMARKS: dict[str, str] = {
     "size_not_a_number": "a size that is no number",
     "size_negative": "a negative size",
     "size_absurd": "a size of more than 1 GiB",
 }
-"""Why a row's size counts as unknown. The row is used: without its size nothing but bytes is less exact."""
+"""Reasons why a row's size counts as unknown. The row is used: without sizes only figures in bytes are less exact."""
 
 _SPAN_MS = "span_ms"
-"""The due time, or the delay: whichever the history has."""
+"""The due time, or the delay: the column that the history has."""
 _CHECK_MS = "check_ms"
-"""The delay, where there is a due time as well."""
+"""The delay, if there is a due time as well."""
 _TIMER = "timer"
-"""What the copies of one timer share."""
+"""Identifier shared by the copies of a timer."""
 _FIRST_ROWS = 100
-"""That are looked at for units."""
+"""First rows that are read to find units."""
 _RAW_CHARS = 64
-"""Of each value of a bad row that is shown."""
+"""Most characters shown of each value of a bad row."""
 _NEARLY_ALL = 0.9
-"""Share of absurd times from which on the unit is at fault and not the rows."""
+"""Share of absurd times from which on the unit is wrong and not the rows."""
 
 
 def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
-    """Look at every row of a history: ``history.transform(assessed(mapping))`` is of `columns.ASSESSED_SCHEMA`.
+    """Assess every row of a history: ``history.transform(assessed(mapping))`` has `columns.ASSESSED_SCHEMA`.
 
-    Where neither an option nor a column's name tells a unit, the first rows are looked at when this is applied.
+    If neither an option nor a column's name gives a unit, the first rows are read when the function is applied.
 
     Raises (when applied):
-        MissingColumn, BadColumnMapping: The history has no such columns, or of types that cannot be meant.
-        UnitUnknown: Nothing tells what its numbers count.
+        MissingColumn, BadColumnMapping: The history has no such columns, or their types do not fit.
+        UnitUnknown: The unit of a column's numbers cannot be determined.
     """
 
     def transform(history: DataFrame) -> DataFrame:
@@ -109,10 +109,10 @@ def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
 
 
 def sound_rows(frame: DataFrame) -> DataFrame:
-    """The rows of an assessed frame without a reason, as `columns.HISTORY_SCHEMA`; count the others first."""
+    """Select the sound rows of an assessed DataFrame, as `columns.HISTORY_SCHEMA`; count the other rows first."""
     zero, empty = F.lit(0).cast("bigint"), F.lit("")
     return frame.where(F.col(columns.REASON).isNull()).select(
-        # A sound row has no null here; coalesce tells Spark so, and the schema keeps its promise.
+        # A sound row has no null here; coalesce makes the columns non-nullable for Spark, as the schema requires.
         F.coalesce(columns.PUBLISH_MS, zero).alias(columns.PUBLISH_MS),
         F.coalesce(columns.DUE_MS, zero).alias(columns.DUE_MS),
         F.coalesce(columns.SIZE_BYTES, zero).alias(columns.SIZE_BYTES),
@@ -125,9 +125,9 @@ def refuse_wrong_unit(rows: int, quarantined: Mapping[str, int], samples: Mappin
     """Raise `WrongTimeUnit` if nearly all rows are absurd, and the samples would be sound in another unit.
 
     Args:
-        rows: Of the whole history.
+        rows: Rows of the whole history.
         quarantined: Rows by reason.
-        samples: Some raw rows by reason, as the assessed frame has them.
+        samples: Some raw rows by reason, in the format of the assessed DataFrame.
     """
     for reason, column, option, units, least, most in (
         ("publish_absurd", "publish", "time-unit", TIME_UNITS, EARLIEST_MS, LATEST_MS),
@@ -151,12 +151,12 @@ def _number(raw: str, column: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Units:
-    """What the numbers of each column of times count; of columns that hold no numbers it does not matter.
+    """Units of the numbers in each column of times; ignored for columns without numbers.
 
     Args:
-        publish: Of the publish time.
-        due: Of the due time.
-        delay: Of the delay; None: nobody says, and there is a due time.
+        publish: Unit of the publish time.
+        due: Unit of the due time.
+        delay: Unit of the delay; None: unknown, and there is a due time.
     """
 
     publish: str
@@ -165,7 +165,7 @@ class _Units:
 
     @property
     def coarsest_ms(self) -> float:
-        """The longest of them."""
+        """Length of the coarsest of the units."""
         return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
 
 
@@ -191,12 +191,12 @@ def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Un
 
 
 def _first_numbers(history: DataFrame, column: str) -> list[float]:
-    """The numbers of a column's first rows, none where it holds something else."""
+    """Collect the numbers of a column's first rows; empty if the column has another type."""
     kind = history.schema[column].dataType
     if not isinstance(kind, NumericType | StringType):
         return []
     number = _number_of(_column(column), kind, column).alias("number")
-    # The limit comes first: where no row holds a number, one would be looked for to the end.
+    # The limit comes first: in a column without numbers, Spark would search to the end.
     found = [row["number"] for row in history.select(number).limit(_FIRST_ROWS).collect()]
     return [value for value in found if value is not None and not math.isnan(value)]
 
@@ -215,7 +215,7 @@ def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units:
     kinds = {option: history.schema[column].dataType for option, column in named.items()}
 
     # Three steps, so that each number and each reason is computed once; names of our own, since a history may have
-    # columns called like ours. What is typed as null is not computed at all.
+    # columns with our names. An expression typed as null is not computed at all.
     raw = history.select(*(_column(column).alias(_raw(option)) for option, column in named.items()))
     times = {
         option: _time_ms(F.col(_raw(option)), kinds[option], unit, mapping.time_unit, option)
@@ -250,7 +250,7 @@ def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units:
     reason, remark = F.col(columns.REASON), F.col(columns.REMARK)
     # Only bad rows pay for their text.
     text = F.when(reason.isNotNull() | remark.isNotNull(), F.to_json(F.struct(*texts), {"ignoreNullFields": "false"}))
-    # No size in a row is a size that is not known, as is one that cannot be meant.
+    # A missing size counts as unknown, like a size that is not plausible.
     size_bytes = F.when(remark.isNull(), F.coalesce(columns.SIZE_BYTES, F.lit(0.0))).otherwise(F.lit(0.0))
     return judged.select(
         _whole(publish_ms).alias(columns.PUBLISH_MS),
@@ -265,9 +265,9 @@ def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units:
 
 
 def _without_copies(judged: DataFrame, *, by_topic: bool) -> DataFrame:
-    """Of the sound rows with one timer id (and topic) all but the first that was sent get a reason."""
+    """Add a reason to all sound rows with the same timer id (and topic) except the first sent."""
     sound = F.col(columns.REASON).isNull()
-    # A row without an id is a timer by itself, and is not brought together with all others that have none.
+    # A row without an id is a timer by itself, and is not grouped with all other rows without an id.
     alone = F.concat(F.lit("row "), F.monotonically_increasing_id())
     timer = F.when(sound & F.col(_raw("timer_id")).isNotNull(), F.concat(F.lit("id "), _raw("timer_id")))
     numbered = judged.withColumn(_TIMER, F.coalesce(timer, alone))
@@ -279,7 +279,7 @@ def _without_copies(judged: DataFrame, *, by_topic: bool) -> DataFrame:
 
 
 def _objections(options: set[str], units: _Units) -> list[tuple[str, Column]]:
-    """Each reason that the mapped columns can have, in order, with the condition under which it holds."""
+    """Return each reason that the mapped columns can have, in order, with its condition."""
     publish_ms, span_ms, check_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS), F.col(_CHECK_MS)
     found = [
         ("publish_missing", F.col(_raw("publish")).isNull()),
@@ -310,7 +310,7 @@ def _objections(options: set[str], units: _Units) -> list[tuple[str, Column]]:
 
 
 def _remarks(options: set[str]) -> list[tuple[str, Column]]:
-    """The same for remarks."""
+    """Return each remark that the mapped columns can have, with its condition."""
     if "size" not in options:
         return [("", F.lit(False))]
     size_bytes = F.col(columns.SIZE_BYTES)
@@ -330,7 +330,7 @@ def _raw(option: str) -> str:
 
 
 def _whole(value: Column) -> Column:
-    # Doubles hold any sound time exactly. try_cast, since an absurd one may pass 64 bits, where floor would raise.
+    # Doubles hold any sound time exactly. try_cast, since an absurd time may exceed 64 bits, where floor would raise.
     return (value + 0.5).try_cast("bigint")
 
 
@@ -348,11 +348,11 @@ def _number_of(column: Column, kind: DataType, option: str) -> Column:
 
 
 def _time_ms(column: Column, kind: DataType, unit: str, given: str, option: str) -> Column:
-    """UTC milliseconds as a double; null or NaN: no time."""
+    """Convert to UTC milliseconds as a double; null or NaN: not a time."""
     if isinstance(kind, TimestampType | TimestampNTZType):
         if given not in {"auto", "timestamp"}:
             raise BadColumnMapping("time-unit", f"{option} is a timestamp, which counts in no unit: leave it out")
-        if isinstance(kind, TimestampNTZType):  # without a zone: UTC, whatever the session's zone
+        if isinstance(kind, TimestampNTZType):  # without a zone: UTC, regardless of the session's zone
             epoch = F.lit(datetime(1970, 1, 1)).cast("timestamp_ntz")  # noqa: DTZ001 - it has no zone either
             return F.timestamp_diff("MILLISECOND", epoch, column).cast("double")
         return F.unix_millis(column).cast("double")
@@ -372,7 +372,7 @@ def _time_ms(column: Column, kind: DataType, unit: str, given: str, option: str)
 
 
 def _delay_ms(column: Column, kind: DataType, unit: str, given: str) -> Column:
-    """Milliseconds as a double; null or NaN: no number."""
+    """Convert to milliseconds as a double; null or NaN: not a number."""
     if isinstance(kind, DayTimeIntervalType):
         if given != "auto":
             raise BadColumnMapping("delay-unit", "delay is an interval, which counts in no unit: leave it out")

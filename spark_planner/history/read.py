@@ -1,7 +1,8 @@
-"""Reading a history: any format that Spark reads, as it is.
+"""Reading a history: any format that Spark reads, without changes.
 
-CSV and JSON are read as text, never by types that Spark guesses, which would be others each day. What a text means is
-decided once, in `quarantine.assessed`. The fields of JSON are known once all lines were read, so those are read twice.
+CSV and JSON are read as text, never with inferred types, which could differ from day to day. The meaning of a text is
+decided once, in `quarantine.assessed`. The fields of JSON are known only after all lines are read, so JSON is read
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from timewheel.spark_planner.errors import HistoryUnreadable
 __all__ = ["SPARK_ERRORS", "read_history", "unreadable"]
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""Some of Java's errors have a Python type and some come as they are."""
+"""Some of Java's errors have a Python type, others arrive as `Py4JJavaError`."""
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -30,7 +31,7 @@ _FORMATS = {
 }
 _COMPRESSIONS = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
 _BROKEN_LINE = "_corrupt_record"
-"""The column that Spark adds where a line is no JSON object."""
+"""The column that Spark adds if a line is not a JSON object."""
 _REASON_CHARS = 300
 _CONDITION = re.compile(r"\[([A-Z][A-Z_0-9]+)(\.[A-Z_0-9]+)?\]")
 _REMEDY = "check that it is whole, and name its format with the option format"
@@ -48,17 +49,17 @@ _REMEDIES = {
 
 
 def read_history(spark: SparkSession, source: str, *, file_format: str = "auto") -> DataFrame:
-    """The rows of a history as they are.
+    """Read the rows of a history without changes.
 
     Args:
         spark: Any session.
         source: A path or glob as Spark takes it, or a table's name.
         file_format: ``parquet``, ``csv`` (with a header line), ``json`` (an object per line), ``orc``, ``table``, or
-            any other format of the session's; ``auto``: by the name's ending; a name without one is a table if there
-            is such a table, else a folder of Parquet.
+            any other format of the session's; ``auto``: by the name's ending; a name without an ending is a table if
+            the table exists, else a folder of Parquet.
 
     Raises:
-        HistoryUnreadable: Nothing is there, or it is not of that format.
+        HistoryUnreadable: The source does not exist, or has another format.
     """
     try:
         kind = _format_of(spark, source) if file_format == "auto" else file_format
@@ -72,15 +73,15 @@ def read_history(spark: SparkSession, source: str, *, file_format: str = "auto")
             return _json(spark, source)
         return spark.read.format(kind).load(source)
     except SPARK_ERRORS as error:
-        raise unreadable(source, error) from None  # Java's stack says nothing more to a reader
+        raise unreadable(source, error) from None  # Java's stack has no further information for a reader
 
 
 def unreadable(source: str, error: Exception) -> HistoryUnreadable:
-    """Spark's error about a history, as ours."""
+    """Convert Spark's error about a history to ours."""
     text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
     condition = _CONDITION.search(text)
     remedy = _NANOS_REMEDY if _NANOS in text else _REMEDIES.get(condition[1] if condition else "", _REMEDY)
-    # The first paragraph of what follows the condition; a failed job says much before it.
+    # The first paragraph from the condition on; the text of a failed job has much before it.
     reason = " ".join(text[condition.start() if condition else 0 :].split("\n")[0].split())
     return HistoryUnreadable(source, reason[:_REASON_CHARS], remedy)
 

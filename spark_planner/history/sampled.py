@@ -1,6 +1,6 @@
-"""Whether a history is a sample, and of how much: what `timewheel sample` writes into its file.
+"""Sample notes: the metadata that `timewheel sample` writes into its file, with the sample's scale.
 
-Spark keeps nothing of a file's metadata, so the file is looked at beside it.
+Spark drops a file's metadata, so the file is opened separately.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ SAMPLE_NOTE = b"timewheel.sample"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleNote:
-    """What a sample says about itself.
+    """The metadata of a sample.
 
     Args:
-        topic: That was sampled.
+        topic: The sampled topic.
         rows: Entries in the sample.
         population: Entries in the topic.
-        scale: Entries of the topic behind one of the sample: the growth by which the sample is planned for as the
-            topic. Delays are those of the topic, rates (and with them gaps, pending timers, hops a second) one
-            ``scale``-th, and expected numbers of the planner are proportional to the rate.
-        partitions: Of the topic; 0: it is not partitioned.
-        profile: Of its broker; None: the sample does not say.
-        subscriptions: Of the topic.
-        shadow: The desired state of its shadow; None: it has none.
+        scale: Entries of the topic per entry of the sample: the growth by which a plan for the sample becomes a plan
+            for the topic. Delays are those of the topic, rates (and with them gaps, pending timers, hops a second) are
+            1 / ``scale`` of the topic's, and expected numbers of the planner are proportional to the rate.
+        partitions: Partitions of the topic; 0: it is not partitioned.
+        profile: Profile of the topic's broker; None: not in the sample.
+        subscriptions: Subscriptions of the topic.
+        shadow: The desired state of the topic's shadow; None: it has no shadow.
         native: Timers that waited in the topic under the broker's own delay.
-        native_until_ms: When the last of these is due, UTC milliseconds; None: there were none.
+        native_until_ms: Latest due time of these timers, UTC milliseconds; None: there were none.
         reached_by: Options by which commands reach the cluster.
     """
 
@@ -58,12 +58,12 @@ class SampleNote:
 
 
 def sample_note(source: str) -> SampleNote | None:
-    """The note of a sample, if a history is one: a single Parquet file on this machine.
+    """Read the note of a sample, if a history is a sample: a single Parquet file on this machine.
 
     Args:
-        source: As `read.read_history` takes it. What else it can name (folders, patterns, tables, object stores) is no
-            sample that `timewheel sample` wrote. A sample of an earlier version tells only the first four
-            fields: its topic is taken to be partitioned, with no more partitions than it needs.
+        source: A source as in `read.read_history`. Folders, patterns, tables and object stores are never samples of
+            `timewheel sample`. A sample of an earlier version has only the first four fields: its topic is taken to be
+            partitioned, with no more partitions than it needs.
     """
     path = Path(source.removeprefix("file://"))
     try:
@@ -85,4 +85,4 @@ def sample_note(source: str) -> SampleNote | None:
             reached_by=tuple(map(str, found.get("reached_by", ()))),
         )
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
-        return None  # no Parquet file, or none of a sample: whether it is a history is for Spark to say
+        return None  # no Parquet file, or no sample: Spark decides whether it is a history

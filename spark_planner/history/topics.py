@@ -12,13 +12,13 @@ __all__ = ["rows_by_topic"]
 
 
 def rows_by_topic(topics: pa.ChunkedArray) -> tuple[list[str], Iterator[NDArray[np.int64] | slice]]:
-    """The topics of some rows, and of each in turn the rows that are its own, in their order.
+    """Return the topics of some rows, and for each topic in turn its rows, in their order.
 
     Args:
-        topics: One for each row.
+        topics: The topic of each row.
 
     Returns:
-        Names, each once; and for each an index into the rows, worked out when the first is asked for.
+        Distinct names; and for each name an index into the rows, computed when the first index is requested.
     """
     encoded = topics.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()

@@ -1,8 +1,8 @@
-"""In which unit the numbers of a column count: by the option, else by the column's name, else by what can be meant.
+"""Units of a column's numbers: by the option, else by the column's name, else by the plausible range.
 
 A number without a unit must not be guessed: delays in seconds that are taken for milliseconds make a plan that looks
-sound and is wrong by a thousand. Times of sending and due times are the exception: only in one unit can they be times
-of this century.
+sound and is wrong by a factor of a thousand. Send times and due times are the exception: only in one unit are they
+times of this century.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ UNITS_PER_MS: dict[str, float] = {
     "h": 1 / 3_600e3,
     "d": 1 / 86_400e3,
 }
-"""How many of each unit are a millisecond."""
+"""Number of each unit in a millisecond."""
 TIME_UNITS = ("s", "ms", "us", "ns")
-"""In which times since 1970 are counted."""
+"""Units of times since 1970."""
 
 EARLIEST_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp() * 1_000)
 LATEST_MS = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1_000)
-"""A timer of a history was sent between these: 4.1 thousand million seconds are fewer than 946 thousand million
-milliseconds, so a number is a time of this century in one unit at most."""
+"""Range of send times in a history: 4.1 thousand million seconds are fewer than 946 thousand million milliseconds, so a
+number is a time of this century in at most one unit.
+"""
 
 _ENDINGS = {
     "ns": ("ns", "nanos", "nanoseconds"),
@@ -48,31 +49,31 @@ _UNIT_OF_ENDING = {ending: unit for unit, endings in _ENDINGS.items() for ending
 # delay_ms, delay-ms, delayMs, delay.ms
 _ENDING = re.compile(r"(?:[^A-Za-z0-9]|(?<=[a-z0-9])(?=[A-Z]))([A-Za-z]+)$")
 _SHOWN = 3
-"""Values in an error."""
+"""Most values in an error."""
 
 
 def unit_of_name(name: str) -> str | None:
-    """The unit that a column's name ends with, as ``delay_ms``, ``delay_minutes`` and ``delaySeconds`` do."""
+    """Return the unit at the end of a column's name, such as ``delay_ms``, ``delay_minutes`` and ``delaySeconds``."""
     found = _ENDING.search(name)
     return None if found is None else _UNIT_OF_ENDING.get(found[1].lower())
 
 
 def stem_of(name: str) -> str:
-    """A column's name without the unit, in small letters."""
+    """Return a column's name without the unit, in lower case."""
     found = _ENDING.search(name)
     return (name if found is None or found[1].lower() not in _UNIT_OF_ENDING else name[: found.start()]).lower()
 
 
 def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
-    """The one unit in which most of these are times of this century.
+    """Return the unit in which most of the values are times of this century.
 
     Args:
-        column: Their name, for the error.
-        option: That names their unit.
-        values: The first numbers of the column; none: it does not matter.
+        column: The column's name, for the error.
+        option: The option for the unit.
+        values: The first numbers of the column; empty: the unit does not matter, and ``ms`` is returned.
 
     Raises:
-        UnitUnknown: In no unit they are.
+        UnitUnknown: No value is a time of this century in any unit.
     """
     if not values:
         return "ms"
@@ -85,10 +86,10 @@ def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
 
 
 def refuse_delays(column: str, option: str, values: Sequence[float]) -> None:
-    """Say that nobody tells the unit of these.
+    """Reject delays of unknown unit.
 
     Raises:
-        UnitUnknown: Always, with the first of them read in each unit.
+        UnitUnknown: Always, with the first values in each unit.
     """
     readings = {unit: [_delay_text(value, unit) for value in values[:_SHOWN]] for unit in UNITS_PER_MS}
     raise UnitUnknown(column, option, list(values[:_SHOWN]), readings)

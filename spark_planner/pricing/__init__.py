@@ -1,1 +1,1 @@
-"""What a plan does on a history's cells: the law of gaps, hops, ledgers, what an unload brings again. No Spark."""
+"""Simulation of a plan on a history's cells: gaps by the gap law, hops, ledgers, redelivery on unload. No Spark."""

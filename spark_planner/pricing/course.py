@@ -1,4 +1,4 @@
-"""Course: what happens under a plan over time, whatever the broker and however many partitions share it."""
+"""Course: the simulation of a plan over time, independent of the broker and the number of partitions."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 SLOTS_PER_STAY = 64
-"""Publish slots within the longest stay in a due topic: finer cells tell nothing more."""
+"""Publish slots within the longest stay in a due topic: finer cells give no more information."""
 SLOTS_PER_INTERVAL = 16
 LEAST_ENTRIES = 0.01
 """Expected entries below which a topic counts as untouched, or as done."""
 RELAY_BIN_MS = 15_000.0
 RELAY_PEAK_MS = 60_000.0
-"""The busiest minute is what counts: a relay that is behind for less holds within every guard in use. Wherever it
-begins, it is found to a quarter of it."""
+"""Length of the busiest minute: a relay that is behind for a shorter time stays within every guard in use. Its
+beginning is found to a quarter of this length.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moment:
-    """The cursors of the due topics that have any acknowledged entry behind an open one, at one moment.
+    """The cursors, at one moment, of the due topics that have an acknowledged entry behind an unacknowledged entry.
 
     Args:
         at_ms: UTC milliseconds.
-        even: Whether it is one of the evenly chosen, which make the mean.
-        lines: For each such topic its line in `Course.due_lines`.
-        cursors: Its cursor.
+        even: True for the evenly chosen moments, from which the mean is computed.
+        lines: For each such topic its index in `Course.due_lines`.
+        cursors: Cursors of these topics.
     """
 
     at_ms: float
@@ -55,17 +56,17 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Relay:
-    """What holding topics ask of a relay.
+    """The load of a relay by the holding topics.
 
     Args:
-        held_peak_entries: Waiting at the peak, all steps together.
-        peak_hops_per_second: Out of tiers and the intake, in the busiest minute.
-        slot_hops_per_second: Out of one slot, to be done within its head start.
+        held_peak_entries: Entries in holding topics at the peak, all steps together.
+        peak_hops_per_second: Hops out of tiers and the intake, in the busiest minute.
+        slot_hops_per_second: Hops out of a slot, to be done within its head start.
         slot_entries: The fullest slot of each step; 0 for tiers.
         at_ms: Moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release.
-        hops: Hops out of tiers and the intake up to each, cumulated.
-        entered: For each step, timers that had entered by then.
-        left: And left.
+        hops: Cumulative hops out of tiers and the intake at each moment.
+        entered: For each step, the cumulative timers that entered.
+        left: For each step, the cumulative timers that left.
         longest_ms: The longest stay of each step.
     """
 
@@ -82,27 +83,28 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Course:
-    """One plan on one history.
+    """The simulation of a plan on a history.
 
     Args:
-        plan: Its partitions do not matter here.
-        timers: Sent.
+        plan: The plan; its partitions do not matter here.
+        timers: Timers sent.
         entry_bytes: Mean payload.
         first_ms: First send.
         last_ms: Last send.
-        gaps: Over time.
+        gaps: Gaps over time.
         peak_pending: Entries in all due topics together, at the peak.
-        peak_topic_pending: Of one due topic.
+        peak_topic_pending: Entries in a due topic, at the peak.
         moments: Cursors at some moments.
-        due_lines: For each due topic the entries of its runs and when each run had arrived, in position order.
+        due_lines: For each due topic the entries of its runs and the arrival time of each run's last entry, in position
+            order.
         hops: (number of hops, timers), ascending.
-        step_entries: Timers received by each step, once each time.
-        hop_rates: Of the hops that relays send in groups, by where from; empty where none are.
-        lift_rates: Of the hops out of the intake, and so of what a shadow lifts into it; None: there is none.
+        step_entries: Entries received by each step, a timer counted at each arrival.
+        hop_rates: Rates of the hops that relays send in groups, by source step; empty if hops are not grouped.
+        lift_rates: Rates of the hops out of the intake, and so of the lifts into it; None: the plan has no intake.
         lifted: Timers that a shadow lifts.
-        peak_ghosts: Of these, those that are not due yet, at the peak: a broker's index of delayed messages keeps them.
-        relay: What it has to do.
-        keys: How partitions fill.
+        peak_ghosts: Lifted timers that are not due yet, at the peak: they stay in a broker's index of delayed messages.
+        relay: Load of the relay.
+        keys: Distribution of keys over partitions.
     """
 
     plan: Plan
@@ -126,10 +128,10 @@ class Course:
 
 
 def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
-    """The cells as coarse as this plan allows: finer ones cost time, and cells of one timer hide a fixed delay.
+    """Coarsen the cells as far as a plan allows: finer cells cost time, and cells of a single timer hide a fixed delay.
 
     Returns:
-        The coarse cells first, and those of bursts, which are kept finer.
+        The coarse cells first, then the finer cells of bursts.
     """
     table = steps(plan)
     slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
@@ -151,15 +153,15 @@ def course_of(
     resolution: Resolution = CLOSE,
     keys: KeyShares = EVEN,
 ) -> Course:
-    """Send the cells through a plan and look at what happens.
+    """Simulate the cells under a plan.
 
     Args:
-        plan: Any.
-        cells: Of one topic, also in parts: the coarsest first.
-        growth: As many times the history's volume.
-        moments_ms: At which to look as well, UTC milliseconds; they come last in `Course.moments`, in this order.
-        resolution: How finely.
-        keys: How partitions will fill.
+        plan: Any plan.
+        cells: Cells of one topic, also in parts: the coarsest first.
+        growth: Volume, as a multiple of the history's volume.
+        moments_ms: Additional moments for `Course.moments`, UTC milliseconds; they come last, in this order.
+        resolution: Bounds on the work.
+        keys: Distribution of keys over partitions.
     """
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
@@ -199,7 +201,7 @@ def course_of(
 
 
 def due_line(rows: Rows, order: Integers, line: int) -> tuple[Floats, Floats]:
-    """The runs of one due topic in position order: (entries, when each had arrived)."""
+    """Return the runs of a due topic in position order: (entries, arrival time of the last entry)."""
     mine = order[rows.topic[order] == line]
     return rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])
 
@@ -231,7 +233,7 @@ def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:
     offset_last = np.where(pieces.fixed, pieces.last_ms, 0.0)
     due_low_ms, due_high_ms = pieces.low_ms + offset_first, pieces.high_ms + offset_last
     even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), moments)
-    # A burst is fullest when its last has arrived.
+    # A burst is fullest at the arrival of its last timer.
     order = np.argsort(arrived_ms)
     mass = np.cumsum(pieces.count[order])
     marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
@@ -243,13 +245,13 @@ def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:
 
 
 def _peak_ghosts(flow: Flow, moments: int) -> float:
-    """What was lifted and is not due yet, from when it was sent on."""
+    """Return the peak of the lifted timers that are not due yet, counted from their sends."""
     copies = flow.pieces.take(np.flatnonzero((flow.hops > 0) & ~flow.struck))
     if not len(copies):
         return 0.0
     due_low_ms = copies.low_ms + np.where(copies.fixed, copies.first_ms, 0.0)
     due_high_ms = np.maximum(copies.high_ms + np.where(copies.fixed, copies.last_ms, 0.0), due_low_ms)
-    # They are most when the last of a burst was sent.
+    # The peak is at the last send of a burst.
     order = np.argsort(copies.last_ms)
     mass = np.cumsum(copies.count[order])
     marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
@@ -297,7 +299,7 @@ def _moment(rows: Rows, order: Integers, at_ms: float, *, even: bool) -> Moment:
 
 
 def _cursor(entries: Floats, acknowledged: Floats, gaps: Floats) -> Cursor:
-    """A cursor with all that is certainly before the mark-delete position as one run."""
+    """Build a cursor in which all runs certainly before the mark-delete position are merged into one."""
     open_ = np.flatnonzero(acknowledged < entries)
     first = int(open_[0]) if len(open_) else 0
     done = float(entries[:first].sum())
@@ -338,7 +340,7 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
 
 
 def _relay_moments(all_stays: list[Stays], bins: int) -> Floats:
-    """Evenly apart, a bin around all that enters or leaves."""
+    """Return evenly spaced moments, from a bin before the first stay to a bin after the last."""
     if not all_stays:
         return np.zeros(0)
     first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in all_stays)
@@ -356,7 +358,7 @@ def _busiest_per_second(at_ms: Floats, hops: Floats) -> float:
 
 
 def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:
-    """Timers that had come to the middle of their stay's beginning or end."""
+    """Return the cumulative timers whose stay has begun or ended, by the middle of the beginning or the end."""
     if not len(stays.count):
         return np.zeros(len(at_ms))
     return risen_evenly(

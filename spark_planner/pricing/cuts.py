@@ -1,7 +1,7 @@
-"""Cuts: cells as pieces of timers that are alike, cut where a plan would part them.
+"""Cuts: pieces of similar timers, made from cells by cutting at the edges of a plan's routing.
 
-A cell is taken as uniform over its publish times and over the narrower of two spans: its delays (a fixed delay stays
-one) or its due times (a time on the clock stays one).
+A cell is taken as uniform over its publish times and over the narrower of two spans: its delays (so a fixed delay stays
+fixed) or its due times (so a time on the clock stays on the clock).
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ Cut = tuple[Integers, Floats, Floats, Floats]
 """(owner, low, high, share of the owner) of each part."""
 
 PARTS_PER_SLOT = 8
-"""Where due times are cut at slot edges, publish times are first cut this much finer than a slot."""
+"""If due times are cut at slot edges, publish times are first cut into parts of a slot divided by this number."""
 MAX_PARTS = 2
-"""Of one cell, so that slots much longer than a ring's cost no more than this; beyond it a cut is a little blurred."""
+"""Most such parts of a cell, which bounds the cost for slots much longer than a ring's; then cuts are a little blurred.
+"""
 MAX_CUTS = 4
-"""Parts of one cell. A bucket of long delays may reach over dozens of short tiers or slots: so many of its parts then
-stand for all, evenly over it and from another offset in each cell, which leaves every sum right on average."""
+"""Most cut parts of a cell. A bucket of long delays may reach over dozens of short tiers or slots: then this many parts
+represent all, evenly over the cell and from a different offset in each cell, so that every sum is right on average.
+"""
 GOLDEN = 0.6180339887498949
-"""Multiples of it, modulo 1, are spread evenly: offsets that are the same in every run."""
+"""Multiples of it, modulo 1, are evenly distributed: offsets that are the same in every run."""
 CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1))
 MAX_CLOCK_POINTS = 8
-"""Due times on a grid finer than this part of a cell are as good as anywhere in it."""
+"""Due times on a grid finer than this part of a cell are treated as uniform within the cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pieces:
-    """Timers that are alike, in arrays of one length.
+    """Similar timers, in arrays of the same length.
 
     Args:
         count: Timers, fractions included.
         first_ms: Least publish time.
         last_ms: Greatest publish time.
-        fixed: Whether the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays);
-            otherwise the due time is (then they are due times).
+        fixed: True if the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays); False
+            if the due time is (then they are due times).
         low_ms: Least delay or due time.
         high_ms: Greatest delay or due time.
     """
@@ -63,17 +65,17 @@ class Pieces:
 
     @property
     def publish_ms(self) -> Floats:
-        """Publish time of the timer in the middle."""
+        """Publish time of the middle timer."""
         return (self.first_ms + self.last_ms) / 2
 
     @property
     def due_ms(self) -> Floats:
-        """Due time of the timer in the middle."""
+        """Due time of the middle timer."""
         middle_ms = (self.low_ms + self.high_ms) / 2
         return np.where(self.fixed, self.publish_ms + middle_ms, middle_ms)
 
     def take(self, index: Integers) -> Pieces:
-        """Those at these indices, repeated where an index is."""
+        """Select pieces by index; an index may be repeated."""
         return Pieces(
             count=self.count[index],
             first_ms=self.first_ms[index],
@@ -85,7 +87,7 @@ class Pieces:
 
 
 def pieces_of(cells: Cells) -> Pieces:
-    """Cells as pieces: spans widened as those of a uniform sample, (n + 1) / (n - 1), within slot and bucket."""
+    """Convert cells to pieces: spans are widened by (n + 1) / (n - 1), as for uniform samples, in slot and bucket."""
     level = LEVELS[cells.level]
     count = cells.count.astype(np.float64)
     publish_low = (cells.slot * level.slot_ms).astype(np.float64)
@@ -117,21 +119,21 @@ def pieces_of(cells: Cells) -> Pieces:
 def _widened(
     least_ms: Integers, greatest_ms: Integers, count: Floats, floor_ms: Floats, ceiling_ms: Floats
 ) -> tuple[Floats, Floats]:
-    # The range of n uniform values is on average (n - 1) / (n + 1) of their span. One value has no range to go by: it
-    # stays a point, which is right on average; so does a cell whose values are all equal.
+    # The range of n uniform values is on average (n - 1) / (n + 1) of their span. A single value has no range: it stays
+    # a point, which is right on average; so does a cell whose values are all equal.
     low, high = least_ms.astype(np.float64), greatest_ms.astype(np.float64)
     margin = (high - low) / np.maximum(count - 1, 1)
     return np.minimum(np.maximum(low - margin, floor_ms), low), np.maximum(np.minimum(high + margin, ceiling_ms), high)
 
 
 def _clock_of(cells: Cells) -> Integers:
-    """The grid that a cell's due times are taken to lie on; 0: none.
+    """Return the clock grid of each cell's due times; 0: none.
 
-    A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But a least
-    and a greatest due time that are both full hours are no chance.
+    A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
+    the least and the greatest due time are full hours, that is no chance.
     """
     span_ms = cells.due_max_ms - cells.due_min_ms
-    # One due time is a point as it is; equal delays are a fixed delay, whatever the clock says.
+    # A single due time is a point already; equal delays are a fixed delay, regardless of the clock.
     asks = (span_ms > 0) & (cells.delay_max_ms > cells.delay_min_ms)
     found = np.zeros(len(cells), np.int64)
     for grid_ms in CLOCK_GRIDS_MS:
@@ -144,7 +146,7 @@ def _clock_of(cells: Cells) -> Integers:
 def _on_the_clock(
     pieces: Pieces, cells: Cells, index: Integers, clock_ms: Integers, delay_low: Floats, delay_high: Floats
 ) -> Pieces:
-    """These cells' pieces with every due time on its grid, published when the bucket of delays allows it."""
+    """Return the cells' pieces with every due time on its grid, published at times that the bucket of delays allows."""
     owner, turn = repeated((cells.due_max_ms - cells.due_min_ms)[index] // clock_ms + 1)
     due_ms = (cells.due_min_ms[index][owner] + turn * clock_ms[owner]).astype(np.float64)
     first_ms = np.maximum(pieces.first_ms[owner], due_ms - delay_high[index][owner])
@@ -171,14 +173,14 @@ def _bucket_bounds(bucket: Integers, bits: int) -> tuple[Floats, Floats]:
 
 
 def repeated(times: Integers) -> tuple[Integers, Integers]:
-    """Each index as often as it says, and how often it came before."""
+    """Repeat each index by its count, and number the repetitions."""
     owner = np.repeat(np.arange(len(times)), times)
     starts = np.cumsum(times) - times
     return owner, np.arange(len(owner)) - starts[owner]
 
 
 def _cut(low: Floats, high: Floats, edges: Floats, many: int) -> Cut:
-    """Spans cut at ascending edges; an edge opens a part."""
+    """Cut spans at ascending edges; an edge opens a part."""
     last = len(edges) - 1
     first = np.searchsorted(edges, low, "right").astype(np.int64)
     inner = np.maximum(np.searchsorted(edges, high, "left") - first, 0)
@@ -191,7 +193,7 @@ def _cut(low: Floats, high: Floats, edges: Floats, many: int) -> Cut:
 
 
 def _cut_evenly(low: Floats, high: Floats, slot_ms: int, many: int) -> Cut:
-    """As `_cut`, with an edge at every multiple."""
+    """Cut spans at every multiple of ``slot_ms``, like `_cut`."""
     first = np.floor(low / slot_ms).astype(np.int64) + 1
     inner = np.maximum(np.ceil(high / slot_ms).astype(np.int64) - first, 0)
     owner, turn, share = _parts(inner, many)
@@ -204,10 +206,11 @@ def _cut_evenly(low: Floats, high: Floats, slot_ms: int, many: int) -> Cut:
 
 
 def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | None]:
-    """(owner, number, place) of each part of spans with so many edges inside.
+    """Return (owner, number, place) of each part of spans with the given numbers of inner edges.
 
-    The place is NaN where a span is cut at all its edges, and where it is cut at too many a place within the span, from
-    0 to 1: the part that it falls into stands for its share of the span. None: no span is cut at too many.
+    The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point within
+    the span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
+    edges.
     """
     if not len(inner) or int(inner.max()) < MAX_CUTS or int(inner.sum()) + len(inner) <= many:
         return *repeated(inner + 1), None
@@ -236,8 +239,8 @@ def _cut_parts(
 
 
 def cut_at_delays(pieces: Pieces, edges_ms: Floats, many: int) -> Pieces:
-    """Where the delay crosses an edge: fixed ones cut by delay, the others by publish time (their due time stays)."""
-    # Due times that spread wider than the publish times are, for a cut, delays from the middle of these.
+    """Cut pieces at delay edges: fixed delays are cut by delay, due times by publish time (the due time stays)."""
+    # Due times with a wider spread than the publish times are cut as delays from the middle publish time.
     wide = ~pieces.fixed & (pieces.high_ms - pieces.low_ms > pieces.last_ms - pieces.first_ms)
     fixed, clock = np.flatnonzero(pieces.fixed | wide), np.flatnonzero(~pieces.fixed & ~wide)
     by_delay = pieces.take(fixed)
@@ -262,7 +265,7 @@ def cut_at_delays(pieces: Pieces, edges_ms: Floats, many: int) -> Pieces:
 
 
 def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
-    """Where the due time crosses the edge of a slot or of a calendar interval."""
+    """Cut pieces at the edges of slots or of calendar intervals, by due time."""
     pieces = _in_parts(pieces, slot_ms / PARTS_PER_SLOT)
     publish_ms = pieces.publish_ms
     narrow = pieces.fixed & (pieces.high_ms - pieces.low_ms <= pieces.last_ms - pieces.first_ms)
@@ -278,7 +281,7 @@ def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
         last_ms=high - middle_ms[owner],
         count=by_publish.count * share,
     )
-    # The others' due times are as good as independent of when in so short a part they were published.
+    # Due times of the other pieces are practically independent of the publish time within such a short part.
     wide = np.flatnonzero(~narrow)
     by_due = pieces.take(wide)
     offset_ms = np.where(by_due.fixed, publish_ms[wide], 0.0)
@@ -289,7 +292,7 @@ def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
 
 
 def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
-    """Where publish times cross the release of the slot that their due times are in."""
+    """Cut publish times at the release of the slot that contains their due times."""
     for step in table:
         if step.kind != "slot":
             continue
@@ -307,7 +310,7 @@ def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
 
 
 def _in_parts(pieces: Pieces, part_ms: float) -> Pieces:
-    """Publish times cut into equal parts of at most this length (at most `MAX_PARTS`)."""
+    """Cut publish times into equal parts of at most ``part_ms`` (at most `MAX_PARTS`)."""
     span_ms = pieces.last_ms - pieces.first_ms
     parts = np.clip(np.ceil(span_ms / part_ms), 1, MAX_PARTS).astype(np.int64)
     owner, turn = repeated(parts)
@@ -320,7 +323,7 @@ def _in_parts(pieces: Pieces, part_ms: float) -> Pieces:
 
 
 def concatenated(*parts: Pieces) -> Pieces:
-    """All of these, one after the other."""
+    """Concatenate several pieces."""
     return Pieces(
         count=np.concatenate([part.count for part in parts]),
         first_ms=np.concatenate([part.first_ms for part in parts]),

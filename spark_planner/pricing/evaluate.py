@@ -1,4 +1,4 @@
-"""Evaluate: the numbers of one plan on one history, broker and number of partitions.
+"""Evaluation of a plan on a history, a broker and a number of partitions.
 
 A pure function of values that can be pickled: candidates may be spread over processes or over Spark.
 """
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 BITS_PER_BYTE = 8
 LEDGER_BITMAP_BYTES = 16
-"""Of a persisted bitmap, for each ledger besides its bits: the id and two lengths; an estimate."""
+"""Bytes of a persisted bitmap for each ledger besides its bits: the id and two lengths; an estimate."""
 
 
 def evaluate(
@@ -37,31 +37,31 @@ def evaluate(
     growth: float = 1.0,
     keys: KeyShares = EVEN,
 ) -> Evaluation:
-    """Predict what a plan does on a history.
+    """Predict the effects of a plan on a history.
 
     Args:
         plan: Any valid plan.
-        cells: Of one topic's history.
+        cells: Cells of a topic's history.
         profile: The broker.
-        partitions: Instead of the plan's.
-        growth: As many times the history's volume.
-        keys: How partitions fill.
+        partitions: Number of partitions; None: the plan's own.
+        growth: Volume, as a multiple of the history's volume.
+        keys: Distribution of keys over partitions.
 
     Returns:
-        See `Evaluation`.
+        The predicted figures, see `Evaluation`.
     """
     course = course_of(plan, cells, growth, keys=keys)
     return price(course, profile, plan.own_partitions if partitions is None else partitions)
 
 
 def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation:
-    """The numbers of a course on one broker with so many partitions; cheap against the course itself.
+    """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself.
 
     Args:
-        course: Of any number of partitions.
+        course: The simulation, independent of partitions.
         profile: The broker.
-        partitions: Of the due topic and of every holding topic. Gaps, waiting timers and silence are those of the
-            fullest, by the course's keys; for all else timers spread over them evenly.
+        partitions: Partitions of the due topic and of every holding topic. Gaps, waiting timers and silence are those
+            of the fullest partition, by the course's keys; all other figures assume an even spread.
     """
     plan = course.plan.with_partitions(partitions)
     entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
@@ -126,13 +126,13 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
 
 
 def redelivered_at_moments(course: Course, profile: BrokerProfile, partitions: int, ack_format: AckFormat) -> Floats:
-    """Entries delivered again to one subscription when all due topics are unloaded, at each of the course's moments.
+    """Return the entries redelivered to a subscription when all due topics are unloaded, for each moment of the course.
 
     Args:
-        course: Of any number of partitions.
+        course: The simulation, independent of partitions.
         profile: The broker.
-        partitions: Of the due topic.
-        ack_format: Instead of the profile's own.
+        partitions: Partitions of the due topic.
+        ack_format: Format to use instead of the profile's own.
     """
     return _redelivered_at_moments(course, profile, _ledger_ends(course, profile, partitions), partitions, ack_format)
 
@@ -153,7 +153,7 @@ def _redelivered_at_moments(
 
 
 def _ledger_ends(course: Course, profile: BrokerProfile, partitions: int) -> list[Floats]:
-    # Most lines of a fine calendar are at no moment looked at: their ledgers matter to nobody.
+    # Most lines of a fine calendar are part of no moment: their ledgers are not needed.
     seen = {line for moment in course.moments for line in moment.lines}
     entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
     return [
@@ -176,7 +176,7 @@ def _redelivered(
 
 
 def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[float, float, float]:
-    """(widest span of a partition, most entries from a mark-delete's ledger on, most ledgers) over the moments."""
+    """Return the maxima over the moments: (span of a partition, entries from a mark-delete's ledger on, ledgers)."""
     spans, stored, ledgers = 0.0, 0.0, 0.0
     for moment in course.moments:
         stored_now, ledgers_now = 0.0, 0.0
@@ -188,12 +188,12 @@ def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[flo
             stored_now += head - begin
             ledgers_now += (int(np.searchsorted(ends[line], head, "left")) - first + 1) * partitions
         stored, ledgers = max(stored, stored_now), max(ledgers, ledgers_now)
-    # Between the moments at least what waits is stored.
+    # Between the moments at least the waiting entries are stored.
     return spans, max(stored, course.peak_pending), max(ledgers, float(partitions))
 
 
 def _held_storage(course: Course, profile: BrokerProfile, partitions: int, entry_bytes: float) -> tuple[float, float]:
-    """(entries, ledgers) pinned in holding topics at the peak: an entry stays on disk as long as its ledger's last."""
+    """Return (entries, ledgers) on disk in holding topics at the peak: an entry stays as long as its ledger."""
     relay = course.relay
     full = min(profile.ledger_max_entries, profile.ledger_max_bytes / max(entry_bytes, 1.0))
     entries, ledgers = np.zeros(len(relay.at_ms)), 0.0
@@ -209,14 +209,14 @@ def _held_storage(course: Course, profile: BrokerProfile, partitions: int, entry
 
 
 def _cursor_bytes(profile: BrokerProfile, gaps: float, span_entries: float, ledgers: float) -> float:
-    """Of one partition's persisted cursor; few ranges are written as ranges in either format."""
+    """Return the bytes of a partition's persisted cursor; few ranges are written as ranges in either format."""
     if profile.ack_format == "ranges" or gaps <= profile.metadata_store_limit_ranges:
         return min(gaps, profile.gap_limit_ranges + 1.0) * profile.bytes_per_range
     return span_entries / BITS_PER_BYTE + ledgers * LEDGER_BITMAP_BYTES
 
 
 def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step, ...]) -> float:
-    """A relay that cannot keep up makes a queue; what it takes longer than guard or head start is lateness."""
+    """Return the lateness of a relay that cannot keep up: the time in the queue beyond the guard or the head start."""
     relay, rate = course.relay, float(profile.relay_hops_per_second)
     late = 0.0
     if len(relay.hops):
@@ -230,11 +230,11 @@ def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step,
 
 
 def _written_entries(course: Course, partitions: int, entry_bytes: float) -> tuple[float, float]:
-    """(all, of these into the journal)."""
+    """Return (all entries, those written into the journal)."""
     hop_counts, timers_of = course.hops
     if not course.hop_rates:
         return float(course.timers + (hop_counts * timers_of).sum()), 0.0
-    # The last hop of each timer goes into a due topic, by itself.
+    # The last hop of each timer goes into a due topic, and is not grouped.
     linger_ms = default_linger_ms(course.plan.guard_ms)
     grouped = grouped_entries(course.hop_rates, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes)
     written = float(course.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
@@ -248,14 +248,14 @@ def _written_entries(course: Course, partitions: int, entry_bytes: float) -> tup
 
 
 def _shadowed(course: Course, profile: BrokerProfile, hops: float, written: float, lifts: float) -> Shadowed:
-    """See `Shadowed`.
+    """Build the figures of a shadow, see `Shadowed`.
 
     Args:
-        course: Of a plan with an intake.
+        course: Simulation of a plan with an intake.
         profile: The broker.
         hops: Messages published again by relays.
         written: Entries of all sends, lifts and hops.
-        lifts: Of these into the journal.
+        lifts: Entries written into the journal.
     """
     each = 1.0 / course.lifted if course.lifted else 0.0
     return Shadowed(
@@ -263,7 +263,7 @@ def _shadowed(course: Course, profile: BrokerProfile, hops: float, written: floa
         lifted=course.lifted,
         intake_entries=lifts,
         extra_writes_per_lifted=(written - course.timers) * each,
-        # Whatever hops was read before; the copy in the due topic is read in place of the original.
+        # Each hop reads a message; the copy in the due topic is read in place of the original.
         extra_reads_per_timer=(course.timers + hops) / course.timers if course.timers else 0.0,
         peak_ghosts=course.peak_ghosts,
         ghost_bytes=course.peak_ghosts * profile.ghost_bytes,

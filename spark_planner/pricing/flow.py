@@ -1,8 +1,8 @@
-"""Flow: where and when the timers of the cells arrive in due topics, under one plan.
+"""Flow: the places and times at which the timers of the cells arrive in due topics, under a plan.
 
-Cells are cut where the plan's routing changes (`cuts`), so that within one piece every timer makes the same hops; then
-one timer in the middle of each piece is sent through the step table. The table of `timewheel.core.steps` is the only
-source of routing: the cuts are found by running it as well.
+Cells are cut at the edges of the plan's routing (`cuts`), so that within a piece every timer makes the same hops; then
+the middle timer of each piece is sent through the step table. The table of `timewheel.core.steps` is the only source of
+routing: the cuts are found by running it as well.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 DIRECT = -1
-"""Group of what did not come out of a slot."""
+"""Group of timers that no slot released."""
 SENT = -1
-"""In place of a step: a producer."""
+"""A producer, in place of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stays:
-    """Timers that waited in the holding topics of one step, in arrays of one length.
+    """Timers that waited in the holding topics of a step, in arrays of the same length.
 
     Args:
         count: Timers.
-        entered_ms: When they entered, in the middle.
-        released_ms: When they left, in the middle.
-        half_ms: Half of the time over which they entered; over as much they leave a tier, but a slot all at once.
+        entered_ms: Middle of the time of entry.
+        released_ms: Middle of the time of release.
+        half_ms: Half of the time over which they enter; they leave a tier over the same time, but a slot all at once.
         came_from: The index of the step that they hopped from; `SENT`: producers sent them.
     """
 
@@ -58,20 +58,21 @@ class Stays:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flow:
-    """Pieces on their way through a plan.
+    """Pieces with their routes through a plan.
 
     Args:
-        pieces: What flows; see `Pieces`.
-        stay_ms: From publish to arrival in the due topic. Slots release all at once: there it is that of the middle.
-        arrival_ms: The one arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish).
-        group: Pieces of one group are in one run of positions: the release of a ring's slot, or `DIRECT`.
+        pieces: The pieces, see `Pieces`.
+        stay_ms: Time from publish to arrival in the due topic; for a slot, which releases all at once, that of the
+            middle.
+        arrival_ms: The arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish).
+        group: Pieces of a group are in one run of positions: the release of a ring's slot, or `DIRECT`.
         topic: The due topic: 0, or the number of the calendar interval since 1970.
-        hops: Per piece.
+        hops: Hops of each piece.
         step_entries: Entries that each step of the table (the due step included) receives in all.
         stays: For each step, the timers that waited in it.
-        intake: What passed through the intake: it enters and leaves at once.
-        struck: Per piece whether it is the originals of what a shadow has lifted: entries of the due topic,
-            acknowledged when they are sent, and no timers of their own.
+        intake: Timers that passed through the intake, where they do not wait.
+        struck: For each piece, True for the originals of lifted timers: entries of the due topic, acknowledged when
+            they are sent, and no timers of their own.
     """
 
     pieces: Pieces
@@ -90,13 +91,13 @@ def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
     """Send the cells through a plan.
 
     Args:
-        plan: Of any scheme.
-        cells: Of one topic, each at any level; finer cells cost time, coarser ones precision.
-        resolution: Of its parts.
+        plan: A plan of any scheme.
+        cells: Cells of one topic, each at any level; finer cells cost time, coarser cells precision.
+        resolution: Bounds on the number of parts.
 
     Returns:
-        The pieces with where and when they arrive. Delays beyond the plan's ``max_delay`` are routed all the same.
-        Under a plan with an intake all comes natively, and a shadow lifts what is far from due.
+        The pieces with places and times of arrival. Delays beyond the plan's ``max_delay`` are routed all the same.
+        Under a plan with an intake all timers come natively, and a shadow lifts timers that are far from due.
     """
     table = steps(plan)
     pieces = concatenated(*(pieces_of(part) for part in cells))
@@ -104,7 +105,7 @@ def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
 
 
 def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resolution: Resolution) -> Flow:
-    """Near ones stay where they were sent; far ones leave their originals there, and a copy goes the plan's way."""
+    """Keep near timers where they were sent; far timers leave their originals there, and a copy goes the plan's way."""
     bounds_ms = np.array([far_ms(plan), plan.max_delay_ms + 1], np.float64)
     pieces = cut_at_delays(pieces, bounds_ms, resolution.parts)
     delay_ms = pieces.due_ms - pieces.publish_ms
@@ -132,7 +133,7 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
         arrival_ms=np.concatenate([native.arrival_ms, copies.arrival_ms]),
         group=np.concatenate([native.group, copies.group]),
         topic=np.concatenate([native.topic, copies.topic]),
-        hops=np.concatenate([native.hops, copies.hops + 1]),  # one out of the intake
+        hops=np.concatenate([native.hops, copies.hops + 1]),  # the hop out of the intake
         step_entries=due_entries + copies.step_entries,
         stays=copies.stays,
         intake=intake,
@@ -152,16 +153,15 @@ def _routed(table: tuple[Step, ...], pieces: Pieces, resolution: Resolution) -> 
 
 
 def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Integers, Floats]:
-    """One routing decision for each timer.
+    """Make one routing decision for each timer.
 
     Args:
-        table: Of `timewheel.core.steps.steps`.
+        table: Result of `timewheel.core.steps.steps`.
         at_ms: The send time, or the nominal release time.
-        due_ms: When each is due.
+        due_ms: The due time.
 
     Returns:
-        The index of the first step that matches, and the nominal time at which it releases (for the due step:
-        ``at_ms``).
+        The index of the first step that matches, and its nominal release time (for the due step: ``at_ms``).
     """
     index = np.full(len(at_ms), len(table) - 1, np.int64)
     release_ms = at_ms.copy()
@@ -180,10 +180,10 @@ def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Intege
 
 
 def delay_edges(table: tuple[Step, ...], longest_ms: int) -> Floats:
-    """The delays at which the way through the tiers of a table changes, ascending, without 0.
+    """Return the delays at which the route through the tiers of a table changes, ascending, without 0.
 
-    Spans of remaining time are run through the table: where a threshold lies within a span it is cut there; what a
-    tier takes comes back shorter by its stay.
+    Spans of remaining time are run through the table: a span is cut at each threshold within it; a span that a tier
+    holds returns shorter by the tier's stay.
     """
     tiers = [step for step in table if step.kind == "tier"]
     if not tiers:
@@ -235,7 +235,7 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
             mine = moving[here]
             if not len(mine):
                 continue
-            # What a slot released all at once enters the next topic at once.
+            # Timers released by a slot all at once enter the next topic at once.
             half = np.where(group[mine] == DIRECT, half_ms[mine], 0.0)
             stays[number].append(
                 Stays(

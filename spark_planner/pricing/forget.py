@@ -1,16 +1,16 @@
-"""Forget: what an unload makes a broker deliver again, from the state of a cursor at one moment.
+"""Forget: the redelivery after an unload, computed from the state of a cursor at one moment.
 
 A cursor is persisted in one of two formats, each with the same limit (`BrokerProfile.gap_limit_ranges`):
 
-- ranges: the first ``limit + 1`` ranges are kept (the list is looked at after an addition, so one more than the limit);
-  every acknowledged entry past them comes again.
-- bitmap: whole ledgers are kept, from the oldest on. 4.x keeps a ledger if the acknowledged entries of those **before**
-  it are within the limit; the code towards 5.0 if they are with it included, and goes back to ranges if that keeps
-  nothing. A cursor of few ranges is written as ranges in any case.
+- ranges: the first ``limit + 1`` ranges are persisted (the broker checks the list after an addition, so the limit is
+  exceeded by one); every acknowledged entry past them is redelivered.
+- bitmap: whole ledgers are persisted, from the oldest on. 4.x persists a ledger if the acknowledged entries of the
+  ledgers **before** it are within the limit; the code towards 5.0 if the entries including the ledger are within the
+  limit, and it falls back to ranges if no ledger is. A cursor of few ranges is written as ranges in any case.
 
 Ranges end with their ledger, so small ledgers make more of them. Read in the classes of 4.0.7 and 4.2.4
-(`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`), and so on brokers of both, entry for entry, in both formats:
-tests/broker/test_planner_unload.py. The later rule is read only: there is no release of it to try.
+(`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`), and confirmed on brokers of both versions, entry for entry, in
+both formats: tests/broker/test_planner_unload.py. The later rule is only read: there is no release to test it on.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MAX_LEDGERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cursor:
-    """One due topic's cursor at one moment, all its partitions together, by runs of positions in order.
+    """A due topic's cursor at one moment, all its partitions together, by runs of positions in order.
 
     Expected numbers, not counts: partitions are alike, so that each has its share of every run.
 
     Args:
-        entries: Of each run, as far as they have arrived.
-        acknowledged: Of these.
+        entries: Entries of each run that have arrived.
+        acknowledged: Acknowledged entries of each run.
         gaps: Ranges of acknowledged entries in each run.
     """
 
@@ -47,15 +47,15 @@ class Cursor:
     gaps: Floats
 
     def past_mark_delete(self, partitions: int) -> Floats:
-        """Acknowledged entries of each run that have an unacknowledged one before them in their partition."""
+        """Return the acknowledged entries of each run that are behind an unacknowledged entry of their partition."""
         return self.acknowledged * (1.0 - self._marked(partitions))
 
     def mark_delete_entries(self, partitions: int) -> float:
-        """Entries up to the mark-delete position, all partitions together."""
+        """Return the entries up to the mark-delete position, all partitions together."""
         return float((self.entries * self._marked(partitions)).sum())
 
     def span_entries(self, partitions: int) -> float:
-        """Entries between the mark-delete position and the last acknowledged one, all partitions together."""
+        """Return the entries between the mark-delete position and the last acknowledgement, all partitions together."""
         after = _share_without(self.acknowledged[::-1] / partitions)[::-1]
         return float((self.entries * (1.0 - self._marked(partitions)) * (1.0 - after)).sum())
 
@@ -66,14 +66,14 @@ class Cursor:
 def redelivered_entries(
     cursor: Cursor, profile: BrokerProfile, ends_entries: Floats, partitions: int, ack_format: AckFormat
 ) -> float:
-    """Acknowledged entries that come again after an unload of a due topic, all partitions together.
+    """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together.
 
     Args:
-        cursor: At the moment of the unload.
-        profile: Its limit, and which of the bitmap rules.
-        ends_entries: Where ledgers end, in entries of all partitions together, ascending; see `ledger_ends`.
-        partitions: Of the due topic.
-        ack_format: Instead of the profile's own.
+        cursor: The cursor at the moment of the unload.
+        profile: Source of the limit and of the bitmap rule.
+        ends_entries: Ends of ledgers, in entries of all partitions together, ascending; see `ledger_ends`.
+        partitions: Partitions of the due topic.
+        ack_format: Format to use instead of the profile's own.
     """
     gaps = cursor.gaps + _split_ranges(cursor, ends_entries, partitions)
     all_gaps = float(gaps.sum())
@@ -97,26 +97,26 @@ def redelivered_entries(
 
 
 def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floats:
-    """Ranges that the ends of ledgers add to each run: one wherever both neighbours of an end are acknowledged."""
+    """Return the ranges that ledger ends add to each run: a range at each end between two acknowledged entries."""
     added = np.zeros(len(cursor.entries))
     reached = np.cumsum(cursor.entries)
     runs = np.searchsorted(reached, ends_entries[ends_entries < reached[-1]], "left")
-    # Of k acknowledged entries in a row k - 1 are followed by another.
+    # Of k acknowledged entries in a row, k - 1 are followed by another.
     followed = np.maximum(cursor.past_mark_delete(partitions) - cursor.gaps, 0.0)[runs]
-    # Every partition has a ledger that ends there.
+    # In every partition a ledger ends there.
     np.add.at(added, runs, partitions * followed / np.maximum(cursor.entries[runs], 1.0))
     return added
 
 
 def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
-    """bitmap: which ledgers' acknowledgements are persisted.
+    """bitmap: return which ledgers' acknowledgements are persisted.
 
     Args:
-        acknowledged_entries: Past the mark-delete position in each ledger of one partition, the oldest first.
-        profile: Its limit and rule.
+        acknowledged_entries: Entries past the mark-delete position in each ledger of a partition, the oldest first.
+        profile: Source of the limit and the rule.
     """
     with_it = np.cumsum(acknowledged_entries)
-    # A ledger without any acknowledged entry is not in the broker's list: it is neither kept nor does it matter.
+    # A ledger without an acknowledged entry is not in the broker's list: it is not persisted and does not matter.
     compared = with_it - acknowledged_entries if profile.keeps_crossing_ledger else with_it
     return (compared <= profile.gap_limit_ranges) & (acknowledged_entries > 0)
 
@@ -124,17 +124,17 @@ def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
 def ledger_ends(
     entries: Floats, arrived_ms: Floats, profile: BrokerProfile, partitions: int, entry_bytes: float
 ) -> Floats:
-    """Where the ledgers of a topic end, in entries of all its partitions together.
+    """Return the ends of a topic's ledgers, in entries of all its partitions together.
 
     Args:
-        entries: Of each run of positions, in order.
-        arrived_ms: When each run's last entry arrived, ascending.
-        profile: Its ledger limits, each per partition.
-        partitions: Which fill evenly.
+        entries: Entries of each run of positions, in order.
+        arrived_ms: Arrival time of each run's last entry, ascending.
+        profile: Source of the ledger limits, each per partition.
+        partitions: Number of partitions, which fill evenly.
         entry_bytes: Mean size of an entry.
 
     Returns:
-        Ascending, without the end of the last, open ledger.
+        Ends, ascending, without that of the last, open ledger.
     """
     if not len(entries):
         return np.zeros(0)
@@ -150,7 +150,7 @@ def ledger_ends(
             break
         end = max(float(np.interp(closes_ms, times_ms, reached)), begin)
         if full_ms <= closes_ms and profile.ledger_min_age_ms == 0:
-            end = begin + full  # exact where a burst arrives at one instant
+            end = begin + full  # exact if a burst arrives in one instant
         if end <= begin:  # nothing arrived: an empty ledger opens with the next entry
             opened_ms = max(float(times_ms[np.searchsorted(reached, begin, "right") - 1]), closes_ms)
             continue
@@ -160,7 +160,7 @@ def ledger_ends(
 
 
 def _share_without(events: Floats) -> Floats:
-    """Of each run, the share of positions before the first event, when its events are spread evenly by chance."""
+    """Return for each run the share of positions before the first event, for events at random positions."""
     before = np.cumsum(events) - events
     within = np.where(events > 1e-9, -np.expm1(-events) / np.where(events > 1e-9, events, 1.0), 1.0)
     found: Floats = np.exp(-np.maximum(before, 0.0)) * within

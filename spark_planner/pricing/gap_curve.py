@@ -1,10 +1,12 @@
-"""Law: the mean number of gaps over time, from the flow of a plan.
+"""Gap law: the mean number of gaps over time, from the flow of a plan.
 
-Entries of one row (a short run of positions) are taken as being in random order. With ``F`` the acknowledged share of
-those at position u, each has a range behind it with probability ``F (1 - F)``. Within a row the fixed delays make a
-share ``A(t - u)`` of the age alone and the due times on the clock a share ``c(t)`` of the moment alone, so the mean
-over the row's positions is closed, however long the row is against the delays:
-``N / d * integral over u of (A + c)(1 - A - c)``, with the integrals of ``A`` and ``A ** 2`` from `ramps`.
+Entries of a row (a short run of positions) are taken as being in random order. With ``F`` the acknowledged share of the
+entries at position u, each has a range behind it with probability ``F (1 - F)``. Within a row the fixed delays make a
+share ``A(t - u)`` that depends only on the age, and the due times on the clock a share ``c(t)`` that depends only on
+the moment, so the mean over the row's positions has a closed form for rows of any length, with the integrals of ``A``
+and ``A ** 2`` from `ramps`:
+
+    N / d * integral over u of (A + c)(1 - A - c)
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ Flags = NDArray[np.bool_]
 
 LEAST_ROWS_PER_STAY = 4
 BURST_DENSITY = 4.0
-"""So many times as close as around it is a burst, which has rows of its own."""
+"""Ratio to the density around it from which on a stretch is a burst, with rows of its own."""
 LEAST_BURST_SHARE = 1 / 16_384
-"""Of all timers; with fewer no row can decide a peak."""
+"""Least share of all timers in a burst; a row with fewer cannot decide a peak."""
 LEAST_IN_ROW = 64
-"""Shorter rows of one group are joined: pairs are counted within rows only."""
+"""Shorter rows of a group are joined: pairs are counted within rows only."""
 ROWS_PER_RELEASE = 24
-"""What a slot releases is due within one slot: a burst, of which so many rows of positions say all."""
+"""Rows of a slot's release: its timers are due within one slot, a burst, and more rows add nothing."""
 PEAKS = 6
-"""As many of the highest moments have their neighbourhood looked at more closely."""
+"""Number of highest moments around which the curve is refined."""
 PEAK_POINTS = 17
 LARGEST_CORRECTION = 2.0
 CHUNK = 2_000_000
@@ -47,20 +49,20 @@ class Rows:
     """Runs of positions in due topics, in position order within a topic.
 
     Args:
-        count: Entries of each.
+        count: Entries of each row.
         topic: Index into ``topics``.
         topics: Numbers of the due topics (0, or calendar intervals).
-        first_ms: First position of each (arrival time; publish time where a slot released them).
+        first_ms: First position (arrival time; for timers released by a slot the publish time).
         last_ms: Last position.
-        arrives_ms: When its first entry arrives.
-        arrived_ms: When its last has arrived.
-        acks_from_ms: Its first acknowledgement at the earliest.
-        acks_until_ms: Its last at the latest.
+        arrives_ms: Arrival of the first entry.
+        arrived_ms: Arrival of the last entry.
+        acks_from_ms: Earliest possible acknowledgement.
+        acks_until_ms: Latest possible acknowledgement.
         by_delay: Acknowledged share by age, of the timers with a fixed delay.
-        by_clock: Acknowledged share by time since the first position, of the others.
-        busy_ms: Moments at which every further part of all timers has come due, ascending.
-        correction: What pairs of few timers miss: n / (n - 1).
-        longest_stay_ms: From the first arrival of any row to its last acknowledgement at most.
+        by_clock: Acknowledged share by time since the first position, of the other timers.
+        busy_ms: Moments that divide the timers into equal parts by due time, ascending.
+        correction: Factor for the pairs that few timers lack: n / (n - 1).
+        longest_stay_ms: Upper bound of the time from the first arrival of any row to its last acknowledgement.
     """
 
     count: Floats
@@ -82,7 +84,7 @@ class Rows:
         return len(self.count)
 
     def acknowledged(self, row: Integers, at_ms: Floats) -> tuple[Floats, Floats]:
-        """(entries acknowledged, mean number of gaps) of each row at its moment."""
+        """Return (acknowledged entries, mean number of gaps) of each row at its moment."""
         length_ms = np.maximum(self.last_ms[row] - self.first_ms[row], 1.0)
         _, young, young_square = self.by_delay.at(row, at_ms - self.first_ms[row] - length_ms)
         _, old, old_square = self.by_delay.at(row, at_ms - self.first_ms[row])
@@ -100,10 +102,10 @@ class GapCurve:
 
     Args:
         at_ms: Moments, ascending, closer around the peak; UTC milliseconds.
-        gaps: Of all due topics together.
-        peak_gaps: The greatest of them.
-        peak_at_ms: When.
-        peak_topic_gaps: The greatest of any one due topic.
+        gaps: Gaps of all due topics together.
+        peak_gaps: The greatest of these.
+        peak_at_ms: Moment of the greatest.
+        peak_topic_gaps: The greatest of any due topic.
         topic_peaks: The greatest of each due topic, in the order of the rows' topics.
     """
 
@@ -119,9 +121,10 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     """Cut a flow into rows of positions.
 
     Args:
-        flow: Of one plan.
-        slots_ms: Publish slots of the cells: the longest is how far apart rows may be, the shortest how close.
-        resolution: Of the rows.
+        flow: The flow of a plan.
+        slots_ms: Publish slots of the cells: the longest bounds the distance of rows from above, the shortest from
+            below.
+        resolution: Bounds on the number of rows.
     """
     pieces = flow.pieces
     released = flow.group != DIRECT
@@ -135,7 +138,7 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     acks_until_ms = np.where(pieces.fixed, last_ms + high_ms, high_ms)
     stay_ms = float((acks_until_ms - arrives_ms).max(initial=1.0))
     topics, topic = np.unique(flow.topic, return_inverse=True)
-    # A run of positions: one due topic, and in it one release (or all that arrives by itself).
+    # A run of positions: one due topic, and in it one release (or all timers that arrive by themselves).
     groups, group = np.unique(flow.group, return_inverse=True)
     run = topic * len(groups) + group
     scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
@@ -156,7 +159,7 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     weight = count / np.where(total > 0, total, 1.0)[row]
     lone = np.bincount(row, np.minimum(count * count, 1.0), rows) / np.maximum(total * total, 1e-12)
     row_first_ms = _least(row, part_first_ms, rows)
-    bursts = bool(released.any())  # where slots release, also what goes straight to the due topic stays but a slot
+    bursts = bool(released.any())  # if slots release, timers that go straight to the due topic stay for a slot only
     order_topic = np.zeros(rows, np.int64)
     order_topic[row] = topic[owner]
     part_from_ms = np.where(fixed, part_first_ms + low_ms[owner], low_ms[owner])
@@ -198,7 +201,7 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
 
 
 def gap_curve(rows: Rows, resolution: Resolution = CLOSE) -> GapCurve:
-    """Gaps over time, with the moments set closer where they are most."""
+    """Compute gaps over time, with closer moments around the peaks."""
     if not len(rows):
         none = np.zeros(0)
         return GapCurve(at_ms=none, gaps=none, peak_gaps=0.0, peak_at_ms=0.0, peak_topic_gaps=0.0, topic_peaks=none)
@@ -276,7 +279,7 @@ def _busy(due_ms: Floats, count: Floats, resolution: Resolution) -> Floats:
 
 
 def _highest(at_ms: Floats, gaps: Floats) -> Floats:
-    """The highest local maxima."""
+    """Return the highest local maxima."""
     padded = np.r_[-1.0, gaps, -1.0]
     is_top = (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
     tops = np.flatnonzero(is_top)
@@ -285,7 +288,7 @@ def _highest(at_ms: Floats, gaps: Floats) -> Floats:
 
 
 def _topic_span_ms(flow: Flow) -> float:
-    """How long one release or one interval spans at most: the resolution that its positions need."""
+    """Return the longest span of a release or an interval: the resolution that its positions need."""
     due_ms = flow.pieces.due_ms
     runs, run = np.unique(np.where(flow.group == DIRECT, flow.topic, flow.group), return_inverse=True)
     return float((-_least(run, -due_ms, len(runs)) - _least(run, due_ms, len(runs))).max(initial=0.0)) + 1.0
@@ -299,13 +302,13 @@ def _position_edges(
     slots_ms: tuple[float, float],
     resolution: Resolution,
 ) -> Floats:
-    """Where positions are cut into rows: evenly, where a part of all timers has come, and around bursts.
+    """Return the positions that cut rows: evenly spaced, at equal parts of all timers, and around bursts.
 
-    The second begin where some cell does, so that they also part what the clock does: timers for 09:00 today from those
-    for 09:00 tomorrow.
+    Edges of the second kind are at the beginning of a cell, so that they also separate times on the clock: timers for
+    09:00 today from timers for 09:00 tomorrow.
 
-    Not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot some of its
-    delays would be missing, and so would the gaps between them and the others.
+    Edges are not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot
+    some of its delays would be missing, and so would the gaps between them and the others.
     """
     if not len(first_ms):
         return np.array([0.0, 1.0])
@@ -328,7 +331,7 @@ def _position_edges(
 
 
 def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fine_ms: float) -> tuple[Floats, Floats]:
-    """(begins, ends) of stretches of positions that are much fuller than those around them, to ``fine_ms``."""
+    """Return (begins, ends) of stretches of positions that are much fuller than those around them, to ``fine_ms``."""
     around = round(step_ms / fine_ms)
     if around < 2:
         return np.zeros(0), np.zeros(0)
@@ -338,7 +341,7 @@ def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fi
     mean = (padded[2 * around + 1 :] - padded[: -2 * around - 1]) / (2 * around + 1)
     least = max(LEAST_BURST_SHARE * float(mass[-1]), float(LEAST_IN_ROW))
     is_full = np.diff(mass) > np.maximum(BURST_DENSITY * mean, least)
-    # With the bins on both sides, which have what begins before a full one and ends after it.
+    # With the bins on both sides, which hold pieces that begin before a full bin or end after it.
     is_burst = is_full.copy()
     is_burst[1:] |= is_full[:-1]
     is_burst[:-1] |= is_full[1:]
@@ -347,7 +350,7 @@ def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fi
 
 
 def rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Flags) -> tuple[Integers, int]:
-    """Rows: bins of one run, neighbours joined while they hold few; numbered by run and position."""
+    """Number the rows: bins of a run, with small neighbours joined; numbered by run and position."""
     bins = int(bin_of.max(initial=0)) + 1
     cells, cell = np.unique(run * bins + bin_of, return_inverse=True)
     in_cell = np.bincount(cell, count, len(cells))
@@ -360,8 +363,8 @@ def rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Fla
     batch = np.floor(within / least[cell_run])
     is_new = opens.copy()
     is_new[1:] |= batch[1:] != batch[:-1]
-    # A bin that is enough by itself is not joined with the few before it: they may be of an hour earlier, and would
-    # spread it over all of that.
+    # A bin that is full enough is not joined with the few timers before it: these may be an hour earlier, and would
+    # spread the bin over that hour.
     is_new |= in_cell >= least[cell_run]
     number = np.cumsum(is_new) - 1
     return number[cell], int(is_new.sum())

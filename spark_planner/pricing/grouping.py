@@ -1,14 +1,14 @@
-"""How many entries the hops of a plan are written as, where relays send them in groups (broker-facts: batched-hops).
+"""Grouping: the number of entries for a plan's hops, if relays send hops in groups (broker-facts: batched-hops).
 
-A group of hops begins with the first one and goes a linger L later, and all groups of one source partition go together.
-So with r hops a second out of a source, of which a share p goes to one destination, there are ``1 / (L + 1 / r)`` such
-rounds a second, and a round has a group for that destination unless neither its first hop nor any of the others goes
-there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops that come by chance. A group holds no more than so
-many messages and bytes.
+A group of hops begins with its first hop and is sent a linger L later, and all groups of a source partition are sent
+together. With r hops a second out of a source, of which a share p goes to a destination, a source partition sends
+``1 / (L + 1 / r)`` such rounds a second. A round has a group for that destination unless neither its first hop nor any
+other hop goes there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops at random times. A group has a limit
+of messages and of bytes.
 
-Rates are those of the pieces, even within a piece, and of a minute where pieces are single moments, but of no less than
-a part of `Resolution.hop_places`. What stands out of its minute within one second is a burst, and so is all that a slot
-releases. Bursts that are shorter than a piece need fewer entries than told here.
+Rates are those of the pieces, even within a piece. For pieces that are single moments they are rates per minute, but of
+at least a part of `Resolution.hop_places`. A second that stands out of its minute is a burst, and so is a slot's
+release. Bursts shorter than a piece need fewer entries than computed here.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 AT_ONCE_S = 1.0
-"""What leaves within twice this time is a single moment."""
+"""Timers that leave within twice this time count as a single moment."""
 MINUTE_S = 60.0
 BURST_SIZE, BURST_SHARE = 20.0, 0.5
-"""So many moments in one second that are so much of their minute are a burst."""
+"""Least size of a burst: timers in a second, and share of their minute."""
 LEAST_PER_S = 1e-12
-"""Lower rates are what sums of floats leave behind."""
+"""Lower rates are rounding errors of float sums."""
 BINS_PER_DOUBLING = 8
-"""How finely rates are told apart: within 9 %."""
+"""Resolution of rates: within 9 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HopRates:
-    """Hops out of the topics of one step, by where to; of all partitions together.
+    """Hops out of the topics of a step, by destination; all partitions together.
 
     Args:
-        seconds: How long each of some rates lasts, in all.
-        per_s: Hops a second: one row per destination step, one column per rate.
+        seconds: Total duration of each rate.
+        per_s: Hops a second: a row per destination step, a column per rate.
         burst_step: The destination of each burst.
-        burst_size: Its hops.
+        burst_size: Hops of each burst.
     """
 
     seconds: Floats
@@ -60,12 +60,12 @@ class HopRates:
 def hop_rates(
     table: tuple[Step, ...], stays: tuple[Stays, ...], resolution: Resolution = CLOSE
 ) -> tuple[HopRates, ...]:
-    """The rates of the hops from step to step, one entry per source step.
+    """Return the rates of the hops from step to step, an item per source step.
 
     Args:
-        table: Of `timewheel.core.steps.steps`.
+        table: Result of `timewheel.core.steps.steps`.
         stays: For each step, the timers that wait in it.
-        resolution: Of time.
+        resolution: Bounds on the resolution of time.
     """
     return tuple(
         _rates_from(stays, source, resolution.hop_places, source_is_tier=step.kind == "tier")
@@ -74,17 +74,17 @@ def hop_rates(
 
 
 def rates_of_intake(stays: tuple[Stays, ...], resolution: Resolution = CLOSE) -> HopRates:
-    """Of the hops out of the intake, where all comes in by it.
+    """Return the rates of the hops out of the intake, through which all timers enter.
 
     Args:
-        stays: As of `hop_rates`.
-        resolution: Of time.
+        stays: For each step, the timers that wait in it.
+        resolution: Bounds on the resolution of time.
     """
     return _rates_from(stays, SENT, resolution.hop_places, source_is_tier=True)
 
 
 def into_one(rates: HopRates) -> HopRates:
-    """The same hops as they came in: all of them to one topic."""
+    """Return the rates of the same hops with a single destination topic."""
     return HopRates(
         seconds=rates.seconds,
         per_s=rates.per_s.sum(axis=0, keepdims=True),
@@ -94,13 +94,13 @@ def into_one(rates: HopRates) -> HopRates:
 
 
 def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
-    """The entries that the hops into each step are written as.
+    """Return the number of entries that the hops into each step are written as.
 
     Args:
-        rates: Of `hop_rates`.
-        partitions: Of every topic; hops spread over them evenly.
-        linger_ms: How long hops wait for each other.
-        entry_bytes: Of one message.
+        rates: Result of `hop_rates`.
+        partitions: Partitions of every topic; hops spread over them evenly.
+        linger_ms: Time for which hops wait for each other.
+        entry_bytes: Size of a message.
     """
     most = max(min(GROUP_MESSAGES, GROUP_BYTES / max(entry_bytes, 1.0)), 1.0)
     steps = max((len(one.per_s) for one in rates), default=0)
@@ -143,7 +143,7 @@ def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is
 
 
 def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
-    """Whether a moment's second has much of what its minute has."""
+    """Return whether the second of each moment has much of its minute's timers."""
     found = is_moment.copy()
     seconds, index = np.unique(np.floor(at_s[is_moment]).astype(np.int64), return_inverse=True)
     in_second = np.bincount(index, count[is_moment], len(seconds))
@@ -154,14 +154,14 @@ def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
 
 
 def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
-    """Moments spread over the minute in which they are: they come by chance there."""
+    """Spread moments over their minute, in which they are at random times."""
     is_moment = half_s <= AT_ONCE_S
     minute_s = (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
     return np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
 
 
 def _bursts(steps: int, step: Integers, count: Floats, at_ms: Floats, until_ms: Floats) -> tuple[Integers, Floats]:
-    """What goes to one topic in the same second goes together; the topics of a ring are told by when they release."""
+    """Sum the timers of each second by destination topic; topics of a ring are distinguished by their release."""
     if not len(step):
         return step, count
     at_s, until_s = (np.floor(moment_ms / 1000).astype(np.int64) for moment_ms in (at_ms, until_ms))
@@ -176,7 +176,7 @@ def _bursts(steps: int, step: Integers, count: Floats, at_ms: Floats, until_ms: 
 def _streams(
     steps: int, places: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats
 ) -> tuple[Floats, Floats]:
-    """What leaves evenly over a time, and overlaps: how long which rates last; alike ones together."""
+    """Return the durations of rates for overlapping pieces that leave evenly over a time; similar rates are merged."""
     if not len(step):
         return np.zeros(0), np.zeros((steps, 0))
     start_s, end_s = middle_s - half_s, middle_s + half_s

@@ -17,22 +17,22 @@ Integers = NDArray[np.int64]
 JUMP_MS = 1.0
 """A ramp shorter than this is a step: times are whole milliseconds."""
 BURST_PLACES = 48
-"""Of a row of one burst, where no timer's way is much shorter than another's: so few say the same as all."""
+"""Places in a row of a burst, in which all timers have about the same stay: more places add nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ramps:
-    """One curve ``F(x)`` for each row: 0 at first, then the sum of its ramps, then constant.
+    """A curve ``F(x)`` for each row: 0 at first, then the sum of its ramps, then constant.
 
     Args:
-        key: Of each event, ``row * stride_ms + x - origin_ms``, ascending; every row begins with one of its own.
-        x_ms: Of each event.
-        value: ``F`` just after it.
-        slope: Of ``F`` up to the next event of the row, per millisecond.
-        integral_ms: Of ``F`` up to it.
-        square_ms: Of ``F ** 2`` up to it.
-        origin_ms: Before every event.
-        stride_ms: Longer than all ``x`` together.
+        key: ``row * stride_ms + x - origin_ms`` of each event, ascending; every row begins with an event of its own.
+        x_ms: Place of each event.
+        value: ``F`` just after the event.
+        slope: Slope of ``F`` up to the next event of the row, per millisecond.
+        integral_ms: Integral of ``F`` up to the event.
+        square_ms: Integral of ``F ** 2`` up to the event.
+        origin_ms: A place before every event.
+        stride_ms: Longer than the span of all ``x``.
     """
 
     key: Floats
@@ -56,17 +56,17 @@ class Ramps:
         bursts: bool = False,
         resolution: Resolution = CLOSE,
     ) -> Ramps:
-        """Ramps from ``start_ms`` to ``end_ms`` that rise by ``share``, each in its row of ``range(rows)``.
+        """Sum ramps that rise by ``share`` from ``start_ms`` to ``end_ms``, each in its row of ``range(rows)``.
 
         Args:
-            row: Of each ramp.
-            start_ms: Where it begins.
-            end_ms: Where it has risen; not before its start.
-            share: By how much.
-            rows: How many rows.
-            bursts: Whether rows span so little that `BURST_PLACES` say all.
-            resolution: More ramps than that are moved to places evenly apart between the first and the last of their
-                row, which costs a count instead of a sort; steps stay steps.
+            row: Row of each ramp.
+            start_ms: Beginning of each ramp.
+            end_ms: End of each ramp; not before its start.
+            share: Rise of each ramp.
+            rows: Number of rows.
+            bursts: True if rows span so little that `BURST_PLACES` are enough.
+            resolution: If there are more ramps than its limit, they are moved to evenly spaced places between the first
+                and the last of their row, which costs a count instead of a sort; steps stay steps.
         """
         # Near the events, so that the keys of thousands of rows keep their milliseconds in a float.
         origin_ms = float(start_ms.min()) - 2.0 if len(start_ms) else 0.0
@@ -80,7 +80,7 @@ class Ramps:
             event_row, x_ms, rise, bend, running = _events(row, start_ms, end_ms, share, rows, origin_ms, stride_ms)
         key = event_row * stride_ms + (x_ms - origin_ms)
         opens = np.searchsorted(event_row, np.arange(rows))
-        # What the sum of slopes leaves behind by rounding would grow over a long flat stretch.
+        # Rounding errors in the sum of slopes would grow over a long flat stretch.
         slopes = np.where(np.cumsum(running) > 0.5, np.cumsum(bend), 0.0)
         gap_ms = np.diff(x_ms, append=x_ms[-1:])
         gap_ms[np.r_[opens[1:] - 1, len(key) - 1] if rows else []] = 0.0  # a row ends where the next begins
@@ -101,10 +101,10 @@ class Ramps:
         )
 
     def at(self, row: Integers, x_ms: Floats) -> tuple[Floats, Floats, Floats]:
-        """Value, integral and integral of the square of the rows' curves at these points."""
+        """Return value, integral and integral of the square of the rows' curves at these points."""
         inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
         index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
-        # Rounding of the key may point one event too far; a negative distance would turn the curve around.
+        # Rounding of the key may select the event after; a negative distance would turn the curve around.
         distance_ms = np.maximum(x_ms - self.x_ms[index], 0.0)
         before, slope = self.value[index], self.slope[index]
         value = before + slope * distance_ms
@@ -113,7 +113,7 @@ class Ramps:
         return value, integral_ms, square_ms
 
     def values(self, row: Integers, x_ms: Floats) -> Floats:
-        """The value alone."""
+        """Return only the values of the rows' curves at these points."""
         inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
         index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
         found: Floats = self.value[index] + self.slope[index] * np.maximum(x_ms - self.x_ms[index], 0.0)
@@ -128,15 +128,15 @@ def risen(
     line: Integers | None = None,
     lines: int = 1,
 ) -> Floats:
-    """Sums of ramps at moments: array (lines, moments).
+    """Sum ramps at moments: array (lines, moments).
 
     Args:
         at_ms: Moments, ascending.
-        start_ms: Where each ramp begins.
-        end_ms: Where it has risen by its mass; not before its start.
-        mass: Of each.
-        line: Which sum each belongs to; None: all to the first.
-        lines: How many sums.
+        start_ms: Beginning of each ramp.
+        end_ms: End of each ramp, where it has risen by its mass; not before its start.
+        mass: Mass of each ramp.
+        line: Sum to which each ramp belongs; None: all belong to the first.
+        lines: Number of sums.
     """
     width_ms = np.maximum(end_ms - start_ms, 1.0)
     slope = mass / width_ms
@@ -164,15 +164,15 @@ def risen(
 def risen_evenly(
     base_ms: float, step_ms: float, moments: int, start_ms: Floats, end_ms: Floats, mass: Floats
 ) -> Floats:
-    """As `risen`, one sum at moments evenly apart, where begins and ends may be moved to the nearest moment.
+    """Sum ramps at evenly spaced moments, like `risen`, with beginnings and ends moved to the nearest moment.
 
     Args:
         base_ms: The first moment, before every ramp.
-        step_ms: From one to the next.
-        moments: How many; the last two after every ramp.
-        start_ms: Where each ramp begins.
-        end_ms: Where it has risen by its mass; not before its start.
-        mass: Of each.
+        step_ms: Distance of the moments.
+        moments: Number of moments; the last two are after every ramp.
+        start_ms: Beginning of each ramp.
+        end_ms: End of each ramp, where it has risen by its mass; not before its start.
+        mass: Mass of each ramp.
     """
     first = np.rint((start_ms - base_ms) / step_ms).astype(np.int64)
     last = np.maximum(np.rint((end_ms - base_ms) / step_ms).astype(np.int64), first + 1)

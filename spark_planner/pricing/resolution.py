@@ -1,4 +1,4 @@
-"""Resolution: how finely a plan is priced; what is coarser costs less time, whatever the history."""
+"""Resolution: the accuracy with which a plan is priced; a coarser resolution takes less time on any history."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ __all__ = ["CLOSE", "QUICK", "Resolution"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Bounds on the work for one plan.
+    """Bounds on the work for a plan.
 
     Args:
-        parts: Up to so many parts altogether every cell is cut at all edges of a plan's routing.
+        parts: Total parts up to which every cell is cut at all edges of a plan's routing.
         rows_per_stay: Rows of positions within the longest stay in a due topic.
-        rows: The most rows of positions, bursts apart.
-        mass_rows: Outside of bursts no row holds more than this part of all timers.
-        burst_bins: So finely it is looked where positions are closer together than in the row around them.
-        ramps: More than these are moved to places evenly apart within their row.
-        places: So many places.
-        moments_per_stay: Moments within the usual stay at which gaps are told.
-        moments: The most of them, evenly over the history.
-        mass_moments: And one wherever this part of all timers has come due, so that no short burst lies between two.
-        busy_bins: So finely it is looked for those.
-        peak_rounds: How often the neighbourhood of the highest moments is looked at more closely.
-        unloads: Moments at which an unload is tried, evenly over the history.
-        peak_unloads: And moments of most gaps.
-        pending_moments: At which it is looked how many timers wait.
-        relay_bins: Stretches of time by which a relay's work is told.
-        hop_places: And the rates of hops.
+        rows: The most rows of positions, bursts not counted.
+        mass_rows: Outside of bursts, each row holds at most all timers divided by this number.
+        burst_bins: Bins in the search for positions that are denser than the row around them.
+        ramps: The most exact ramps; more are moved to evenly spaced places within their row.
+        places: Number of these places.
+        moments_per_stay: Moments of the gap curve within the usual stay.
+        moments: The most of these moments, evenly over the history.
+        mass_moments: Additional moments, which divide all timers into equal parts by due time, so that no short burst
+            lies between two moments.
+        busy_bins: Bins in the search for these moments.
+        peak_rounds: Number of refinements around the highest moments.
+        unloads: Moments at which an unload is simulated, evenly over the history.
+        peak_unloads: Additional such moments, at the most gaps.
+        pending_moments: Moments at which waiting timers are counted.
+        relay_bins: Bins of time for the load of a relay.
+        hop_places: Bins of time for the rates of hops.
     """
 
     parts: int
@@ -69,7 +70,7 @@ CLOSE = Resolution(
     relay_bins=65_536,
     hop_places=65_536,
 )
-"""For what is told of a plan."""
+"""For all reported figures of a plan."""
 
 QUICK = Resolution(
     parts=8_000,
@@ -90,5 +91,6 @@ QUICK = Resolution(
     relay_bins=4_096,
     hop_places=4_096,
 )
-"""For which of many plans are worth counting: from the same cells gaps come out within some percent of `CLOSE`, in a
-quarter of its time."""
+"""For the selection of candidates to count: from the same cells its gaps are within some percent of those of `CLOSE`,
+in a quarter of the time.
+"""

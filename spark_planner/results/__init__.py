@@ -1,1 +1,1 @@
-"""What was found, for people and programs: tables, facts as JSON, the verdict, the report."""
+"""The planner's output for readers and programs: tables, facts as JSON, the verdict, the report."""

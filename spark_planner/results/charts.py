@@ -22,7 +22,8 @@ from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_span
 __all__ = ["MOST_POINTS", "delays_figure", "front_figure", "gaps_over_time"]
 
 MOST_POINTS = 800
-"""Of a line: the picture is 700 wide. Of neighbouring moments the highest is drawn, so that no peak is lost."""
+"""Most points of a line in a picture of width 700. Of neighbouring moments the highest is drawn, so that peaks remain.
+"""
 GAPS_CAPTION = (
     "Gap ranges of the fullest partition, every timer of this history replayed. Dashed: what the broker keeps for a "
     "subscription; an unload while a line is above it delivers messages again. A gap is a range of acknowledged "
@@ -36,7 +37,7 @@ FRONT_CAPTION = (
 
 
 def gaps_over_time(planned: Planned) -> GapChart:
-    """The fullest partition, native and under the plan."""
+    """Build the chart of the fullest partition, native and under the plan."""
     cells = planned.history.cells(planned.topic)
     first_ms = int(cells.publish_min_ms.min())
     native, recommended = planned.native.replay, planned.recommended.replay
@@ -68,7 +69,7 @@ def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tu
     counts = _fullest(played)
     times_ms = played.gaps.grid.points_ms
     per_point = -(-len(counts) // MOST_POINTS)
-    # The peak itself is there too, which may be between two moments of the grid.
+    # The exact peak is included, which may be between two moments of the grid.
     peak = played.peak_per_partition
     points = [(0.0, 0.0), (max(float(peak.at_ms) - first_ms, 0.0) / unit_ms, growth * float(peak.gap_count))]
     for begin in range(0, len(counts), per_point):
@@ -78,7 +79,7 @@ def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tu
 
 
 def _fullest(played: Replay) -> NDArray[np.int64]:
-    """The gaps of whichever partition has most at each moment."""
+    """Return the gaps of the fullest partition at each moment."""
     points = len(played.gaps.grid)
     most = np.zeros(points, np.int64)
     for partition in played.gaps.partitions:
@@ -87,7 +88,7 @@ def _fullest(played: Replay) -> NDArray[np.int64]:
 
 
 def delays_figure(planned: Planned) -> Figure:
-    """The shares of delays."""
+    """Draw the shares of delays."""
     cells = planned.history.cells(planned.topic)
     bars = [
         Bar(name=span.name, share=span.timers / cells.timers, note=f"({span.timers:,.0f})")
@@ -108,7 +109,7 @@ def delays_figure(planned: Planned) -> Figure:
 
 
 def front_figure(planned: Planned) -> Figure:
-    """All candidates, those of a name larger."""
+    """Draw all candidates; those with a name are larger."""
     choice = planned.choice
     named = [
         Named(

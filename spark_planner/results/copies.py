@@ -1,4 +1,4 @@
-"""Rows that repeat others: an export that came twice is told, since it would be planned for as twice the traffic."""
+"""Notice of repeated rows: an export that is contained twice would be planned for as twice the traffic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOLD_SHARE = 0.01
 
 
 def said_of_copies(planned: Planned) -> str:
-    """A sentence; empty where there are few."""
+    """Describe the repeated rows in a sentence; empty if there are few."""
     timers = planned.history.cells(planned.topic).timers
     if planned.repeated < max(TOLD_SHARE * timers, 1):
         return ""
@@ -26,5 +26,5 @@ def said_of_copies(planned: Planned) -> str:
 
 
 def copies_facts(planned: Planned) -> dict[str, Any]:
-    """The same as JSON."""
+    """Return the repeated rows as JSON."""
     return {"repeated_rows": planned.repeated}

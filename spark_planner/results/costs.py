@@ -1,4 +1,4 @@
-"""What native delays and the recommended plan cost, as tables: in the broker's terms, and in a user's money."""
+"""Costs of native delays and of the recommended plan, as tables: in the broker's terms, and in a user's money."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB_BYTES = 1 << 20
 
 
 def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
-    """Entries, bytes, disk, topics; a month's money, where prices are given."""
+    """Build the table of entries, bytes, disk and topics; with prices also a month's money."""
     cost = planned.constraints.cost_of
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("entries written a second", lambda one: f"{cost(one).written:,.2f}"),
@@ -33,7 +33,7 @@ def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
 
 
 def needs_table(planned: Planned) -> Table:
-    """What else the two need of brokers and relays."""
+    """Build the table of further needs of brokers and relays."""
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("written in all, all copies, MiB", lambda one: f"{one.written_bytes / MIB_BYTES:,.1f}"),
         ("of that by hops, MiB", lambda one: f"{one.republished_bytes / MIB_BYTES:,.1f}"),

@@ -1,4 +1,4 @@
-"""The distribution of delays, as people speak of it: shares of a few round spans, from cells."""
+"""The distribution of delays, for readers: shares of a few round spans, computed from cells."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ EDGES_MS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelaySpan:
-    """Timers whose delay lies in one span.
+    """Timers with a delay in a span.
 
     Args:
-        name: The span, as ``1h to 6h``.
-        from_ms: The least delay in it.
-        timers: How many; fractions, since a cell may lie across a border.
+        name: The span, such as ``1h to 6h``.
+        from_ms: The least delay in the span.
+        timers: Number of timers; fractional, since a cell may lie across a border.
     """
 
     name: str
@@ -49,7 +49,7 @@ class DelaySpan:
 
 
 def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
-    """The shares of round spans, from the first that has a timer to the last; a cell's timers are taken as uniform."""
+    """Return the shares of round spans, from the first with a timer to the last; timers are uniform within a cell."""
     below = [_timers_below(cells, edge_ms) for edge_ms in EDGES_MS]
     counts = np.diff([*below, float(cells.timers)])
     names = [
@@ -66,7 +66,7 @@ def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
 
 
 def reading(cells: Cells) -> str:
-    """One sentence by which a reader sees whether columns and units were meant so."""
+    """Describe the history in a sentence that shows a reader whether columns and units were interpreted correctly."""
     first, last = (
         datetime.fromtimestamp(at_ms / 1_000, UTC)
         for at_ms in (int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max()))
@@ -80,7 +80,7 @@ def reading(cells: Cells) -> str:
 
 
 def delay_quantile_ms(cells: Cells, share: float) -> int:
-    """A delay that so many of the timers do not exceed, from 0 to 1; exact to a cell's bucket, 3 to 13 percent."""
+    """Return the quantile of delays for a share from 0 to 1; exact to a cell's bucket, 3 to 13 percent."""
     order = np.argsort(cells.delay_max_ms)
     reached = np.cumsum(cells.count[order])
     return int(cells.delay_max_ms[order[min(int(np.searchsorted(reached, share * reached[-1])), len(order) - 1)]])

@@ -1,4 +1,4 @@
-"""What was estimated from a survey, in words, tables and JSON."""
+"""The estimate from a survey, in words, tables and JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["estimated_facts", "estimated_tables", "estimated_verdict"]
 
 
 def estimated_verdict(found: Estimated) -> str:
-    """What to do, and what is known of it, in two or three sentences."""
+    """State the recommendation and its certainty in two or three sentences."""
     plan, limit = found.plan, found.profile.gap_limit_ranges
     when = "" if found.growth == 1 else f" for {found.growth:g} times this volume"
     if stays(plan):
@@ -54,7 +54,7 @@ def _native(found: Estimated) -> str:
 
 
 def estimated_tables(found: Estimated) -> list[Table]:
-    """Plans side by side, alternatives, and the room to each limit."""
+    """Build the tables: plans side by side, alternatives, and the room to each limit."""
     rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
     room_table = Table(
         caption="Growth: when this plan reaches each limit (estimated)",
@@ -65,7 +65,7 @@ def estimated_tables(found: Estimated) -> list[Table]:
 
 
 def estimated_facts(found: Estimated) -> dict[str, Any]:
-    """All of it as JSON but the curves."""
+    """Return the estimate as JSON, without the curves."""
     choice, statistic = found.choice, found.survey.statistic
     return {
         "survey": {

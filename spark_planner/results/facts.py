@@ -1,4 +1,4 @@
-"""What was found, as JSON: every number under a name with its unit."""
+"""The planner's results as JSON: every number under a name with its unit."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from timewheel.spark_planner.traffic import History
 __all__ = ["assessed_facts", "evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
 
 _CURVES = ("gaps_at_ms", "gaps")
-"""Thousands of numbers each, for charts."""
+"""Arrays of thousands of numbers, for charts."""
 
 
 def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, Any]:
-    """All of `timewheel plan`'s answer but the curves.
+    """Return the output of `timewheel plan` as JSON, without the curves.
 
     Args:
-        planned: What was found.
-        prices: What a month costs is told at these; None: it is not.
+        planned: The result of the planner.
+        prices: Prices for a month's cost; None: the cost is left out.
     """
     choice, alone = planned.choice, planned.native_alone
     return {
@@ -71,7 +71,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
 
 
 def history_facts(history: History) -> dict[str, Any]:
-    """What was read, the quarantine included."""
+    """Return the facts about the history, quarantine included."""
     statistic = history.statistic
     return {
         "source": history.source,
@@ -89,7 +89,7 @@ def history_facts(history: History) -> dict[str, Any]:
 
 
 def prediction_facts(prediction: Prediction) -> dict[str, Any]:
-    """Predicted and counted."""
+    """Return a prediction with the counts of the replay."""
     replay = prediction.replay
     return {
         "predicted": evaluation_facts(prediction.evaluation),
@@ -114,7 +114,7 @@ def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
 
 
 def assessed_facts(one: Assessed) -> dict[str, Any]:
-    """One candidate, with what it costs and breaks."""
+    """Return the facts about a candidate, with its cost and the constraints that it breaks."""
     return {
         **evaluation_facts(one.evaluation),
         **_cost(one.cost),
@@ -132,7 +132,7 @@ def _cost(cost: Cost) -> dict[str, float]:
 
 
 def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
-    """All of one evaluation but the curves."""
+    """Return the facts of an evaluation, without the curves."""
     numbers = {
         field.name: getattr(evaluation, field.name)
         for field in fields(evaluation)

@@ -1,4 +1,4 @@
-"""What was found of a fleet: the verdict, the ranked table, JSON facts, and the page that leads to each topic's own."""
+"""Results for a fleet: the verdict, the ranked table, JSON facts, and the page with links to each topic's report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOW_KNOWN = (
 
 
 def fleet_verdict(fleet: Fleet) -> str:
-    """What to do, in one or two sentences."""
+    """State the recommendation in one or two sentences."""
     topics = len(fleet.topics)
     stay = sum(one.standing == Standing.FINE for one in fleet.topics)
     moving = [planned for planned in fleet.planned.values() if not stays(planned.plan)]
@@ -52,12 +52,12 @@ def fleet_verdict(fleet: Fleet) -> str:
 
 
 def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
-    """Topics and what becomes of them, one row each.
+    """Build a table of topics with their standing, a row for each.
 
     Args:
-        fleet: Whose.
-        topics: Which, in this order.
-        caption: Of the table.
+        fleet: The fleet of the topics.
+        topics: Topics of the rows, in this order.
+        caption: Caption of the table.
     """
     return Table(
         caption=caption,
@@ -67,12 +67,12 @@ def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Tab
 
 
 def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
-    """All of the answer but the curves.
+    """Return the results for a fleet as JSON, without the curves.
 
     Args:
-        fleet: What was found.
-        files: The plan file of each topic that has one.
-        prices: Of a month's cost.
+        fleet: The result of the planner.
+        files: The plan file of each topic that has a plan.
+        prices: Prices for a month's cost.
     """
     return {
         "history": history_facts(fleet.history),
@@ -102,11 +102,11 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
 
 
 def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
     Args:
-        fleet: What was found.
-        pages: By topic, the name of the file beside this one that has its report.
+        fleet: The result of the planner.
+        pages: By topic, the name of the report's file, in the same folder as this page.
     """
     matter = [one for one in fleet.topics if one.standing != Standing.FINE]
     others = [one for one in fleet.topics if one.standing == Standing.FINE]

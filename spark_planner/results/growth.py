@@ -1,4 +1,4 @@
-"""When the recommended plan reaches its limits, if the topic goes on growing as its history did."""
+"""The time at which the recommended plan reaches its limits, if the topic keeps growing as its history did."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["growth_facts", "reached_on", "said_of_growth", "trend_in"]
 
 
 def trend_in(planned: Planned) -> Trend | None:
-    """The trend of the history alone; None: it is too short, or a sample.
+    """Return the trend of the history alone; None: it is too short, or a sample.
 
-    A sample has what the broker still holds: of older days only what waits long, which looks like growth.
+    A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
+    like growth.
     """
     if sample_note(planned.history.source) is not None:
         return None
@@ -24,13 +25,13 @@ def trend_in(planned: Planned) -> Trend | None:
 
 
 def reached_on(planned: Planned, room: Room, trend: Trend) -> str:
-    """The day on which one limit is reached, as ``2027-03-14``; empty: it is not, within ten years."""
+    """Return the day on which a limit is reached, such as ``2027-03-14``; empty: not within ten years."""
     at_ms = trend.reached_ms(room.times * planned.growth)
     return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}"
 
 
 def said_of_growth(planned: Planned) -> str:
-    """When the nearest limit is reached, in words, with what that rests on; empty: nothing can be said."""
+    """Describe when the nearest limit is reached, with the evidence for the growth; empty: unknown."""
     trend = trend_in(planned)
     if trend is None or not planned.choice.rooms:
         return ""
@@ -53,7 +54,7 @@ def said_of_growth(planned: Planned) -> str:
 
 
 def growth_facts(planned: Planned) -> dict[str, Any] | None:
-    """The same as JSON; None: nothing can be said."""
+    """Return the trend and the days of the limits as JSON; None: unknown."""
     trend = trend_in(planned)
     if trend is None:
         return None

@@ -1,4 +1,4 @@
-"""The three figures below the verdict: gaps now, gaps then, and what it costs."""
+"""The three figures below the verdict: gaps now, gaps then, and the cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CERTAINTY = "with a certainty of 95%"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
-    """All three, each counted or estimated."""
+    """Build all three, each marked as counted or estimated."""
     peaks = peaks_of(planned)
     partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
@@ -31,7 +31,7 @@ def _gaps(name: str, gaps: float, where: str, planned: Planned, known: str, band
     lines = [f"{where}: {gaps / max(limit, 1):.0%} of the {limit:,} that the broker keeps"]
     if planned.traffic.band is not None:
         lines.append(band)
-    # More than was asked for, but less than the broker keeps, is neither.
+    # Gaps above the requested fraction, but within the broker's limit, are neither good nor bad.
     good = True if gaps <= planned.constraints.gap_fraction * limit else False if gaps > limit else None
     return Headline(name=name, value=f"{gaps:,.0f}", unit="gaps at the peak", known=known, lines=lines, good=good)
 

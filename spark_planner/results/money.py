@@ -1,4 +1,4 @@
-"""Money: what a plan costs a month, at the prices that a user pays."""
+"""Money: the monthly cost of a plan, at a user's prices."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ AMOUNTS = ("million_writes", "gb_month", "topic_month", "relay_month")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What a user pays; None: not known, and left out. They do not change which plan is chosen.
+    """A user's prices; None: unknown, and left out. Prices do not affect the choice of a plan.
 
     Args:
-        currency: Of all of them, as it is written after an amount.
-        million_writes: For a million entries written, each counted once, however many copies are made.
-        gb_month: For 10^9 bytes on disk for a month, of each copy.
-        topic_month: For a partition topic for a month.
-        relay_month: For a running relay for a month, where a plan needs one.
+        currency: Currency of all prices, as written after an amount.
+        million_writes: Price of a million entries written; each entry counts once for any number of copies.
+        gb_month: Price of 10^9 bytes on disk for a month, for each copy.
+        topic_month: Price of a partition topic for a month.
+        relay_month: Price of a running relay for a month, for plans that need a relay.
     """
 
     currency: str = "EUR"
@@ -40,17 +40,17 @@ class Prices:
 
     @property
     def is_given(self) -> bool:
-        """Whether any of them is known."""
+        """True if any price is known."""
         return any(getattr(self, name) is not None for name in AMOUNTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What a plan costs a month, if every month is as the history is on average.
+    """The monthly cost of a plan, at the mean volume of the history.
 
     Args:
-        currency: Of the amounts.
-        parts: (for what, amount), of every price that is known.
+        currency: Currency of the amounts.
+        parts: (item, amount), for every known price.
     """
 
     currency: str
@@ -58,21 +58,21 @@ class Bill:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Sum of the parts."""
         return math.fsum(amount for _, amount in self.parts)
 
     def said(self, amount: float) -> str:
-        """An amount with its currency."""
+        """Format an amount with its currency."""
         return f"{amount:,.2f} {self.currency}"
 
 
 def monthly(evaluation: Evaluation, prices: Prices | None) -> Bill | None:
-    """What a plan costs a month; None: no price is known.
+    """Compute the monthly cost of a plan; None: no price is known.
 
     Args:
-        evaluation: Of the plan, at the volume that is asked about. Its mean volume is taken for that of a month, its
-            most bytes on disk for those of the whole month.
-        prices: The user's.
+        evaluation: Evaluation of the plan, at the volume of interest. Its mean volume is taken as that of a month, its
+            peak of bytes on disk as that of the whole month.
+        prices: The user's prices.
     """
     if prices is None or not prices.is_given:
         return None

@@ -1,4 +1,4 @@
-"""Peaks: the two counts of gaps that an answer is about, and how sure they are."""
+"""Peaks: the two counts of gaps in a result, with their confidence interval."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Peaks", "peaks_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a volume not seen yet.
+    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume.
 
     Args:
-        now: Of one partition under native delays.
-        then: Of the plan's fullest partition.
-        known: "counted" or "estimated"; of a long history "counted at moments", with the most that may be between.
-        band: Between so many times the native gaps they lie with a certainty of 95 %, and the plan's are held to the
-            upper of the two as well; None: nothing is known of that, or the history shows all that there will be.
+        now: Gaps of a single partition under native delays.
+        then: Gaps of the plan's fullest partition.
+        known: "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them.
+        band: 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is compared
+            with the limit. None: the interval is unknown, or the history is complete.
     """
 
     now: float
@@ -29,7 +29,7 @@ class Peaks:
     band: tuple[float, float] | None
 
     def said_of_band(self, gaps: float) -> str:
-        """The band of one of the two, in words; empty: there is none."""
+        """Describe the confidence interval of either peak, in words; empty without a band."""
         if self.band is None:
             return ""
         low, high = (times * gaps for times in self.band)
@@ -37,7 +37,7 @@ class Peaks:
 
 
 def peaks_of(planned: Planned) -> Peaks:
-    """Of a plan, at the volume that was planned for."""
+    """Return the peaks of a plan, at the planned volume."""
     band = planned.traffic.band
     is_counted = planned.growth == 1
     native, recommended = planned.choice.native, planned.choice.recommended.evaluation

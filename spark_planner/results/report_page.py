@@ -1,4 +1,4 @@
-"""The report of a plan: one self-contained page that says what to run, why, and how well it was predicted."""
+"""The report of a plan: a self-contained page with the plan, the reasons, and the accuracy of the prediction."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ WHAT_IF = (
 
 
 def report_page(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
     Args:
-        planned: What was found.
-        plan_file: Where the plan was written, for the commands at the end.
-        prices: What a month costs is shown at these; None: it is not.
+        planned: The result of the planner.
+        plan_file: File of the plan, for the commands at the end.
+        prices: Prices for a month's cost; None: the cost is left out.
     """
     return render_page(page_of(planned, plan_file=plan_file, prices=prices))
 
 
 def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> Page:
-    """The page as values, see `report_page`."""
+    """Build the page as values, see `report_page`."""
     return Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
         verdict=verdict(planned),

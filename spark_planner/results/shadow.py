@@ -1,4 +1,4 @@
-"""What is said of a shadow: what it lifts, what that costs, and what plain clients get."""
+"""Description of a shadow: its lifts, their costs, and the effect on plain clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITHOUT_SLIDERS = (
 
 
 def shadow_table(evaluation: Evaluation) -> Table | None:
-    """What a shadow does on a history; None: the plan has none."""
+    """Build the table of a shadow's effects on a history; None: the plan has no shadow."""
     shadow = evaluation.shadow
     if shadow is None:
         return None
@@ -48,7 +48,7 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
 
 
 def said_of_limit(planned: Planned) -> str:
-    """What becomes of delays that no history had."""
+    """Describe the treatment of delays longer than those of the history."""
     longest_ms = int(planned.history.cells(planned.topic).delay_max_ms.max())
     limit = format_duration(planned.plan.max_delay_ms)
     what = f"of more than {limit} will be refused"

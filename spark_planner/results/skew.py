@@ -1,4 +1,4 @@
-"""What a heavy key does: all of its timers are in one partition, however many there are."""
+"""Notice of key skew: all timers of a heavy key are in one partition, of any number of partitions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from timewheel.spark_planner.job import Planned
 __all__ = ["key_facts", "said_of_keys"]
 
 TOLD_SHARE = 0.1
-"""Of all timers, or"""
+"""Least share of all timers for a notice, or"""
 TOLD_TIMES = 1.25
-"""the fullest partition having so many times its share."""
+"""least ratio of the fullest partition to its even share."""
 
 
 def said_of_keys(planned: Planned | Estimated) -> str:
-    """A sentence or two; empty where no key matters."""
+    """Describe the heaviest key in one or two sentences; empty if no key matters."""
     heaviest, partitions = planned.keys.heaviest, planned.plan.own_partitions
     if heaviest is None:
         return ""
@@ -37,7 +37,7 @@ def said_of_keys(planned: Planned | Estimated) -> str:
 
 
 def key_facts(planned: Planned | Estimated) -> dict[str, Any]:
-    """The same as JSON."""
+    """Return the facts about the heaviest key as JSON."""
     heaviest = planned.keys.heaviest
     return {
         "heaviest_key": None if heaviest is None else heaviest[0],

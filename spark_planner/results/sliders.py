@@ -1,4 +1,4 @@
-"""The sliders of a report's what-if: which numbers they can have, and how those are written."""
+"""The sliders of a report's what-if: their values and labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = (
 
 
 def sliders(statistic: WhatIf) -> Sliders:
-    """Four of them, which begin at what was planned for."""
+    """Build the four sliders, which start at the planned values."""
     start = statistic.start
     windows = [0, *windows_ms(statistic.options)]
     return Sliders(

@@ -1,4 +1,4 @@
-"""What has to be said first of a history that is shorter than its delays."""
+"""Notices about a history that is shorter than its delays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["said_of_native", "said_of_traffic", "steady_facts"]
 
 
 def said_of_traffic(traffic: Continued) -> list[str]:
-    """Sentences on a history that is too short, and on how it was continued; none where it is long enough."""
+    """Describe a history that is too short, and its continuation; empty if it is long enough."""
     found = traffic.settling
     if found is None:
         return []
@@ -33,7 +33,7 @@ def said_of_traffic(traffic: Continued) -> list[str]:
 
 
 def said_of_native(planned: Planned) -> list[str]:
-    """What native delays come to, in the history alone and continued; nothing where that is the same."""
+    """Describe the gaps of native delays in the history alone and continued; empty if both are the same."""
     continued, band = planned.traffic.continuation, planned.traffic.band
     if continued is None or planned.native_alone is None:
         return []
@@ -51,7 +51,7 @@ def said_of_native(planned: Planned) -> list[str]:
 
 
 def steady_facts(traffic: Continued) -> dict[str, Any] | None:
-    """The same as JSON; None: the history is long enough."""
+    """Return the steady state as JSON; None: the history is long enough."""
     found, continued, band = traffic.settling, traffic.continuation, traffic.band
     if found is None:
         return None
@@ -116,5 +116,5 @@ def _left_out(traffic: Continued) -> list[str]:
 def _campaign_days_ms(traffic: Continued) -> list[int]:
     assert traffic.continuation is not None
     days = traffic.continuation.days
-    # The middle: days are counted back from the last send, and mostly begin in the day before by the calendar.
+    # The middle: days are counted back from the last send, and usually begin on the previous calendar day.
     return [days.begins_ms[day] + DAY_MS // 2 for day in days.campaigns]

@@ -1,4 +1,4 @@
-"""What was found, as tables of texts: the terminal and the report show the same ones."""
+"""The planner's results as tables of texts: the terminal and the report show the same tables."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 MOST_FRONT_ROWS = 12
-"""More alternatives than that are no help; they are thinned evenly, the cheapest and the one of fewest gaps stay."""
+"""More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
 MOST_STEP_ROWS = 12
 TIED = f"costs as much within {TIE:.0%}"
-"""Beside the name of a plan that does."""
+"""Label beside the name of a tied plan."""
 
 T = TypeVar("T")
 
@@ -58,12 +58,12 @@ _CONSTRAINTS = {
 
 
 def plan_label(plan: Plan) -> str:
-    """A plan in a few words, its partitions included."""
+    """Describe a plan in a few words, partitions included."""
     return f"{describe(plan)}, {counted(plan.partitions, 'partition') if plan.partitions else 'no partitions'}"
 
 
 def prices(constraints: Constraints) -> str:
-    """How a plan's cost is made up, in words."""
+    """Describe the composition of a plan's cost, in words."""
     return (
         f"entries written a second, {constraints.topic_writes_per_second:g} more for each partition topic to run and "
         f"{constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
@@ -71,7 +71,7 @@ def prices(constraints: Constraints) -> str:
 
 
 def plans_table(planned: Planned | Estimated) -> Table:
-    """Native, the recommended plan and the strongest of those that cost as much, side by side."""
+    """Build the table of native delays, the recommended plan and the strongest tied plan, side by side."""
     native = planned.choice.native
     rows = [
         _plan_row("today: native", native, _native_broken(planned), planned),
@@ -93,7 +93,7 @@ def _allowed(planned: Planned | Estimated) -> int:
 
 
 def rules_table(planned: Planned) -> Table:
-    """What the article's rules of thumb give, beside the recommended plan."""
+    """Build the table of the article's rules of thumb, beside the recommended plan."""
     plans = [("recommended", planned.choice.recommended), *planned.choice.article]
     limit = max(planned.profile.gap_limit_ranges, 1)
     rows = [
@@ -130,7 +130,7 @@ def rules_table(planned: Planned) -> Table:
 
 
 def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
-    """Plans side by side by name, all evaluated at so many times the history's volume."""
+    """Build a table of plans by name, all evaluated at a multiple of the history's volume."""
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
@@ -138,7 +138,7 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
 
 
 def front_table(planned: Planned | Estimated) -> Table:
-    """The candidates that no other beats in both gaps and cost."""
+    """Build the table of the Pareto front in gaps and cost."""
     front = planned.choice.front
     rows = [
         (
@@ -159,7 +159,7 @@ def front_table(planned: Planned | Estimated) -> Table:
 
 
 def _counted(planned: Planned | Estimated, plan: Plan) -> str:
-    """Of a plan: those above what is allowed, but for the recommended one, are not counted to the end."""
+    """Format the count of a plan: counts above the limit are lower bounds, except that of the recommended plan."""
     gaps, allowed = planned.choice.known.get(plan), _allowed(planned)
     if gaps is None:
         return "-"
@@ -167,7 +167,7 @@ def _counted(planned: Planned | Estimated, plan: Plan) -> str:
 
 
 def room_table(planned: Planned) -> Table:
-    """At which volume each limit is reached, and when, if the topic goes on growing as its history did."""
+    """Build the table of the volume at which each limit is reached, with the day if the history grows."""
     trend = trend_in(planned)
     grows = trend is not None and trend.weekly_growth > 0
     rows, unit = [], "timers a day"
@@ -185,7 +185,7 @@ def room_table(planned: Planned) -> Table:
 
 
 def quarantine_table(statistic: Statistic) -> Table | None:
-    """Rows that could not be used, or not whole, by what is wrong with them; None: there are none."""
+    """Build the table of rows that were rejected, or used with a remark, by reason; None: there are none."""
     said = {**statistic.quarantined, **statistic.remarked}
     if not said:
         return None
@@ -207,7 +207,7 @@ def quarantine_table(statistic: Statistic) -> Table | None:
 
 
 def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
-    """Predicted from the statistic against counted by the exact replay, by name."""
+    """Build the table of predictions from the statistic against counts of the exact replay, by name."""
     rows = []
     for name, one in predictions.items():
         evaluation, replay = one.evaluation, one.replay
@@ -243,14 +243,14 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
 
 
 def both(planned: Planned) -> dict[str, Prediction]:
-    """Today's plan and the recommended one, by what to write before their names; one, if they are the same."""
+    """Return the predictions of today's and of the recommended plan, by label; a single item for equal plans."""
     if planned.recommended is planned.native:
         return {"today and recommended": planned.native}
     return {"today": planned.native, "recommended": planned.recommended}
 
 
 def hop_table(evaluation: Evaluation) -> Table | None:
-    """What passes through each holding step of a plan; None: it has none, or so many that a table says nothing."""
+    """Build the table of timers through each holding step; None: there is no holding step, or too many for a table."""
     holding = steps(evaluation.plan)[:-1]
     if not 0 < len(holding) <= MOST_STEP_ROWS:
         return None
@@ -326,7 +326,7 @@ def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
 
 
 def at_volume(growth: float) -> str:
-    """Behind "estimated": for which volume."""
+    """Name the volume, to follow "estimated"."""
     return " at this volume" if growth == 1 else f" at {growth:g} times this volume"
 
 

@@ -1,4 +1,4 @@
-"""The one sentence that a reader takes away."""
+"""The verdict: the recommendation in one sentence."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SETTING = "managedLedgerMaxUnackedRangesToPersist; gap_limit_ranges in a file fo
 
 
 def verdict(planned: Planned) -> str:
-    """What to do, and the gaps that decide it: counted by the exact replay, or predicted for a volume not seen yet.
+    """State the recommendation, with the gaps that decide: counted by the exact replay, or predicted if volume grows.
 
-    Where no plan keeps the gap limit, why, and what would help.
+    If no plan keeps the gap limit, the verdict names the cause and the remedies.
     """
     return _recommendation(planned) + _hindrance(planned)
 
 
 def _hindrance(planned: Planned) -> str:
-    """Why no plan keeps the gap limit, and what would; empty: this one does."""
+    """Describe the cause that no plan keeps the gap limit, and the remedies; empty: this plan keeps it."""
     found, limit = planned.hindrance, planned.profile.gap_limit_ranges
     if found is None:
         return ""
@@ -50,7 +50,7 @@ def _hindrance(planned: Planned) -> str:
     )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
-        # A sample's topic is not partitioned, whatever is asked for, and cannot become so.
+        # A sample's topic is not partitioned, regardless of the options, and cannot become so.
         is_sample = sample_note(planned.history.source) is not None
         how = "plan again with --due-topic and its name" if is_sample else "plan without --unpartitioned"
         helps.insert(0, f"a new due topic with {partitions_in_words(found.partitions)} ({how})")

@@ -1,9 +1,9 @@
-"""What if: which candidate would be the cheapest at another volume, another limit, another price.
+"""What-if analysis: the cheapest candidate at another volume, another limit or another price.
 
 A compact statistic of all candidates goes into the page of a report, whose JavaScript computes `WhatIf.cheapest` of it
-(`_report/templates/what_if.js`). The functions here are the definition of that: they read nothing but the statistic,
-and do the same arithmetic in the same order. Their formulas are those of `Constraints`, with gaps, waiting messages and
-entries in proportion to the volume.
+(`_report/templates/what_if.js`). The functions here define that computation: they read only the statistic, and do the
+same arithmetic in the same order. Their formulas are those of `Constraints`, with gaps, waiting messages and entries in
+proportion to the volume.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ __all__ = ["Found", "Option", "Setting", "WhatIf", "calibrated", "statistic_of",
 BY_SLIDERS = frozenset(
     {"gap_fraction", "silence_seconds", "partition_topics", "lateness_seconds", "storage_bytes", "cursor_frame"}
 )
-"""Limits that are judged anew at every setting; the others are kept at all of them or at none."""
+"""Limits that depend on the setting; the other limits are kept at all settings or at none."""
 SLACK = 1e-9
-"""Of what floats leave behind."""
+"""Tolerance for rounding errors of floats."""
 MORE = 1 + 1e-6
-"""Than a limit allows, by as good as nothing."""
+"""Factor just above a limit."""
 SAME = 1.001
-"""The recommended plan stays unless another is cheaper by a thousandth: less is how partitions were priced."""
+"""The recommended plan stays unless another is cheaper by a thousandth, the accuracy of the partitions' price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One candidate at the volume that was planned for, in numbers that do not depend on its partitions.
+    """A candidate at the planned volume, in numbers that do not depend on its partitions.
 
     Args:
-        name: Its scheme in words.
-        window_ms: Of a tiered plan; 0 for the others.
+        name: The scheme in words.
+        window_ms: Window of a tiered plan; 0 for other plans.
         written: Entries a second.
-        gaps: At the peak of one due topic, its partitions together; counted, where it was counted.
-        stuck: Gaps of a partition that more partitions do not lessen; 0: they do.
-        silence: Seconds after an unload, if one partition had all that waits.
-        cursor_bytes: Of a persisted cursor, if one partition had all.
+        gaps: Gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted.
+        stuck: Gaps of a partition that more partitions do not reduce; 0: more partitions help.
+        silence: Seconds after an unload, if a single partition had all waiting entries.
+        cursor_bytes: Bytes of a persisted cursor, if a single partition had all entries.
         topics: Partition topics for each partition.
-        dead_letters: And that of dead letters.
-        relay: 1 where a relay has to run, else 0.
-        late_above: Times the volume above which a relay adds more lateness than is allowed; None: never.
-        full_above: Times the volume above which it needs more bytes on disk than are allowed; None: never.
-        broken: How many limits it breaks that no slider changes.
+        dead_letters: Partition topics of dead letters.
+        relay: 1 if the plan needs a relay, else 0.
+        late_above: Multiple of the volume above which a relay adds more lateness than allowed; None: never.
+        full_above: Multiple of the volume above which the plan needs more bytes on disk than allowed; None: never.
+        broken: Number of broken limits that no slider changes.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where the sliders stand.
+    """The positions of the sliders.
 
     Args:
-        growth: Times the volume that was planned for.
+        growth: Multiple of the planned volume.
         gap_fraction: See `Constraints`.
         window_ms: Only tiered plans of this window; 0: all candidates.
-        topic_price: Of a partition topic, entries written a second.
+        topic_price: Price of a partition topic, entries written a second.
     """
 
     growth: float
@@ -90,15 +90,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """One candidate at one setting.
+    """A candidate at a setting.
 
     Args:
-        option: Which.
-        partitions: The fewest with which gaps and silence keep their limits.
-        gaps: In the fullest partition.
+        option: Index of the candidate.
+        partitions: The fewest partitions that keep gaps and silence within their limits.
+        gaps: Gaps in the fullest partition.
         topics: Partition topics in all.
         cost: Entries written a second, topics and relay at their prices.
-        broken: How many limits it breaks all the same.
+        broken: Number of limits that it breaks all the same.
     """
 
     option: int
@@ -111,19 +111,19 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The statistic.
+    """The statistic of all candidates, for the page.
 
     Args:
         options: All candidates, in their fixed order.
-        recommended: Which of them is.
-        start: Where the sliders begin: what was planned for.
+        recommended: Index of the recommended candidate.
+        start: Start of the sliders: the planned values.
         limit_ranges: See `BrokerProfile.gap_limit_ranges`.
-        gap_margin: See `Constraints`, as the next three.
+        gap_margin: See `Constraints`, as for the next three.
         silence_seconds: None: no limit.
         partition_topics: None: no limit.
         relay_price: Entries written a second.
-        frame_bytes: The most of a persisted cursor.
-        most_partitions: That a plan may have.
+        frame_bytes: The largest persisted cursor.
+        most_partitions: The most partitions of a plan.
     """
 
     options: tuple[Option, ...]
@@ -138,7 +138,7 @@ class WhatIf:
     most_partitions: int = MAX_PARTITIONS
 
     def at(self, number: int, setting: Setting) -> Found:
-        """One candidate with the partitions that it needs there."""
+        """Evaluate a candidate at a setting, with the partitions that it needs there."""
         one, growth = self.options[number], setting.growth
         allowed = setting.gap_fraction / self.gap_margin * self.limit_ranges
         by_gaps = math.ceil(one.gaps * growth / allowed - SLACK)
@@ -165,7 +165,7 @@ class WhatIf:
         )
 
     def cheapest(self, setting: Setting) -> Found:
-        """The cheapest of those that break fewest limits; the recommended plan, if that costs no more."""
+        """Return the cheapest candidate that breaks fewest limits; at no higher cost, the recommended plan."""
         wanted = [
             number
             for number, one in enumerate(self.options)
@@ -177,7 +177,7 @@ class WhatIf:
         return own if own.broken == best.broken and own.cost <= best.cost * SAME else best
 
     def as_json(self) -> dict[str, Any]:
-        """The statistic as the page has it: a row of numbers for each candidate."""
+        """Return the statistic in the format of the page: a row of numbers for each candidate."""
         names = [field.name for field in fields(Option)]
         own = {
             field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("options", "start")
@@ -187,7 +187,7 @@ class WhatIf:
 
 
 def what_if(planned: Planned) -> WhatIf:
-    """The statistic of all candidates that a plan was chosen from."""
+    """Build the statistic of all candidates of a planner's result."""
     return statistic_of(
         planned.choice,
         planned.constraints,
@@ -200,13 +200,13 @@ def what_if(planned: Planned) -> WhatIf:
 def statistic_of(
     choice: Choice, limits: Constraints, profile: BrokerProfile, *, growth: float = 1.0, countable: int = 0
 ) -> WhatIf:
-    """The same of a choice.
+    """Build the statistic of a choice.
 
     Args:
-        choice: Counted or not.
-        limits: By which it was made.
+        choice: The choice, counted or not.
+        limits: The limits of the choice.
         profile: The broker.
-        growth: As many times the volume that was counted, it was made for.
+        growth: Volume of the choice, as a multiple of the counted volume.
         countable: The most gaps of a partition that a count may find.
     """
     allowed = limits.allowed_gaps(profile.gap_limit_ranges)
@@ -259,30 +259,32 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
 
 
 def _late_above(keeps_up: float, *, is_late: bool) -> float:
-    """A relay that keeps up at its busiest adds nothing; what it adds beyond that is no matter of proportion."""
+    """Return the multiple of the volume above which a relay is too late. A relay that keeps up at its busiest adds no
+    lateness; beyond that, lateness is not proportional to the volume.
+    """
     return min(keeps_up, 1 - SLACK) if is_late else max(keeps_up, 1.0)
 
 
 def calibrated(
     estimate: float, counts: Mapping[int, int], growth: float, allowed: float, countable: int
 ) -> tuple[float, float]:
-    """Gaps of a due topic at the peak by what was counted, so that the sliders begin where the verdict is.
+    """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict.
 
     Args:
-        estimate: What the law says, at the volume that was planned for.
-        counts: The most gaps of any partition, by the number of partitions, in the traffic as it is.
-        growth: The volume that was planned for, in volumes of the traffic.
+        estimate: Gaps by the gap law, at the planned volume.
+        counts: The most gaps of any partition, by the number of partitions, in the traffic itself.
+        growth: The planned volume, as a multiple of the traffic's volume.
         allowed: Gaps of a partition at that volume.
-        countable: The most that a count may find for it.
+        countable: The most gaps that a count may find for it.
 
     Returns:
-        The gaps, and those of a partition that more partitions do not lessen.
+        The gaps, and the gaps of a partition that more partitions do not reduce.
     """
     if not counts:
         return estimate, 0.0
     fits = min((partitions for partitions, gaps in counts.items() if gaps <= countable), default=None)
     if fits is not None:
-        # Gaps need not divide: with as many partitions as were too few, this many must be too many still.
+        # Gaps need not divide: the result must still be too high for the largest number of partitions that was too few.
         too_few = max((partitions for partitions in counts if partitions < fits), default=0)
         most = max(growth * counts[fits] * fits, allowed * too_few * MORE)
         return min(most, allowed * fits), 0.0
@@ -292,5 +294,5 @@ def calibrated(
 
 
 def windows_ms(options: Sequence[Option]) -> list[int]:
-    """The windows that there are, ascending."""
+    """Return the windows of the candidates, ascending."""
     return sorted({one.window_ms for one in options if one.window_ms})

@@ -1,1 +1,1 @@
-"""The steady state of a topic whose history is shorter than its delays."""
+"""The steady state of a topic whose history is shorter than its delays, by extrapolation."""

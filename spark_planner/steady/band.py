@@ -1,8 +1,8 @@
-"""Band: how far the steady state may be from what one continuation shows, since it has few days to go by.
+"""Band: confidence interval of the steady state's peak, since a continuation is based on few days.
 
-The bootstrap over days: the days themselves are drawn with replacement, a continuation is drawn from those, and the
-peak of its gaps is what one draw says. What a day's sends add to the gaps at any later time is reckoned once for each
-day, so that a draw is a sum of curves; pairs across midnight are left out.
+A bootstrap over days: the days themselves are drawn with replacement, a continuation is drawn from these, and each draw
+gives the peak of its gaps. The gaps that a day's sends add at any later time are computed once for each day, so that a
+draw is a sum of curves; pairs across midnight are left out.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["LEAST_DAYS", "Band", "band"]
 Floats = NDArray[np.float64]
 
 LEAST_DAYS = 3
-"""Of fewer days nobody can say how far apart days are."""
+"""Fewer days do not show the spread of days."""
 DRAWS = 400
 CERTAINTY = 0.95
 NORMAL = 1.96
-"""Standard deviations of a normal distribution within which that share lies."""
+"""Standard deviations of a normal distribution that contain this share."""
 HOURLY_DAYS = 60
-"""Of longer continuations the moments are a day apart."""
+"""For longer continuations the moments are a day apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """What the peak of a full topic may be with a certainty of 95 %, in parts of what one continuation shows.
+    """The 95 % confidence interval of a full topic's peak, as multiples of the continuation's peak.
 
     Args:
-        low: At the least.
-        high: At the most.
+        low: Lower end.
+        high: Upper end.
     """
 
     low: float
@@ -48,18 +48,18 @@ class Band:
 
 
 def band(cells: Cells, native: Plan, continued: Continuation, rng: np.random.Generator) -> Band | None:
-    """The band of native gaps; None: there are too few days, or they leave no gap.
+    """Compute the band of native gaps; None: there are too few days, or the days leave no gap.
 
     Args:
-        cells: Of the history alone.
+        cells: Cells of the history alone.
         native: A plan of native delays.
-        continued: How the history goes on.
-        rng: Where chance comes from.
+        continued: The continuation of the history.
+        rng: Source of randomness.
     """
     days = len(continued.days.drawn)
     if days < LEAST_DAYS:
         return None
-    # As many as there are with the history's own: those might have been others as well.
+    # The number of days including the history's own: those are a draw as well.
     length = len(continued.days.begins_ms) + len(continued.sources)
     step_ms = HOUR_MS if length <= HOURLY_DAYS else DAY_MS
     curves = _curves(cells, native, continued, length, step_ms)
@@ -69,13 +69,13 @@ def band(cells: Cells, native: Plan, continued: Continuation, rng: np.random.Gen
         return None
     tail = (1 - CERTAINTY) / 2
     low, high = np.quantile(peaks / middle - 1, [tail, 1 - tail]) * _wider(days)
-    # And what a count has by chance.
+    # Add the random error of a count.
     chance = NORMAL / sqrt(middle)
     return Band(low=max(1 - sqrt(low**2 + chance**2), 0.0), high=1 + sqrt(high**2 + chance**2))
 
 
 def _curves(cells: Cells, native: Plan, continued: Continuation, length: int, step_ms: int) -> Floats:
-    """Gaps that each day leaves, a line for each: at steps of time from its begin, over so many days."""
+    """Compute the gaps that each day leaves, a row for each day: at steps from its beginning, over ``length`` days."""
     ages_ms = np.arange(0, length * DAY_MS, step_ms).astype(np.float64)
     curves = np.zeros((len(continued.days.drawn), len(ages_ms)))
     for line, day in enumerate(continued.days.drawn):
@@ -88,9 +88,9 @@ def _curves(cells: Cells, native: Plan, continued: Continuation, length: int, st
 
 
 def _peaks(curves: Floats, length: int, steps: int, rng: np.random.Generator) -> Floats:
-    """The peak of the last week of each draw of so many days."""
+    """Return the peak of the last week of each draw of so many days."""
     days = len(curves)
-    # First which days there are to draw from, then what is drawn from them.
+    # First draw the days of each pool, then draw from the pool.
     pools = rng.integers(0, days, (DRAWS, days))
     drawn = np.take_along_axis(pools, rng.integers(0, days, (DRAWS, length)), axis=1)
     gaps = np.zeros((DRAWS, length * steps))
@@ -101,8 +101,8 @@ def _peaks(curves: Floats, length: int, steps: int, rng: np.random.Generator) ->
 
 
 def _wider(days: int) -> float:
-    """What few days take away: their spread is less than that of all days, and is itself not well known (Student's t,
-    by Cornish and Fisher's series).
+    """Return the correction for few days: their spread is less than that of all days, and is itself uncertain
+    (Student's t, by the series of Cornish and Fisher).
     """
     freedom = days - 1
     t = NORMAL

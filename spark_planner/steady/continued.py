@@ -1,4 +1,4 @@
-"""Continued: the timers that a plan is made for: those of a history and, if it is too short, of days after it."""
+"""Continued history: the timers of a history and, if it is shorter than the warm-up, of extrapolated days after it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells
 __all__ = ["MOST_TIMERS", "Continued", "continued_from"]
 
 MOST_TIMERS = 25_000_000
-"""Of a continued history: with delays of a year a week of ten million timers would be half a billion."""
+"""Most timers of a continued history: with delays of a year, a week of ten million timers would become half a billion.
+"""
 MOST_DAYS = 800
-"""Further days: nobody can say of a week what it will be like in years."""
+"""Most further days: a week does not show the use of a topic in years."""
 _SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continued:
-    """What a plan is made for: the timers of one topic, continued where the history is too short.
+    """The timers of a topic that a plan is made for, continued if the history is too short.
 
     Args:
-        cells: Of all that it is made for.
-        settling: What is known of a history that is too short; None: it is long enough.
-        continuation: How it goes on; None: it does not.
-        unfit: Why it does not, though it is too short: it was not to (``as_is``), it has no day of its own, or it
-            would be too much.
-        band: How far native gaps may be from what the continuation shows; None: it is not known.
+        cells: Cells of all these timers.
+        settling: The warm-up of a topic whose history is too short; None: the history is long enough.
+        continuation: The continuation of the history; None: it is not continued.
+        unfit: Reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole
+            day (``burst``), or the continuation would be too large (``days``, ``timers``).
+        band: Confidence interval of native gaps, relative to the continuation; None: unknown.
     """
 
     cells: Cells
@@ -44,16 +45,16 @@ class Continued:
 
     @property
     def upper(self) -> float:
-        """As many times what the continuation shows is planned for: the upper end of the band."""
+        """Factor on the continuation's figures for which the plan is made: the upper end of the band."""
         return 1.0 if self.band is None else self.band.high
 
 
 def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
-    """What a plan is made for.
+    """Continue a history, if it is too short.
 
     Args:
-        alone: Of one topic's history.
-        as_is: Whatever its length, what is in it is all that there will be.
+        alone: Cells of a topic's history.
+        as_is: Take the history as complete, regardless of its length.
     """
     found = settling(alone)
     if found is None:

@@ -1,4 +1,4 @@
-"""Continuing: a history goes on by whole days of its own, until its topic has long been full."""
+"""Continuation: extrapolates a history by repeating whole days of its own, until its topic has long been full."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Continuation", "continuation", "extended_cells"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """The days with which a history goes on.
+    """The days that continue a history.
 
     Args:
-        days: Those that it has.
-        sources: Which of them each further day repeats, in order of time.
+        days: The days of the history.
+        sources: Indexes of the days that each further day repeats, in order of time.
     """
 
     days: Days
@@ -30,7 +30,7 @@ class Continuation:
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """What comes once more, and how much later: whole days, so that the clock's times stay what they are."""
+        """The repeated stretches and their shifts: whole days, so that times of day stay the same."""
         found = []
         for further, source in enumerate(self.sources):
             begins_ms = self.days.begins_ms[source]
@@ -40,15 +40,15 @@ class Continuation:
 
 
 def continuation(days: Days, settles_ms: int, rng: np.random.Generator) -> Continuation:
-    """Days enough for the topic to fill up, and a week more in which it is full.
+    """Draw enough days for the topic to fill up, and a further week in which it is full.
 
-    Each of the days that may be drawn comes as often as the others, in an order by chance; where there are three weeks
-    of them, a Monday follows on a Sunday.
+    Each of the days that may be drawn is used equally often, in random order; from three weeks of days on, a Monday
+    follows a Sunday.
 
     Args:
-        days: Of the history.
-        settles_ms: See `settling.Settling`.
-        rng: Where chance comes from.
+        days: Days of the history.
+        settles_ms: Length of the warm-up, see `settling.Settling`.
+        rng: Source of randomness.
     """
     history_days = len(days.begins_ms)
     wanted = max(-(-settles_ms // DAY_MS) + WEEK - history_days, WEEK)
@@ -65,13 +65,13 @@ def _in_turns(days: Sequence[int], rng: np.random.Generator) -> Iterator[int]:
 
 
 def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> Cells:
-    """The cells, and those of the stretches once more; what `extended.extended` is to sends.
+    """Add copies of the stretches to the cells, as `extended.extended` does to sends.
 
-    A cell counts for the stretch in which its middle lies.
+    A cell belongs to the stretch that contains its middle.
 
     Args:
-        cells: Of one topic.
-        stretches: Of publish times.
+        cells: Cells of one topic.
+        stretches: Stretches of publish times.
         limit: The most cells.
     """
     shifted = [cells]

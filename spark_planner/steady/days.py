@@ -1,4 +1,4 @@
-"""Days: the whole days of a history, and which of them may be drawn to go on with."""
+"""Days: the whole days of a history, and the days that may be drawn to continue it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Integers = NDArray[np.int64]
 
 WEEK = 7
 WEEKS_BY_WEEKDAY = 3
-"""With so many weeks a day is held against those of its weekday: what comes every Monday is no exception."""
+"""From this many weeks on, a day is compared with the same weekdays: an event of every Monday is no exception."""
 LEAST_DAYS_FOR_CAMPAIGNS = 4
-"""In fewer, nothing tells what an ordinary day is like."""
+"""Fewer days do not show an ordinary day."""
 CAMPAIGN_TIMES = 4.0
-"""So many times what the same hour of the other days has."""
+"""Ratio to the same hour of the other days."""
 CAMPAIGN_SHARE = 0.2
-"""Of an ordinary day's timers; a lesser excess is left where it is."""
+"""Share of an ordinary day's timers; a smaller excess is ignored."""
 MOST_CAMPAIGN_DAYS = 0.25
-"""Of the days; where there are more, campaigns are how the topic is used."""
+"""Share of the days; if there are more, campaigns are the topic's normal use."""
 TREND_ROOTS = 3.0
-"""A week has to differ from the first by so many of its standard errors, from day to day of the week."""
+"""Least difference of a week from the first, in its standard errors over the days of the week."""
 LEAST_TREND = 0.1
-"""And by that share at least."""
+"""Least difference of a week from the first, as a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +36,10 @@ class Days:
     """Whole days of a history, of 24 hours each, counted back from its last send.
 
     Args:
-        begins_ms: When each begins, ascending, UTC milliseconds.
-        drawn: Which of them go on: indices into ``begins_ms``.
-        campaigns: Which do not, since a campaign fell on them that came once.
-        weekly_growth: By how much the volume grows from week to week, in parts of one; 0: it does not, as far as can
-            be told.
+        begins_ms: Beginning of each day, ascending, UTC milliseconds.
+        drawn: Days that may be repeated: indexes into ``begins_ms``.
+        campaigns: Days that are not repeated, because of a campaign that happened once.
+        weekly_growth: Relative growth of the volume per week; 0: no significant growth.
     """
 
     begins_ms: tuple[int, ...]
@@ -50,30 +49,30 @@ class Days:
 
     @property
     def end_ms(self) -> int:
-        """When the last one ends."""
+        """End of the last day."""
         return self.begins_ms[-1] + DAY_MS
 
     @property
     def by_weekday(self) -> bool:
-        """Whether there are enough to draw a Monday for a Monday, and Mondays among them."""
+        """True if there are enough days to draw a Monday for a Monday, with every weekday among them."""
         return len(self.drawn) >= WEEKS_BY_WEEKDAY * WEEK and len({day % WEEK for day in self.drawn}) == WEEK
 
 
 def days_of(cells: Cells) -> Days:
-    """The days of a history of a day at least.
+    """Return the days of a history that has at least a day.
 
     Args:
-        cells: Of one topic.
+        cells: Cells of one topic.
     """
     end_ms = int(cells.publish_max_ms.max()) + 1
-    # The first may lack up to an hour: a week of sends has its first and its last one some time within it.
+    # The first day may lack up to an hour: the first and last sends of a week are somewhere within it.
     number = max((end_ms - int(cells.publish_min_ms.min()) + HOUR_MS) // DAY_MS, 1)
     begins_ms = end_ms - DAY_MS * np.arange(number, 0, -1)
     hours = by_hour(cells, end_ms, number)
     campaigns = _campaigns(hours) if cells.slot_ms <= HOUR_MS else []
     ordinary = [day for day in range(number) if day not in campaigns]
     weekly_growth = _weekly_growth(hours.sum(axis=1), campaigns)
-    # What grows goes on as it was last; then there was no campaign.
+    # A growing history continues with its last week; it has no campaigns.
     drawn = range(number - WEEK, number) if weekly_growth else ordinary
     return Days(
         begins_ms=tuple(begins_ms.tolist()),
@@ -84,7 +83,7 @@ def days_of(cells: Cells) -> Days:
 
 
 def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
-    """Timers by day and hour of the day, days counted back from the end."""
+    """Count timers by day and hour of the day, with days counted back from the end."""
     hour = number * 24 - 1 - (end_ms - 1 - cells.middle_ms) // HOUR_MS
     inside = hour >= 0
     counts = np.bincount(hour[inside], cells.count[inside].astype(np.float64), number * 24).astype(np.float64)
@@ -106,7 +105,7 @@ def _campaigns(hours: NDArray[np.float64]) -> list[int]:
 
 
 def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
-    """By the first and the last week, day of the week by day of the week."""
+    """Return the growth between the first and the last week, weekday by weekday."""
     weeks = (len(timers) - WEEK) / WEEK
     if weeks < 1 or campaigns:
         return 0.0
@@ -114,14 +113,15 @@ def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
 
 
 def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: float) -> float:
-    """By how much the volume grew from week to week, in parts of one, compounded; below 0 where it fell.
+    """Return the relative growth of the volume per week, compounded; negative for a falling volume.
 
-    0: as far as can be told it did neither: the two differ by no more than days do among themselves, or by too little.
+    The result is 0 if there is no significant change: the two differ by no more than days do among themselves, or by
+    too little.
 
     Args:
         first: Timers of some days of the week.
-        last: Of the same days of a later week.
-        weeks: From the one to the other.
+        last: Timers of the same days of a later week.
+        weeks: Weeks between the two.
     """
     differences = last - first
     error = float(differences.std(ddof=1)) / np.sqrt(len(first)) + 1e-9

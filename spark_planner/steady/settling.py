@@ -1,4 +1,4 @@
-"""Settling: how long a topic takes to fill up, and what it holds once it is full."""
+"""Settling: the warm-up time until a topic is full, and the timers and gaps of a full topic."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ __all__ = ["Settling", "settling"]
 Floats = NDArray[np.float64]
 
 MISSING = 0.01
-"""Of what will wait at any time: a history is long enough if no more than that is still to come at its end."""
+"""Share of the steady state's pending timers: a history is long enough if at most this share is missing at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settling:
-    """What a topic comes to hold under native delays if timers go on being sent as in a history that is too short.
+    """The steady state of a topic under native delays, if the send rate of a too short history continues.
 
     Args:
-        history_ms: From the first send of the history to the last.
-        settles_ms: After so long 99 % of what will wait at any time does: a history of that length settles the matter.
-        pending: Timers that will wait at any time, if each is sent by itself.
-        gaps: Ranges that there will be at any time, if neighbours' delays are independent.
-        has_rate: The history has a day at least. A minute's burst is no rate that could go on: what will wait is not
-            known, and ``pending`` and ``gaps`` are 0.
+        history_ms: Time from the first send of the history to the last.
+        settles_ms: Length of the warm-up: after this time 99 % of the steady state's pending timers wait, and a history
+            of this length is long enough.
+        pending: Timers that wait at any time, if each is sent by itself.
+        gaps: Ranges at any time, if neighbours' delays are independent.
+        has_rate: True if the history has at least a day. A burst of a minute is no rate that could continue: the steady
+            state is unknown, and ``pending`` and ``gaps`` are 0.
     """
 
     history_ms: int
@@ -39,14 +40,14 @@ class Settling:
 
 
 def settling(cells: Cells) -> Settling | None:
-    """How a topic settles; None: the history is long enough to show it.
+    """Compute the steady state of a topic; None: the history is long enough to show it.
 
-    With ``L`` sends a second and delays that are distributed as ``F``, ``L`` times the mean delay wait, of which
-    ``L`` times the integral of ``1 - F`` up to ``T`` do after ``T``; and native delays leave ``L`` times the integral
-    of ``F (1 - F)`` gaps: rate times half the mean difference of two delays.
+    With ``L`` sends a second and delays distributed as ``F``, ``L`` times the mean delay wait, of which ``L`` times the
+    integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of
+    ``F (1 - F)`` gaps: rate times half the mean difference of two delays.
 
     Args:
-        cells: Of one topic.
+        cells: Cells of one topic.
     """
     history_ms = int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min())
     at_ms, below = _distribution(cells)
@@ -59,7 +60,7 @@ def settling(cells: Cells) -> Settling | None:
         return Settling(history_ms=history_ms, settles_ms=settles_ms, has_rate=False)
     if shows_full(history_ms, settles_ms):
         return None
-    # Below is linear between two points, so its square is exact by Simpson's rule.
+    # ``below`` is linear between two points, so its square is exact by Simpson's rule.
     squares = (before * before + before * after + after * after) / 3
     spread_ms = float((length_ms * ((before + after) / 2 - squares)).sum())
     per_ms = cells.timers / history_ms
@@ -67,7 +68,7 @@ def settling(cells: Cells) -> Settling | None:
 
 
 def _distribution(cells: Cells) -> tuple[Floats, Floats]:
-    """(delays, the share of timers whose delay is shorter), linear in between; a cell's timers are taken as uniform."""
+    """Return (delays, share of timers with a shorter delay), linear in between: timers are uniform within a cell."""
     low = cells.delay_min_ms.astype(np.float64)
     high = np.maximum(cells.delay_max_ms.astype(np.float64), low + 1.0)
     density = cells.count / (high - low)

@@ -1,4 +1,4 @@
-"""Trend: how a history's volume grows from week to week, and when that brings it to a limit."""
+"""Trend: the growth of a history's volume from week to week, and the time at which it reaches a limit."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from timewheel.spark_planner.summary.cells import Cells
 __all__ = ["LEAST_WEEKS", "LONGEST_WEEKS", "Trend", "trend_of"]
 
 LEAST_WEEKS = 3
-"""Two weeks differ by whatever happened in one of them."""
+"""The difference of two weeks may come from an event in either of them."""
 LEAST_PAIRS = 4
-"""Days of the week that were ordinary in both weeks: of fewer nobody can say how far apart days are."""
+"""Weekdays that were ordinary in both weeks: fewer do not show the spread of days."""
 LONGEST_WEEKS = 522
-"""Ten years: nobody can say of some weeks what a topic will be like after that."""
+"""Ten years: some weeks do not show the use of a topic after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """How a history's volume grows.
+    """Growth of a history's volume.
 
     Args:
-        weeks: Full weeks that there are, counted back from the last send.
-        first_timers: Sent in the first of them, on the days that were compared.
-        last_timers: Sent in the last of them, on the same days of the week.
-        weekly_growth: In parts of one, compounded; 0: flat or falling, as far as can be told.
-        end_ms: When the last week ends, UTC milliseconds.
+        weeks: Full weeks, counted back from the last send.
+        first_timers: Timers sent in the first week, on the compared days.
+        last_timers: Timers sent in the last week, on the same weekdays.
+        weekly_growth: Relative growth per week, compounded; 0: flat, falling or not significant.
+        end_ms: End of the last week, UTC milliseconds.
     """
 
     weeks: int
@@ -38,9 +38,9 @@ class Trend:
     end_ms: int
 
     def reached_ms(self, times: float) -> int | None:
-        """When the volume is so many times that of the last week, UTC milliseconds.
+        """Return the time at which the volume is ``times`` that of the last week, UTC milliseconds.
 
-        None: it does not grow, or not that far within `LONGEST_WEEKS`. With 1 or less: at the end of the history.
+        None: the volume does not grow, or not that far within `LONGEST_WEEKS`. With 1 or less: the end of the history.
         """
         if times <= 1:
             return self.end_ms
@@ -51,16 +51,16 @@ class Trend:
 
 
 def trend_of(cells: Cells) -> Trend | None:
-    """The trend of a history's own days: its last full week against its first, day of the week by day of the week.
+    """Compute the trend of a history's own days: its last full week against its first, weekday by weekday.
 
-    A day with a campaign that came once is left out, and its weekday in the other week too. Growth is told only where
-    the two weeks differ by more than their days do among themselves, and by a tenth at least.
+    A day with a campaign that happened once is left out, and so is its weekday in the other week. Growth is reported
+    only if the two weeks differ by more than their days do among themselves, and by at least a tenth.
 
     Args:
-        cells: Of one topic, of the history alone: what it was continued by are its own days again.
+        cells: Cells of one topic, of the history alone: a continuation only repeats its own days.
 
     Returns:
-        None: the history has fewer than `LEAST_WEEKS` full weeks, or hardly an ordinary day to compare.
+        None: the history has fewer than `LEAST_WEEKS` full weeks, or too few ordinary days to compare.
     """
     if not len(cells) or int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min()) < DAY_MS:
         return None

@@ -1,1 +1,1 @@
-"""The one pass over a history: cells of time and delay, merged on Spark into a statistic of bounded size."""
+"""The single pass over a history: cells of time and delay, merged on Spark into a statistic of bounded size."""

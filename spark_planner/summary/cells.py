@@ -1,12 +1,12 @@
-"""Cells: what is kept of a history, bounded in size whatever the history's, and mergeable in any order.
+"""Cells: a summary of a history, bounded in size for histories of any size, and mergeable in any order.
 
 A cell counts the timers of one slot of publish times and one log-linear bucket of delays. Counts alone are not enough:
 inside a bucket they would invent a spread, while reminders are full of fixed delays and of due times on the clock
-("09:00 tomorrow"), where the truth is no gap at all. So a cell also keeps the least and the greatest publish time,
-delay and due time, and its timers are taken as uniform over the narrower of the two spans.
+("09:00 tomorrow"), which leave no gap at all. So a cell also stores the least and the greatest publish time, delay and
+due time, and its timers are taken as uniform over the narrower of the two spans.
 
-Too many cells are met by coarser ones: slots double, buckets halve, along one fixed ladder of levels. Slots and buckets
-of one level nest in those of the next, so what was gathered at different levels can be merged at the coarser one, and
+If there are too many cells, they are made coarser: slots double, buckets halve, along a fixed ladder of levels. Slots
+and buckets of a level nest in those of the next, so cells of different levels can be merged at the coarser level, and
 the result does not depend on the order.
 """
 
@@ -24,23 +24,23 @@ __all__ = ["CELL_LIMIT", "LEVELS", "Cells", "Level", "bounded_together", "bucket
 Integers = NDArray[np.int64]
 
 CELL_LIMIT = 400_000
-"""Of all topics of a history together: 32 MB, and evaluated for one plan within a second."""
+"""Most cells of all topics of a history together: 32 MB, and evaluated for a plan within a second."""
 FINEST_SLOT_MS = 1_000
-"""The broker's default tick: nothing finer shows in a gap count."""
+"""The broker's default tick: a gap count shows nothing finer."""
 FINEST_BITS = 5
 COARSEST_BITS = 3
 BUCKET_BITS = 11
-"""Hold any bucket: the greatest, of a delay just below 2 ** 53 ms at the finest level, is 1,567."""
+"""Bits of any bucket: the greatest, of a delay just below 2 ** 53 ms at the finest level, is 1,567."""
 BITS_FROM_SLOT_MS = 512_000
-"""Up to this slot only slots grow; then the buckets shrink first. Below it a slot is finer than any window in use."""
+"""Up to this slot only slots grow; then the buckets shrink first. A shorter slot is finer than any window in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One resolution of cells.
+    """A resolution of cells.
 
     Args:
-        slot_ms: Length of a slot of publish times, which start at multiples of it since 1970.
+        slot_ms: Length of a slot of publish times; slots start at multiples of it since 1970.
         bits: ``2 ** bits`` buckets for each doubling of the delay.
     """
 
@@ -61,9 +61,9 @@ LEVELS = _ladder()
 
 
 def bucket_of(delay_ms: Integers, bits: int) -> Integers:
-    """The log-linear bucket of delays: exact below ``2 ** bits`` ms, then ``2 ** bits`` for each doubling.
+    """Return the log-linear bucket of delays: exact below ``2 ** bits`` ms, then ``2 ** bits`` for each doubling.
 
-    Buckets of fewer bits are unions of those of more.
+    Buckets of fewer bits are unions of buckets of more bits.
 
     Args:
         delay_ms: Not negative, below 2 ** 53.
@@ -77,20 +77,20 @@ def bucket_of(delay_ms: Integers, bits: int) -> Integers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells:
-    """Cells of one topic at one level, ordered by (slot, bucket), each pair once. All arrays have the same length.
+    """Cells of a topic at a single level, ordered by (slot, bucket), each pair once. All arrays have the same length.
 
     Args:
         level: Index into `LEVELS`.
         slot: ``publish_ms // slot_ms``.
-        bucket: Of the delay, see `bucket_of`.
+        bucket: Bucket of the delay, see `bucket_of`.
         count: Timers in the cell, at least 1.
-        publish_min_ms: Least publish time in it, UTC milliseconds.
+        publish_min_ms: Least publish time in the cell, UTC milliseconds.
         publish_max_ms: Greatest publish time.
         delay_min_ms: Least delay, not negative.
         delay_max_ms: Greatest delay.
         due_min_ms: Least due time, UTC milliseconds.
         due_max_ms: Greatest due time.
-        size_bytes: Sum of payload sizes; 0 where the history has none.
+        size_bytes: Sum of payload sizes; 0 if the history has no sizes.
     """
 
     level: int
@@ -109,11 +109,11 @@ class Cells:
     def of_timers(
         cls, publish_ms: Integers, due_ms: Integers, size_bytes: Integers | None = None, *, level: int = 0
     ) -> Cells:
-        """The cells of these timers, the finest unless a level is given.
+        """Compute the cells of timers, at the finest level by default.
 
         Args:
             publish_ms: UTC milliseconds, within 2 ** 53 of 1970.
-            due_ms: Nowhere below ``publish_ms``, and less than 2 ** 53 above it.
+            due_ms: Never below ``publish_ms``, and less than 2 ** 53 above it.
             size_bytes: Payload sizes; None: unknown.
             level: Index into `LEVELS`.
         """
@@ -124,12 +124,12 @@ class Cells:
 
     @classmethod
     def of_facts(cls, level: int, facts: Iterable[Integers]) -> Cells:
-        """Cells out of what `facts` gave, in any order and also cut into pieces."""
+        """Rebuild cells from the arrays of `facts`, in any order and also cut into pieces."""
         return _grouped(level, *facts)
 
     @classmethod
     def merged(cls, parts: Iterable[Cells]) -> Cells:
-        """All of these as one, at the coarsest of their levels."""
+        """Merge several cells, at the coarsest of their levels."""
         found = list(parts)
         if not found:
             none = np.zeros(0, np.int64)
@@ -140,34 +140,34 @@ class Cells:
         )
 
     def coarsened(self, level: int) -> Cells:
-        """The same timers at a coarser level (or this one)."""
+        """Return the same timers at a coarser level (or at this level)."""
         if level < self.level:
             raise ValueError(f"level {level} is finer than these cells' {self.level}: what was merged stays merged")
         return self if level == self.level else _grouped(level, *self.facts())
 
     def bounded(self, limit: int) -> Cells:
-        """The same timers in at most ``limit`` cells, at the finest level that allows it.
+        """Return the same timers in at most ``limit`` cells, at the finest level that allows it.
 
         The coarsest level still has a cell per bucket: 8 for each doubling of the delay, under 300 for ten years.
         """
         return bounded_together({"": self}, limit)[""]
 
     def where(self, is_wanted: NDArray[np.bool_]) -> Cells:
-        """Those of the cells that are wanted."""
+        """Select the cells of a mask."""
         wanted = np.flatnonzero(is_wanted)
         return Cells.of_facts(self.level, (fact[wanted] for fact in self.facts()))
 
     @property
     def middle_ms(self) -> Integers:
-        """The middle of each cell's publish times: where a cell is cut to a stretch of time, that decides."""
+        """The middle of each cell's publish times, which decides to which stretch of time a cell belongs."""
         return (self.publish_min_ms + self.publish_max_ms) // 2
 
     def sent_within(self, from_ms: int, until_ms: int) -> Cells:
-        """Those of the cells whose middle is in a stretch of time, its end not included."""
+        """Select the cells whose middle is in a stretch of time, its end not included."""
         return self.where((self.middle_ms >= from_ms) & (self.middle_ms < until_ms))
 
     def facts(self) -> tuple[Integers, ...]:
-        """All arrays but slot and bucket, in the order of the class: those two follow from the minima and the level."""
+        """Return all arrays except slot and bucket, in the order of the class: they follow from minima and level."""
         return (
             self.count,
             self.publish_min_ms,
@@ -189,16 +189,16 @@ class Cells:
 
     @property
     def timers(self) -> int:
-        """How many timers are in all cells."""
+        """Number of timers in all cells."""
         return int(self.count.sum())
 
 
 def bounded_together(cells: Mapping[str, Cells], limit: int) -> dict[str, Cells]:
-    """The same cells by topic, all at one level, the finest at which they are at most ``limit`` in all.
+    """Return the same cells by topic, all at the finest common level with at most ``limit`` cells in all.
 
     A part of a history never has more cells at a level than the whole. So a part that is bounded by the same limit is
-    nowhere coarser than the whole will be, and the merged result does not depend on how a history was cut into parts:
-    that is why all topics share a level, though a quiet topic could have afforded a finer one.
+    never coarser than the whole will be, and the merged result does not depend on the division of a history into parts:
+    this is why all topics share a level, although a quiet topic could have a finer level.
     """
     level = max((part.level for part in cells.values()), default=0)
     found = {topic: part.coarsened(level) for topic, part in cells.items()}
@@ -219,10 +219,10 @@ def _grouped(
     due_max_ms: Integers,
     size_bytes: Integers,
 ) -> Cells:
-    # Any timer of a cell has the cell's slot and bucket, at this level and at all coarser ones: take its least.
+    # All timers of a cell have the cell's slot and bucket, at this level and at all coarser levels: use the least.
     slot = publish_min_ms // LEVELS[level].slot_ms
     bucket = bucket_of(delay_min_ms, LEVELS[level].bits)
-    # One number for both sorts several times faster than two; a bucket of a delay below 2 ** 53 has 11 bits.
+    # A single number for both sorts several times faster than two; a bucket of a delay below 2 ** 53 has 11 bits.
     cell = (slot << BUCKET_BITS) + bucket
     order = np.argsort(cell)
     cell = cell[order]

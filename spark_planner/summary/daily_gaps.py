@@ -1,9 +1,9 @@
-"""Native gaps of one topic by the day of sending: counted, in a few kilobytes a day, and mergeable like cells.
+"""Native gaps of a topic by the day of sending: counted, in a few kilobytes a day, and mergeable like cells.
 
-Under native delays on one partition an entry has a range behind it from its own acknowledgement until that of the entry
-before it, if that is later (`timewheel.core.gap_law`). So each timer changes the number of gaps at two moments, and all
-that the timers of a day change can be kept by itself: the gaps of several days are the sum of theirs. That is exact at
-the moments that are kept, whatever the delays of neighbours have to do with each other.
+Under native delays on a single partition an entry has a range behind it from its own acknowledgement until that of the
+entry before it, if that is later (`timewheel.core.gap_law`). So each timer changes the number of gaps at two moments,
+and the changes by a day's timers can be stored separately: the gaps of several days are the sum of theirs. The result
+is exact at the stored moments, for any dependence between the delays of neighbours.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 FINEST_STEP_MS = 1_000
-"""The broker's default tick. All other steps are this, doubled some times."""
+"""The broker's default tick. All other steps are this step, doubled one or more times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DailyGaps:
-    """By how much the timers that were sent on a day change the number of gaps up to a moment.
+    """Changes of the number of gaps at moments, by the day on which the timers were sent.
 
     All arrays have the same length, ordered by (day, moment), each pair once.
 
@@ -35,7 +35,7 @@ class DailyGaps:
         step_ms: Moments are multiples of it since 1970.
         day: UTC days since 1970 on which timers were sent.
         moment: Number of the moment.
-        change: Ranges that begin, less those that end, after the moment before and up to this one; not 0.
+        change: Ranges that begin, less those that end, after the previous moment and up to this moment; not 0.
     """
 
     step_ms: int
@@ -45,18 +45,18 @@ class DailyGaps:
 
     @classmethod
     def none(cls, step_ms: int = FINEST_STEP_MS) -> DailyGaps:
-        """Not one gap."""
+        """No gaps."""
         empty = np.zeros(0, np.int64)
         return cls(step_ms=step_ms, day=empty, moment=empty, change=empty)
 
     @classmethod
     def of_sends(cls, publish_ms: Integers, due_ms: Integers, step_ms: int) -> DailyGaps:
-        """Of sends that follow each other.
+        """Count the gaps of consecutive sends.
 
         Args:
-            publish_ms: Ascending, UTC milliseconds.
-            due_ms: Of each, when it is due.
-            step_ms: `FINEST_STEP_MS`, doubled some times.
+            publish_ms: Send times, ascending, UTC milliseconds.
+            due_ms: Due time of each send.
+            step_ms: `FINEST_STEP_MS`, doubled any number of times.
         """
         later = np.flatnonzero(due_ms[1:] < due_ms[:-1]) + 1
         day = publish_ms[later] // DAY_MS
@@ -70,7 +70,7 @@ class DailyGaps:
 
     @classmethod
     def merged(cls, parts: Iterable[DailyGaps]) -> DailyGaps:
-        """All of these together, at the longest of their steps."""
+        """Merge several gap counts, at the longest of their steps."""
         found = list(parts)
         step_ms = max((part.step_ms for part in found), default=FINEST_STEP_MS)
         at_step = [part.coarsened(step_ms) for part in found] or [cls.none()]
@@ -82,7 +82,7 @@ class DailyGaps:
         )
 
     def coarsened(self, step_ms: int) -> DailyGaps:
-        """The same at fewer moments, all of which are moments of this, too."""
+        """Return the same gaps at fewer moments, a subset of these."""
         if step_ms == self.step_ms:
             return self
         if step_ms < self.step_ms or step_ms % self.step_ms:
@@ -90,7 +90,7 @@ class DailyGaps:
         return _summed(step_ms, self.day, _moment(self.moment * self.step_ms, step_ms), self.change)
 
     def of_day(self, day: int) -> DailyGaps:
-        """What the timers of one day do."""
+        """Return the changes by the timers of one day."""
         mine = self.day == day
         return DailyGaps(step_ms=self.step_ms, day=self.day[mine], moment=self.moment[mine], change=self.change[mine])
 
@@ -99,7 +99,7 @@ class DailyGaps:
 
     @property
     def curve(self) -> tuple[Integers, Integers]:
-        """(moments at which it changes, UTC milliseconds, ascending; gaps from then on)."""
+        """(moments of changes, UTC milliseconds, ascending; gaps from each moment on)."""
         moments, index = np.unique(self.moment, return_inverse=True)
         changes = np.zeros(len(moments), np.int64)
         np.add.at(changes, index, self.change)
@@ -111,14 +111,14 @@ class DailyGaps:
         return int(self.curve[1].max(initial=0))
 
     def at(self, at_ms: Floats | Integers) -> Integers:
-        """Gaps at moments; between two of the kept ones those of the earlier."""
+        """Return the gaps at any times; between two stored moments the gaps of the earlier."""
         moments_ms, gaps = self.curve
         found: Integers = np.r_[0, gaps][np.searchsorted(moments_ms, at_ms, "right")]
         return found
 
 
 def _moment(at_ms: Integers, step_ms: int) -> Integers:
-    """The first moment at or after each time."""
+    """Return the first moment at or after each time."""
     found: Integers = -(-at_ms // step_ms)
     return found
 

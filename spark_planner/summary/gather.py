@@ -1,8 +1,9 @@
-"""The kernels of the one pass: rows into cells, and cells into fewer cells, in memory that does not grow with them.
+"""The kernels of the single pass: they turn rows into cells, and merge cells into fewer cells, in bounded memory.
 
-Spark hands them Arrow batches; they hand on rows of `columns.PARTS_SCHEMA`. Both kernels are one fold: whatever comes
-is merged into what is there, and coarsened as soon as it is more than the limit. Since bounding does not depend on the
-order (`cells.bounded_together`), neither does the result on how Spark cut and mixed the rows.
+The kernels receive Arrow batches from Spark, and return rows of `columns.PARTS_SCHEMA`. Both kernels are the same fold:
+each batch is merged into the cells so far, which are made coarser as soon as they exceed the limit. Since bounding does
+not depend on the order (`cells.bounded_together`), the result does not depend on the order and partitioning of rows in
+Spark.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ Integers = NDArray[np.int64]
 
 SAMPLES_PER_REASON = 5
 TOO_MANY_TOPICS = "too_many_topics"
-"""Stands as a reason in the parts, with the topics as samples: a task that finds too many stops there."""
+"""A reason in the parts, with the topics as samples: a task that finds too many topics stops."""
 BUFFER_ROWS = 262_144
-"""Rows that are made into cells at once: few enough for 40 MB with all that numpy makes of them, and enough that
-merging them into the cells so far is not most of the work."""
+"""Rows that are made into cells at once: few enough for 40 MB including numpy's temporary arrays, and enough that
+merging them into the cells so far is not most of the work.
+"""
 BATCH_ROWS = 65_536
-"""Rows of a batch that a kernel hands to Spark: 5 MB."""
+"""Rows of a batch that a kernel returns to Spark: 5 MB."""
 
 PARTS_ARROW = pa.schema(
     [
@@ -42,12 +44,12 @@ PARTS_ARROW = pa.schema(
         *CELLS_ARROW,
     ]
 )
-"""`columns.PARTS_SCHEMA`, as Arrow has it."""
+"""`columns.PARTS_SCHEMA` as an Arrow schema."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
-    """What one task knows so far.
+    """Cells and counts of a task so far.
 
     Args:
         cell_limit: The most cells, of all topics together.
@@ -62,8 +64,8 @@ class Gathered:
     _waiting: dict[str, list[Cells]] = field(default_factory=dict, init=False)
 
     def add_cells(self, more: dict[str, Cells]) -> None:
-        """Take cells in; they are merged once they are half as many as those that are there."""
-        # To merge a few into two million would sort two million.
+        """Add cells; they are merged once they are half as many as the merged cells."""
+        # Merging a few cells into two million would sort two million.
         for topic, cells in more.items():
             self._waiting.setdefault(topic, []).append(cells)
         topics = self.cells.keys() | self._waiting.keys()
@@ -74,7 +76,7 @@ class Gathered:
             self.settle()
 
     def settle(self) -> None:
-        """Merge what was taken in, within the limit."""
+        """Merge the added cells, within the limit."""
         for topic, waiting in self._waiting.items():
             own = [self.cells[topic], *waiting] if topic in self.cells else waiting
             self.cells[topic] = own[0] if len(own) == 1 else Cells.merged(own)
@@ -82,24 +84,24 @@ class Gathered:
         self.cells = bounded_together(self.cells, self.cell_limit)
 
     def add_quarantined(self, reason: str, count: int, samples: Iterable[str]) -> None:
-        """Count rows with a reason or a remark; of the samples the first few in the order of their text are kept."""
+        """Count rows with a reason or a remark; of the samples the first few in text order are stored."""
         self.quarantined[reason] = self.quarantined.get(reason, 0) + count
         some = {*self.samples.get(reason, ()), *samples}
         self.samples[reason] = tuple(sorted(some)[:SAMPLES_PER_REASON])
 
     def refuse_topics(self, some: Iterable[str]) -> None:
-        """Note that there are too many topics, and drop the cells: no plan will be made from them."""
+        """Record that there are too many topics, and drop the cells: no plan will be made from them."""
         self.add_quarantined(TOO_MANY_TOPICS, 0, some)
         self.cells.clear()
         self._waiting.clear()
 
     @property
     def hopeless(self) -> bool:
-        """No further row can help: there are too many topics."""
+        """True if there are too many topics, so that no further row can help."""
         return TOO_MANY_TOPICS in self.quarantined
 
     def parts(self, task: int) -> Iterator[Any]:
-        """Record batches of `PARTS_ARROW`."""
+        """Iterate over record batches of `PARTS_ARROW`."""
         if self.quarantined:
             zeros = [0] * len(self.quarantined)
             rows: dict[str, list[Any]] = {field.name: zeros for field in PARTS_ARROW}
@@ -110,7 +112,7 @@ class Gathered:
             rows[columns.COUNT] = list(self.quarantined.values())
             yield pa.RecordBatch.from_pydict(rows, schema=PARTS_ARROW)
         for batch in cells_table(self.cells).to_batches(max_chunksize=BATCH_ROWS):
-            # A task's number for each, and nulls: a cell has no reason.
+            # The task's number for each, and nulls: a cell has no reason.
             named = [
                 pa.repeat(pa.scalar(task, pa.int32()), len(batch)),
                 pa.nulls(len(batch), PARTS_ARROW.field(columns.REASON).type),
@@ -120,7 +122,7 @@ class Gathered:
 
 
 def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
-    """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into what is gathered."""
+    """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into ``gathered``."""
     waiting: list[Any] = []
     waiting_rows = 0
     for batch in batches:
@@ -139,7 +141,7 @@ def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
 
 
 def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
-    """Fold what other tasks have gathered (`columns.PARTS_SCHEMA`) into this."""
+    """Fold the results of other tasks (`columns.PARTS_SCHEMA`) into the task's cells and counts."""
     waiting: list[Any] = []
     waiting_rows = 0
     for batch in batches:
@@ -158,7 +160,7 @@ def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
 
 
 def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
-    """The sound rows of a batch; the others are counted, and so are those with a remark."""
+    """Return the sound rows of a batch; count the other rows, and those with a remark."""
     for name in (columns.REASON, columns.REMARK):
         said = batch[name]
         if said.null_count == len(batch):
@@ -169,7 +171,7 @@ def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
         raw = bad[columns.RAW]
         for code, reason in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)
-            # All of them, since the kept ones must not depend on the order of rows.
+            # All raw rows, since the stored samples must not depend on the order of rows.
             gathered.add_quarantined(reason, len(rows), raw.take(pa.array(rows)).unique().to_pylist())
     reasons = batch[columns.REASON]
     return batch if reasons.null_count == len(batch) else batch.filter(reasons.is_null())
@@ -184,7 +186,7 @@ def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
     if len(names) > gathered.topic_limit:  # before cells are made for each: a column of ids has a name per row
         gathered.refuse_topics(names)
         return {}
-    # At once at the level that is reached already: finer ones would be merged to it in the next moment.
+    # Directly at the level reached so far: finer cells would be merged to this level at once.
     level = max((cells.level for cells in gathered.cells.values()), default=0)
     return {
         name: Cells.of_timers(publish_ms[rows], due_ms[rows], size_bytes[rows], level=level)

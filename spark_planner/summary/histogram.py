@@ -1,7 +1,8 @@
-"""One pass of Spark over a history: every row is read once, and at most the limit of cells reaches the driver.
+"""The single Spark pass over a history: every row is read once, and at most the limit of cells reaches the driver.
 
-Each task makes cells of its rows; tasks' cells are gathered by a few tasks, and theirs by one, each within the same
-limit. So neither a task nor the driver holds more for a longer history, and the driver never holds one limit per task.
+Each task makes cells of its rows; a few tasks gather these cells, and a last task gathers theirs, each within the same
+limit. So neither a task nor the driver needs more memory for a longer history, and the driver never holds a limit of
+cells per task.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from timewheel.spark_planner.summary.statistic import Statistic
 __all__ = ["TOPIC_LIMIT", "statistic_of"]
 
 TOPIC_LIMIT = 64
-"""Of one history, if nobody says more: a column of ids by mistake is soon told."""
+"""Most topics of a history by default: a column of ids given by mistake is detected early."""
 COARSEST_CELLS = 300
-"""What a topic may need at the coarsest level."""
+"""Most cells of a topic at the coarsest level."""
 GATHERING_TASKS = 32
-"""Between the first tasks and the last one: the last merges at most so many limits of cells, one after the other."""
+"""Tasks between the first tasks and the last: the last merges at most so many limits of cells, one after the other."""
 _DAMAGED = "[FAILED_READ_FILE"
-"""What Spark says of a file that it cannot read in the middle of a job."""
+"""Start of Spark's error for a file that it cannot read during a job."""
 
 
 def statistic_of(
@@ -39,20 +40,20 @@ def statistic_of(
     """Run the pass.
 
     Args:
-        history: Of `columns.ASSESSED_SCHEMA`: ``raw.transform(assessed(mapping))``.
-        cell_limit: The most cells of all topics together, at least `COARSEST_CELLS` for each topic there may be.
+        history: DataFrame of `columns.ASSESSED_SCHEMA`: ``raw.transform(assessed(mapping))``.
+        cell_limit: The most cells of all topics together, at least `COARSEST_CELLS` for each possible topic.
         topic_limit: The most topics.
         source: The history's name for errors.
 
     Returns:
-        The statistic, the same for the same rows however they are stored and cut.
+        The statistic, the same for the same rows with any storage and partitioning.
 
     Raises:
-        EmptyHistory: No row at all.
+        EmptyHistory: The history has no rows.
         NoSoundRow: All rows are in quarantine.
-        WrongTimeUnit: Nearly all are there because of the unit of their times.
-        TooManyTopics: More than the limit.
-        HistoryUnreadable: A file turned out to be damaged or gone.
+        WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
+        TooManyTopics: There are more topics than the limit.
+        HistoryUnreadable: A file is damaged or was removed.
     """
     if topic_limit < 1:
         raise ValueError(f"topic_limit = {topic_limit}: at least 1")
@@ -94,12 +95,12 @@ def _checked(found: Gathered, topic_limit: int) -> Statistic:
 
 
 def _handed_over(history: DataFrame) -> DataFrame:
-    """What the kernel needs; not the key, which no cell knows: so a columnar file's column of keys is not even read."""
+    """Select the columns for the kernel. The key is not needed: a key column in a columnar file is not even read."""
     return history.select(
         columns.PUBLISH_MS,
         columns.DUE_MS,
         columns.SIZE_BYTES,
-        # Of a row in quarantine only the reason and the text are looked at, and its topic may be of any length.
+        # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
         F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
         columns.REASON,
         columns.REMARK,
@@ -120,8 +121,8 @@ def _gathered_in(tasks: int, cell_limit: int, topic_limit: int) -> Any:
         gathered = gather_parts(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
         yield from gathered.parts(_this_task())
 
-    # By number and not by hash: with few parts each task gets its share. More tasks than the session shuffles into
-    # would only be started and found empty.
+    # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
+    # partitions would be started in vain.
     def transform(frame: DataFrame) -> DataFrame:
         shuffles = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
         number = min(tasks, shuffles)

@@ -1,6 +1,6 @@
-"""The statistic of a history: all that a plan is made from, in a few megabytes whatever the history's size.
+"""The statistic of a history: all data for a plan, in a few megabytes for histories of any size.
 
-It can be kept: `Statistic.save` writes one Parquet file, from which to plan again with neither Spark nor the history.
+`Statistic.save` writes a Parquet file, from which a plan can be made again without Spark and without the history.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ CELLS_ARROW = pa.schema(
         *(pa.field(name, pa.int64(), nullable=False) for name in columns.FACTS),
     ]
 )
-"""`columns.CELLS_SCHEMA`, as Arrow has it."""
+"""`columns.CELLS_SCHEMA` as an Arrow schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statistic:
-    """What is kept of a history.
+    """The summary of a history.
 
     Args:
-        cells: By topic (the empty name where the history has none); all at one level, no topic without a timer.
+        cells: By topic (the empty name if the history has no topics); all at the same level, each topic with timers.
         quarantined: Rows that could not be used, by reason (`quarantine.REASONS`), the most frequent first.
-        remarked: Rows that are used though something is wrong with them, by remark (`quarantine.REMARKS`).
+        remarked: Rows that are used in spite of a defect, by remark (`quarantine.REMARKS`).
         samples: A few such rows by reason or remark, as JSON text.
     """
 
@@ -52,11 +52,11 @@ class Statistic:
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def topic(self, wanted: str | None = None) -> str:
-        """The topic to plan for: the wanted one, or the only one (empty: the history names none).
+        """Return the topic to plan for: the wanted topic, or the only topic (empty: the history has no topics).
 
         Raises:
-            NoSuchTopic: The history does not have it.
-            SeveralTopics: There is more than one, and none was named.
+            NoSuchTopic: The history does not have the topic.
+            SeveralTopics: There are several topics, and none was named.
         """
         topics = list(self.cells)
         if wanted is not None and wanted not in topics:
@@ -67,7 +67,7 @@ class Statistic:
 
     @property
     def timers(self) -> int:
-        """Rows that count."""
+        """Number of sound rows."""
         return sum(cells.timers for cells in self.cells.values())
 
     @property
@@ -91,11 +91,11 @@ class Statistic:
         return max(cells.slot_ms for cells in self.cells.values())
 
     def __len__(self) -> int:
-        """How many cells there are."""
+        """Return the number of cells."""
         return sum(map(len, self.cells.values()))
 
     def save(self, path: Path | str) -> None:
-        """Write it as one Parquet file of `columns.CELLS_SCHEMA`, the quarantine in the file's metadata."""
+        """Write a Parquet file of `columns.CELLS_SCHEMA`, with the quarantine in the file's metadata."""
         note = {
             "format": FORMAT,
             "quarantined": dict(self.quarantined),
@@ -107,10 +107,10 @@ class Statistic:
 
     @classmethod
     def load(cls, path: Path | str) -> Statistic:
-        """Read what `save` wrote.
+        """Read a file written by `save`.
 
         Raises:
-            StatisticUnreadable: There is no such file, or something else is in it.
+            StatisticUnreadable: The file does not exist, or is not a statistic.
         """
         try:
             table = pq.read_table(str(path))
@@ -127,7 +127,7 @@ class Statistic:
 
 
 def cells_table(cells: Mapping[str, Cells]) -> Any:
-    """A ``pyarrow.Table`` of `CELLS_ARROW`: one row per cell, topics in order of their names."""
+    """Build a ``pyarrow.Table`` of `CELLS_ARROW`: a row per cell, topics in order of their names."""
     tables = [
         pa.table(
             [pa.repeat(pa.scalar(topic), len(of)), pa.repeat(pa.scalar(of.level, pa.int32()), len(of)), *of.facts()],
@@ -139,10 +139,10 @@ def cells_table(cells: Mapping[str, Cells]) -> Any:
 
 
 def cells_by_topic(table: Any) -> dict[str, Cells]:
-    """The cells of a ``pyarrow.Table`` that has the columns of `CELLS_ARROW`, whatever the order of its rows.
+    """Read the cells of a ``pyarrow.Table`` with the columns of `CELLS_ARROW`, with rows in any order.
 
     Raises:
-        ValueError: A level that there is not.
+        ValueError: The table has an unknown level.
     """
     levels = table[columns.LEVEL].to_numpy()
     if len(levels) == 0:
@@ -153,6 +153,6 @@ def cells_by_topic(table: Any) -> dict[str, Cells]:
     facts = [table[name].to_numpy() for name in columns.FACTS]
     found = {}
     for name, mine in zip(names, rows_of_each, strict=True):
-        # Rows of one topic may be of several levels where tasks hand on theirs: they meet at the coarsest.
+        # Rows of a topic may be of several levels if they come from several tasks: they are merged at the coarsest.
         found[name] = Cells.of_facts(int(levels[mine].max()), [np.ascontiguousarray(fact[mine]) for fact in facts])
     return found

@@ -1,7 +1,7 @@
-"""Store: a survey as a folder, a pair of Parquet files for each day, which a day's own survey adds and `rm` takes away.
+"""Survey store: a folder with a pair of Parquet files for each day; a day's survey adds a pair, `rm` removes a pair.
 
-``2026-11-01.cells.parquet`` has the rows of `columns.CELLS_SCHEMA`, and in its metadata what goes with them;
-``2026-11-01.gaps.parquet`` the native gaps. Cells are written last: a day without them is not there.
+``2026-11-01.cells.parquet`` has the rows of `columns.CELLS_SCHEMA`, and the other facts in its metadata;
+``2026-11-01.gaps.parquet`` has the native gaps. Cells are written last: a day without cells does not exist.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GAPS_ARROW = pa.schema(
 
 
 def day_name(day: int) -> str:
-    """A UTC day since 1970, as its files are named."""
+    """Format a UTC day since 1970 as in file names."""
     return f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
 
 
@@ -45,7 +45,7 @@ def _day_named(name: str) -> int:
 
 
 def stored_days(folder: Path) -> dict[int, Path]:
-    """The days that are there, ascending, and the file of cells of each."""
+    """Return the stored days, ascending, with the file of cells of each."""
     found = {}
     for path in folder.glob("*.cells.parquet"):
         named = re.fullmatch(r"(\d{4}-\d{2}-\d{2})\.cells\.parquet", path.name)
@@ -58,17 +58,18 @@ def add_survey(survey: Survey, folder: Path, existing: Literal["refuse", "replac
     """Write each day of a survey.
 
     Args:
-        survey: At least one timer.
-        folder: Made if it is not there; the folder around it has to be.
-        existing: What becomes of days that are there: nothing at all is written, they are replaced, or added to (timers
-            of another region or of other topics; the same ones once more would count twice).
+        survey: A survey of at least one timer.
+        folder: Created if missing; its parent has to exist.
+        existing: Treatment of days that are already stored: ``refuse`` writes nothing at all, ``replace`` overwrites
+            them, and ``add`` adds to them (timers of another region or of other topics; the same timers would count
+            twice).
 
     Returns:
-        The days that were written.
+        The written days.
 
     Raises:
-        DaysThere: There are such days, and they are to be left as they are.
-        StatisticUnreadable: A day that is to be added to cannot be read.
+        DaysThere: Some days are already stored, and ``existing`` is ``refuse``.
+        StatisticUnreadable: A day to be added to cannot be read.
     """
     days = survey.by_day()
     there = stored_days(folder)
@@ -85,24 +86,24 @@ def add_survey(survey: Survey, folder: Path, existing: Literal["refuse", "replac
 
 
 def drop_days_before(folder: Path, day: int) -> list[int]:
-    """Take earlier days away.
+    """Remove earlier days.
 
     Returns:
-        Those.
+        The removed days.
     """
     dropped = [old for old in stored_days(folder) if old < day]
     for old in dropped:
-        # The cells first: what is left of a day without them is nothing.
+        # The cells first: a day without cells does not exist.
         for kind in ("cells", "gaps"):
             (folder / f"{day_name(old)}.{kind}.parquet").unlink(missing_ok=True)
     return dropped
 
 
 def load_survey(folder: Path | str, cell_limit: int = SURVEY_CELLS) -> Survey:
-    """All days of a folder as one survey.
+    """Read all days of a folder as one survey.
 
     Raises:
-        StatisticUnreadable: There is none in it, or something else is in its files.
+        StatisticUnreadable: The folder has no stored days, or a file is not a survey.
     """
     files = stored_days(Path(folder))
     if not files:

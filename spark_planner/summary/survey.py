@@ -1,4 +1,4 @@
-"""Survey: all that is kept of a history, by day, so that a day can be added, left out, or come from another region."""
+"""Survey: the summary of a history by day, so that a day can be added, left out, or come from another region."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from timewheel.spark_planner.summary.statistic import Statistic
 __all__ = ["SURVEY_CELLS", "Survey"]
 
 SURVEY_CELLS = 2_000_000
-"""Of all days and topics together, once they are put together: 180 MB."""
+"""Most cells of all days and topics together, after merging: 180 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Survey:
-    """What is known of a history without its rows.
+    """The summary of a history without its rows.
 
     Args:
-        statistic: From which gaps are estimated under any plan.
-        gaps: By topic, native gaps of one partition, counted.
-        keys: By topic, the keys that weigh most.
+        statistic: Statistic from which gaps are estimated under any plan.
+        gaps: By topic, native gaps of a single partition, counted.
+        keys: By topic, the heaviest keys.
     """
 
     statistic: Statistic
@@ -36,9 +36,9 @@ class Survey:
 
     @classmethod
     def merged(cls, parts: Iterable[Survey], cell_limit: int = SURVEY_CELLS) -> Survey:
-        """All of these as one: of other days, of other regions, of other topics.
+        """Merge surveys of other days, other regions or other topics.
 
-        Where two have timers of the same topic and day, gaps are counted in each by itself, as in topics of their own.
+        If two have timers of the same topic and day, gaps are counted in each separately, as in separate topics.
         """
         found = list(parts)
         topics = sorted({topic for part in found for topic in part.statistic.cells})
@@ -67,10 +67,10 @@ class Survey:
         return sorted({day for cells in self.statistic.cells.values() for day in np.unique(_day_of(cells)).tolist()})
 
     def by_day(self) -> dict[int, Survey]:
-        """The same, one of each day on which timers were sent.
+        """Split the survey by the days on which timers were sent.
 
-        Of keys it is known what they weigh in all of it, so each day gets its share. Rows that were not used are told
-        with the last day: some have no time.
+        The weights of keys are only known for the whole survey, so each day gets its share. Rows that were not used
+        belong to the last day: some have no time.
         """
         days = self.days
         return {day: self._of_day(day, is_last=day == days[-1]) for day in days}
