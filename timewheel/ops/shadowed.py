@@ -1,4 +1,4 @@
-"""Whether a topic is shadowed: a shadow's desired state stands in the properties of its journal."""
+"""Detect whether a topic has a shadow: the shadow's desired state is in the properties of its journal."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ __all__ = ["LIFTS", "UNDER_WAY", "shadow_of"]
 
 LIFTS = "shadowing"
 UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
-"""States in which the journal may hold what is nowhere else."""
+"""States in which the journal may contain the only copy of a timer."""
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:
-    """The desired state of a topic's shadow, one of `UNDER_WAY`; None: it has no shadow, or the role may not see it.
+    """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or if the role may not read
+    it.
 
     Args:
-        admin: One request.
+        admin: Client that makes a single request.
         topic: Full name, without a partition's suffix.
 
     Raises:
