@@ -100,9 +100,7 @@ def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_
 
 
 def grace_ms(plan: Plan) -> int:
-    """Return how long after its interval's end a topic is left alone: the guard covers clock skew and sends in
-    flight.
-    """
+    """Return the time after its interval's end before a topic is retired: the guard covers skew and sends in flight."""
     return plan.guard_ms
 
 
@@ -151,8 +149,8 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
         dry_run: Change nothing; report the stages as found.
 
     Raises:
-        TypeError: The plan is no calendar plan. TopologyError, AdminDenied, AdminError: See
-            `timewheel.ops.provision.ensure`.
+        TypeError: The plan is no calendar plan.
+        TopologyError, AdminDenied, AdminError: See `timewheel.ops.provision.ensure`.
     """
     if not isinstance(plan.scheme, Calendar):
         raise TypeError(f"a {type(plan.scheme).__name__} plan has no calendar topics")
@@ -243,9 +241,7 @@ def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
 
 
 def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
-    """Return partitions without their topic: Pulsar 4.0 creates them for clients that send to or read a missing
-    topic.
-    """
+    """Return partitions without their topic: Pulsar 4.0 creates them for clients of a missing topic."""
     found = _orphan_entries(admin, plan)
     if found:
         pause(admin.clock, LOOK_AGAIN_MS)  # a topic that is being deleted looks like an orphan for a moment
@@ -307,17 +303,14 @@ class CalendarKeeper:
 
     @property
     def pause_ms(self) -> int:
-        """Pause between two rolls: a quarter of an interval, within a second to a minute. Topics are created an
-        interval ahead.
-        """
+        """Pause between rolls: a quarter of an interval, a second to a minute. Topics are made an interval ahead."""
         assert isinstance(self._plan.scheme, Calendar)
         return max(SECOND_MS, min(self._plan.scheme.interval_ms // 4, LONGEST_PAUSE_MS))
 
     def tick(self) -> Rolled | None:
         """Roll if a roll is due.
 
-        Returns None if no roll was due, or if it failed: the failure is emitted to the hooks, and the next roll tries
-        again.
+        Returns None if no roll was due, or if it failed: hooks receive the failure, and the next roll tries again.
         """
         if self._next_ms is not None and self._clock.monotonic_ms() < self._next_ms:
             return None

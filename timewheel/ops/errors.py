@@ -85,8 +85,7 @@ class SendTimeUnknown(TimewheelError, ValueError):
 
 
 class DealingFailed(TimewheelError, RuntimeError):
-    """Dead letters could not be replayed or discarded; those that were published but not removed now exist as copies
-    too.
+    """Dead letters could not be replayed or discarded; letters that were published but not acknowledged exist twice.
 
     Attributes:
         topic: The partition of the dead-letter topic.

@@ -162,13 +162,11 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
 
 
 def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
-    """Find the effects of the limit on a consumer's unacknowledged messages on timers that the consumer holds until
-    due.
+    """Find consumers whose limit on unacknowledged messages is too low for the timers that they hold until due.
 
     Args:
         spec: A due topic.
-        max_unacked: ``maxUnackedMessagesPerConsumer`` in force, from the topic, its namespace or the broker; 0 for no
-            limit.
+        max_unacked: ``maxUnackedMessagesPerConsumer`` in force, from topic, namespace or broker; 0: no limit.
     """
     if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
         return ()
@@ -230,9 +228,7 @@ def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> 
 
 
 def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:
-    """Find subscriptions on a topic of timewheel that the plan does not know; on a due topic any subscription is
-    legitimate.
-    """
+    """Find foreign subscriptions on a topic of timewheel; on a due topic any subscription is legitimate."""
     if spec.role == "due":
         return ()
     known = set(spec.subscriptions)

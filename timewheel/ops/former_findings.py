@@ -123,9 +123,7 @@ def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
 
 
 def _why_it_stays(plan: Plan, topic: FormerTopic) -> str:
-    """Explain why no relay or consumer of the plan moves a topic's timers, and name the relays that read them at
-    present.
-    """
+    """Explain why no relay or consumer of the plan moves a topic's timers, and name the relays connected at present."""
     if unnamed := _unnamed(plan, [topic]):
         why = f"nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
     elif topic.holding is not None:

@@ -34,9 +34,7 @@ class RemovalStage(Enum):
     WAITS = "waits"
     """Timers wait in the topic."""
     IN_USE = "in use"
-    """The topic is empty, but clients are connected: relays that still watch it, or clients that use the earlier
-    plan.
-    """
+    """The topic is empty, but has connected clients: relays that still watch it, or clients of the earlier plan."""
     EMPTY = "empty"
     """The topic can be removed; only in a dry run."""
     REMOVED = "removed"

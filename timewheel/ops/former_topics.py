@@ -35,8 +35,7 @@ class FormerTopics:
         self._beside = tuple(beside)
 
     def __call__(self) -> tuple[FormerTopic, ...]:
-        """Return all existing topics of earlier plans, empty topics included: clients of an earlier plan may still send
-        to them.
+        """Return all topics of earlier plans, empty ones included: clients of an earlier plan may still send to them.
 
         Raises:
             AdminError: A call failed.

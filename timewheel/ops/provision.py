@@ -164,8 +164,7 @@ def ensure(
 
 
 def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[str] | None:
-    """List all topics of a namespace, each partition under its own name; None if the namespace is missing and may be
-    created.
+    """List all topics of a namespace, partitions by name; None if the namespace is missing and may be created.
 
     Raises:
         TopologyError: The tenant is missing, or the namespace is missing and may not be created.
@@ -278,9 +277,7 @@ def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) ->
 
 
 def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
-    """Create a topic, possibly while another client creates it: the broker then reports that it exists before it
-    does.
-    """
+    """Create a topic, even while another client creates it: the broker then reports too early that it exists."""
     if admin.topics.create(topic, partitions) if partitions else admin.topics.create_unpartitioned(topic):
         return
     deadline_ms = admin.clock.monotonic_ms() + MEETING_WAIT_MS
@@ -294,7 +291,7 @@ def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
 
 
 def _create_subscription(admin: AdminClient, step: CreateSubscription) -> None:
-    """Create a subscription, possibly while another client creates it.
+    """Create a subscription, even while another client creates it.
 
     The broker then refuses (412, "failed to fence") until the subscription exists.
     """

@@ -264,9 +264,7 @@ def partitions_in_words(number: int) -> str:
 
 
 def _start(subscription: str, state: TopicState) -> Literal["earliest", "latest"]:
-    """Return the start position: a subscription that existed before, or may have, starts at the earliest and loses
-    nothing.
-    """
+    """Return the start position: earliest for a subscription that may have existed before, so that it loses nothing."""
     anywhere = any(subscription in names for names in state.subscriptions.values())
     if anywhere or state.provisioned is None or subscription in state.provisioned.subscriptions:
         return "earliest"

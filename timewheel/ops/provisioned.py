@@ -46,8 +46,7 @@ class Provisioned:
 
 
 def provisioned(admin: AdminClient, topic: str) -> Provisioned | None:
-    """Read the record of a topic; None if it is missing, or the broker is older than 2.11 and stores no topic
-    properties.
+    """Read the record of a topic; None if it is missing, or the broker is older than 2.11 and has no topic properties.
 
     Raises:
         AdminError: A call failed.

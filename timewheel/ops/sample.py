@@ -198,8 +198,7 @@ def sample(
 
 
 def draw(population: int, samples: int, seed: int) -> list[int]:
-    """Draw numbers below a population without replacement, with equal chances; all numbers if they are no more than the
-    samples.
+    """Draw numbers below a population without replacement, with equal chances; at most the whole population.
 
     Takes memory for the sample only, independent of the population.
     """
@@ -208,9 +207,7 @@ def draw(population: int, samples: int, seed: int) -> list[int]:
 
 
 def places_of(numbers: Iterable[int], stretches: Sequence[Stretch]) -> Iterator[Place]:
-    """Yield the places of the entries with these numbers, counted through all stretches, in the order of the
-    numbers.
-    """
+    """Yield the places of the entries with these numbers, in that order; numbers count through all stretches."""
     ends = list(accumulate(stretch.entries for stretch in stretches))
     for number in numbers:
         which = bisect_right(ends, number)
@@ -278,9 +275,7 @@ def look(
 
 
 def _is_gone(error: AdminError) -> bool:
-    """Return whether an entry was deleted meanwhile; otherwise it exists and is unreadable, which need not affect
-    others.
-    """
+    """Return whether an entry was deleted meanwhile; else it exists but is unreadable, and others may be readable."""
     return error.status == HTTPStatus.NOT_FOUND
 
 

@@ -14,8 +14,7 @@ UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:
-    """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or if the role may not read
-    it.
+    """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or without permission.
 
     Args:
         admin: Client that makes a single request.

@@ -21,9 +21,7 @@ RATE_DRIFT = 0.2
 DELAY_DRIFT = 0.1
 """Fraction of all timers: longer or shorter delays of a tenth, beyond chance and sampling error, are drift."""
 SAME = 0.03
-"""Fraction of a delay: delays that differ by less count as equal. Statistics store delays in buckets of 3 %, and clocks
-jitter.
-"""
+"""Fraction of a delay: smaller differences count as equal. Statistics have buckets of 3 %, and clocks jitter."""
 WEEKLY_MS = 14 * DAY_MS
 """Length from which a history is compared by days of the week; a shorter history is compared by hours of the day."""
 

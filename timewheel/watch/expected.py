@@ -97,9 +97,7 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
 
 
 def turns_of(window_ms: int, longest_ms: int) -> int:
-    """Return how many turns of a window, the first included, bring all sends of the first turn due, plus one more
-    turn.
-    """
+    """Return how many turns of a window bring all sends of the first turn due, plus one more turn."""
     return min(max(-(-longest_ms // window_ms) + 2, 2), MOST_TURNS)
 
 

@@ -52,7 +52,7 @@ class Outlook:
 
     @property
     def compares(self) -> bool:
-        """True if earlier figures show a growth rate, be it 0."""
+        """True if earlier figures suffice to estimate growth."""
         return self.volume is not None or self.gaps is not None
 
     @property

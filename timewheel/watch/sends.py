@@ -95,7 +95,7 @@ class Sends:
         )
 
     def evenly(self) -> tuple[tuple[StoredTimer, ...], float]:
-        """Draw a subset of the timers with equal weights, and return the weight too."""
+        """Return a random subset of the timers with equal weights, and the weight."""
         if not self.weights:
             return (), 1.0
         most = max(self.weights)
@@ -130,8 +130,7 @@ def window_of(sample: PlanSample) -> int:
     """Return the moment since which all sends are still stored in every topic of the plan; UTC milliseconds.
 
     It is the latest of all partitions. A calendar's topics before the running interval may be deleted, and with them
-    earlier sends that were due in those intervals: for a calendar the window begins with the running interval at the
-    earliest.
+    earlier sends that were due in those intervals. So a calendar's window begins no earlier than the running interval.
     """
     found = [_complete_since_ms(topic, part) for topic in (*sample.due, *sample.holding) for part in topic.parts]
     if isinstance(sample.plan.scheme, Calendar):

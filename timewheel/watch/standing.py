@@ -2,8 +2,7 @@
 
 A cursor's gap begins at an acknowledged entry that follows an unacknowledged entry, or is the first of its ledger. If
 due entries are acknowledged and all others are not, the due times of two neighbours decide whether a gap begins between
-them. A random sample of neighbours then gives the number of gaps, for any distribution of delays and any correlation of
-neighbours.
+them. A random sample of neighbours then gives the number of gaps, for any delays and any correlation of neighbours.
 """
 
 from __future__ import annotations

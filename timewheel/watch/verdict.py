@@ -23,9 +23,7 @@ from timewheel.watch.standing import Standing
 __all__ = ["Finding", "Level", "findings_of", "level_of", "span"]
 
 ASTRAY_SHARE = 0.01
-"""Fraction of the timers in the due topics: if fewer stay longer than the plan allows, they are left from a former
-plan.
-"""
+"""Fraction of the timers in due topics: fewer that stay longer than the plan allows are left from an earlier plan."""
 
 
 class Level(StrEnum):

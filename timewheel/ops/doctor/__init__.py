@@ -1,5 +1,4 @@
-"""The doctor: finds settings of brokers, namespaces, topics, clients and clocks that would lose, delay or repeat
-timers.
+"""The doctor: finds faults of brokers, namespaces, topics, clients and clocks that would lose, delay or repeat timers.
 
 The reader reads the state, the checks judge it; only `fix` changes anything.
 """

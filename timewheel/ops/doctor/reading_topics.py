@@ -63,8 +63,7 @@ class TopicReader:
     Args:
         admin: Client of the cluster.
         asking: Records refusals.
-        has_settings: True if the broker's settings are known, and with them the values in force where a topic sets
-            none.
+        has_settings: True if the broker's settings are known, and with them the values that topics inherit.
     """
 
     def __init__(self, admin: AdminClient, asking: Asking, *, has_settings: bool) -> None:
@@ -103,9 +102,7 @@ class TopicReader:
         )
 
     def _properties(self, topic: SeenTopic) -> dict[str, str]:
-        """Return the properties that a shadow sets on its journal, and provisioning on due topics; empty before Pulsar
-        2.11.
-        """
+        """Return properties set by a shadow (journal) or by provisioning (due topics); empty before Pulsar 2.11."""
         if topic.spec is None or topic.spec.role not in {"journal", "due"}:
             return {}
         return self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name)) or {}
@@ -264,9 +261,7 @@ class _SwitchedOff(Exception):
 
 
 def _relayed_by(topic: SeenTopic) -> Step | None:
-    """Return the step by which relays move waiting timers of a topic; None if no relay reads them, or the broker delays
-    them.
-    """
+    """Return the step by which relays move a topic's timers; None if no relay reads them, or the broker delays them."""
     entrance = None if topic.spec is None else _ENTRANCES.get(topic.spec.role)
     return entrance or (None if topic.by_broker else topic.step)
 

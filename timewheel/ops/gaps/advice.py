@@ -17,9 +17,7 @@ __all__ = ["Advice", "advice_on"]
 
 MOST_HOLDERS = 3
 UNDELAYED_SHARE = 0.02
-"""Fraction of a topic's entries: from this on, undelayed entries beside delayed entries deserve a topic of their
-own.
-"""
+"""Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

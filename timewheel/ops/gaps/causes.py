@@ -21,11 +21,9 @@ __all__ = ["Cause", "Hole", "OpenEntry", "Share", "cause_of", "holes_of", "share
 
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
-"""Fraction of the ready entries in holes: from this on, they wait for more than an acknowledgement of messages in
-hand.
-"""
+"""Fraction of the ready entries in holes from which they wait for more than the acknowledgement of messages in hand."""
 HOT_SHARE = 0.3
-"""Fraction of the ready entries in holes with the same key: from this on, the key is hot or slow."""
+"""Fraction of the ready entries in holes with the same key from which the key is hot or slow."""
 LEAST_LOOKED_AT = 5
 """Least number of entries from which the share of a key is estimated."""
 

@@ -197,7 +197,7 @@ def _type(gaps: SubscriptionGaps) -> str:
 def _looked_into(
     admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, tell: Tell
 ) -> tuple[list[OpenEntry], int]:
-    """Read a random entry of each sampled hole, and return the number of unreadable entries too."""
+    """Return a random entry of each sampled hole, and the number of unreadable entries."""
     if not holes:
         return [], 0
     chance = random.Random(seed)  # noqa: S311 - a fair draw, not a secret

@@ -11,9 +11,7 @@ from timewheel.core.slope import LEAST_POINTS, slope_of
 __all__ = ["LEAST_SPAN_MS", "GapGrowth", "growth_of"]
 
 LEAST_SPAN_MS = MINUTE_MS
-"""From the first look to the last: ticks of the broker and batches of consumers move the number of gaps within
-seconds.
-"""
+"""From the first look to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

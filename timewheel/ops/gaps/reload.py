@@ -101,9 +101,7 @@ def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerPro
 
 
 def runs_of(ranges: Iterable[AckedRange], ledgers: Sequence[Ledger]) -> Iterator[Run]:
-    """Split ranges by ledger, in topic order. Brokers end a range with its ledger, except those that cache no
-    bitmaps.
-    """
+    """Split ranges by ledger, in topic order. Brokers that cache bitmaps end a range with its ledger."""
     last_entry = {ledger.ledger_id: ledger.entries - 1 for ledger in ledgers}
     for after, upto in ranges:
         if after.ledger == upto.ledger:

@@ -104,9 +104,7 @@ class GapStanding:
 
     @property
     def unknown(self) -> int:
-        """Entries that are delayed or ready; the broker cannot distinguish them, since it reads only on behalf of
-        consumers.
-        """
+        """Entries that are delayed or ready; without a consumer, the broker cannot distinguish them."""
         return 0 if self.knows_delays else self._others
 
     @property
@@ -237,9 +235,7 @@ def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalS
 
 
 def ghost_words(gaps: SubscriptionGaps) -> str:
-    """Describe the entries that the broker counts as delayed beyond the backlog, as the end of a sentence; empty if
-    none.
-    """
+    """Describe the entries that the broker counts as delayed beyond the backlog, as the end of a sentence."""
     if not gaps.ghosts:
         return ""
     return (

@@ -16,9 +16,7 @@ GUESSES = 4
 """Guesses by time between two known entries; after these, every other read bisects, which is safer."""
 
 CLOSE_MS = 1_000
-"""Relays of several topics hop to the same topic: each in order, and each delayed after the release as its hops
-wait.
-"""
+"""Relays of several topics hop to the same topic: each in order, each a little later after the release."""
 
 
 @dataclass(frozen=True, slots=True)

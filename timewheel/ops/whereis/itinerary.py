@@ -59,9 +59,7 @@ class Ways:
         self._rows = tuple((step, self._names.of_step(step)) for step in steps(plan))
 
     def after(self, entered_ms: int, due: Span, hops: int = 0) -> Iterator[Stop]:
-        """Yield the destinations of timers routed at a given time: a stop for each topic, with the due times that lead
-        to it.
-        """
+        """Yield the stops of timers routed at a given time: each topic, with the due times that lead to it."""
         entered = Span(entered_ms, entered_ms)
         last_ms = due.last_ms
         for step, topics in self._rows:
@@ -104,7 +102,7 @@ class Ways:
 
         Returns:
             Both with each topic and time of entry once, the most likely first: holding topics, due topics, and last the
-            stops whose timers must have been handled by now.
+                stops whose timers must have been handled by now.
         """
         here: dict[tuple[str, int], Stop] = {}
         before: dict[tuple[str, int], Stop] = {}

@@ -120,9 +120,7 @@ class Reading:
         """Topics that the role may not read, or that could not be read."""
 
     def look_again(self) -> None:
-        """Forget the lengths of the partitions, since timers move during the search. Entries that were read stay
-        valid.
-        """
+        """Forget the lengths of partitions, since timers move during the search. Entries that were read stay valid."""
         self._partitions.clear()
         self._starts.clear()
 

@@ -145,8 +145,8 @@ class _Search:
         return self._cut_offs.why_dead(seen.envelope)
 
     def _state(self) -> State:
-        """Search the most likely partition, then all, since the timer may move meanwhile, and then the neighbours of
-        its places.
+        """Search the most likely partition; then all, since the timer may move meanwhile; then neighbours of its
+        places.
         """
         partitions = self._wanted.partitions(self._plan)
         for where, slack in ((partitions[:1], 0), (partitions, 0), (partitions, SLACK)):
@@ -216,9 +216,7 @@ class _Search:
         )
 
     def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
-        """Yield for each partition the places where the timer should be now, then those where a late relay leaves it
-        (True).
-        """
+        """Yield by partition the places where the timer should be now, then those of a late relay (True)."""
         here, before = self._ways.now(self._wanted, self._now_ms)
         for partition in partitions:
             yield from ((partition, stop, False) for stop in here)
@@ -239,9 +237,7 @@ class _Search:
         )
 
     def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
-        """Follow the timer from a copy that a relay has moved to the next copy, which has more hops, until its present
-        place.
-        """
+        """Follow the timer from copy to copy, each with more hops, until its present place."""
         while True:
             self._sightings.append(sighting)
             if sighting.is_due:

@@ -24,9 +24,7 @@ class State(Enum):
     HELD = "held"
     """The timer is in a holding topic."""
     DUE = "due"
-    """The timer is in a due topic, and not acknowledged by every subscription: it waits, or a consumer has it in
-    hand.
-    """
+    """The timer is in a due topic, and not every subscription has acknowledged it: it waits or is in hand."""
     HANDLED = "handled"
     """Every subscription has acknowledged the timer, and it is neither parked nor waiting for a retry."""
     RETRYING = "retrying"

@@ -108,8 +108,7 @@ class Wanted:
     def is_id(self, stored_id: str) -> bool:
         """Return whether a stored id is the wanted id.
 
-        The admin API shows only Latin-1, and a space for any other character. Brokers up to 3.x strip leading and
-        trailing spaces.
+        The admin API shows only Latin-1, and a space for any other character. Brokers up to 3.x also strip it.
         """
         shown = _shown(self.timer_id)
         return stored_id in (self.timer_id, shown, shown.strip())
