@@ -38,7 +38,7 @@ FULL_SHARE = 0.8
 FEW_SHARE = 0.5
 """Fraction of the gap limit: this many timers, each with a gap of its own, leave room for as many gaps again."""
 MANY_RELAYS = 50
-"""From this number on, relays within consumers cost more than separate relays."""
+"""From this number on, relays within consumers cost more than relays of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
 
 
 def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
-    """Find consumers whose limit on unacknowledged messages is too low for the timers that they hold until due.
+    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due.
 
     Args:
         spec: A due topic.

@@ -42,7 +42,7 @@ class RemovalStage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """Progress with a topic of an earlier plan.
+    """Removal of a topic of an earlier plan.
 
     Args:
         topic: Full name.

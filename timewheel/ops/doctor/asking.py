@@ -25,7 +25,7 @@ class Asking:
 
     @property
     def unread(self) -> tuple[Unread, ...]:
-        """Each refused read once, with the first reason."""
+        """Each unread subject once, with the first reason."""
         return tuple(self._unread.values())
 
     def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:

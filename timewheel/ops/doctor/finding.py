@@ -32,7 +32,7 @@ class Kind:
     Args:
         slug: Stable name.
         severity: Severity of every finding of this kind.
-        why: Its consequence, in a sentence.
+        why: Consequence, in a sentence.
         do: Remedy in general; each finding has the exact command.
     """
 

@@ -15,7 +15,8 @@ __all__ = ["fix"]
 
 
 def fix(admin: AdminClient, plan: Plan, findings: Iterable[Finding]) -> tuple[Step, ...]:
-    """Create missing topics and subscriptions of a plan, and set the topics' own policies; nothing else is touched.
+    """Create missing topics, partitions and subscriptions of a plan, and set the topics' own policies; nothing else is
+    touched.
 
     Args:
         admin: Client whose role administers the tenant.

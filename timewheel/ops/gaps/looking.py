@@ -102,7 +102,7 @@ def look_at(
     """Read all durable subscriptions of these topics.
 
     Each topic takes a request, another if it has gaps, and another if entries are neither delayed nor in hand. A topic
-    that no broker has loaded gets loaded by the read, as by any use of it.
+    that no broker has loaded is loaded by the read, as by any use of it.
 
     Args:
         admin: Client whose role may read the topics' stats.

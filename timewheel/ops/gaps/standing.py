@@ -48,8 +48,8 @@ class GapStanding:
         gap_limit: The broker stores this many ranges, plus 1.
         backlog: Unacknowledged entries.
         delayed: Entries of the backlog that the broker holds until they are due. The broker reads on behalf of
-            consumers: without a consumer it knows no delayed entries, or those from when the last consumer left. An
-            upper bound if `ghosts` is not 0.
+            consumers: without a consumer it knows no delayed entries, or only those that it knew when the last consumer
+            left. An upper bound if `ghosts` is not 0.
         ghosts: Least number of further entries that the broker counts as delayed although they are acknowledged:
             originals that a shadow has lifted. The broker forgets them when they are due, or at an unload.
         unacked: Messages that consumers have in hand.

@@ -19,7 +19,7 @@ class Box:
     Args:
         topic: Full name, without a partition suffix.
         subscription: Subscription that acknowledges the letters.
-        reason_property: Property with the reason why a letter is here.
+        reason_property: Property with the reason why a timer became a letter.
         from_property: Property with the topic that the letter was taken from.
         error_property: Property with the exception of its handler; empty if no handler was involved.
         missing: Error message if the topic does not exist.

@@ -61,14 +61,14 @@ class Letter:
         place: Position in the partition.
         timer_id: Id of the timer; None without an id.
         envelope: Envelope; None if missing or unreadable.
-        reason: Reason for its being a letter.
+        reason: Reason why it is dead or parked.
         error: Exception of the handler; empty if unknown.
         source: Partition that it was taken from; empty if unknown.
         since_ms: Time of arrival, UTC milliseconds.
         key: Partition key.
         properties: All properties, including those that record the reason.
         payload: Payload as it was sent.
-        is_whole: True if it stands for an entry that is not opened: such a letter can be discarded, but not replayed.
+        is_whole: True if it stands for an entry that is not opened: it can be discarded, but not replayed.
     """
 
     topic: str

@@ -79,8 +79,8 @@ def handled_again(
 ) -> Again | Refused:
     """Route a parked timer to the subscription that parked it, and to no other, as a first attempt.
 
-    The timer gets a new generation, so that a deduplicating consumer treats it as a new timer. Earlier cut-offs do not
-    stop it: an operator wants it handled.
+    The timer gets a new generation, so that consumers that remember parking it treat it as a different timer. Earlier
+    cut-offs do not stop it: an operator wants it handled.
 
     Args:
         router: Router of the plan.

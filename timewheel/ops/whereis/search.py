@@ -145,9 +145,7 @@ class _Search:
         return self._cut_offs.why_dead(seen.envelope)
 
     def _state(self) -> State:
-        """Search the most likely partition; then all, since the timer may move meanwhile; then neighbours of its
-        places.
-        """
+        """Search the most likely partition, then all (the timer may move meanwhile), then neighbours of its places."""
         partitions = self._wanted.partitions(self._plan)
         for where, slack in ((partitions[:1], 0), (partitions, 0), (partitions, SLACK)):
             for partition, stop, is_passed in self._places(where):

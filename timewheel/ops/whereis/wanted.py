@@ -108,7 +108,8 @@ class Wanted:
     def is_id(self, stored_id: str) -> bool:
         """Return whether a stored id is the wanted id.
 
-        The admin API shows only Latin-1, and a space for any other character. Brokers up to 3.x also strip it.
+        The admin API shows only Latin-1, and a space for any other character. Brokers up to 3.x also strip leading and
+        trailing spaces.
         """
         shown = _shown(self.timer_id)
         return stored_id in (self.timer_id, shown, shown.strip())
