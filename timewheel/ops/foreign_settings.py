@@ -255,8 +255,7 @@ def set_delayed_delivery(topic: str, found: DelayedDelivery) -> str:
         found: Settings in force.
     """
     seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
-    # Without -t the command sets the tick to a second. Without -md it sets no bound, and older versions do not know
-    # -md.
+    # Without -t the command sets a tick of a second. Without -md it sets no bound; older versions do not know -md.
     tick = () if rest_ms else ("-t", f"{seconds}s")
     bound = ("-md", "0s") if found.max_delay_ms else ()
     return pulsar_admin("topicPolicies", "set-delayed-delivery", topic, "-e", *tick, *bound)

@@ -19,7 +19,7 @@ __all__ = ["DELAY_DRIFT", "RATE_DRIFT", "Drift", "Reference", "drift", "referenc
 RATE_DRIFT = 0.2
 """Fraction of the former rate: a change by a fifth, beyond chance and sampling error, is drift."""
 DELAY_DRIFT = 0.1
-"""Fraction of all timers: longer or shorter delays of a tenth, beyond chance and sampling error, are drift."""
+"""Fraction of all timers: changed delays of a tenth of them, beyond chance and sampling error, are drift."""
 SAME = 0.03
 """Fraction of a delay: smaller differences count as equal. Statistics have buckets of 3 %, and clocks jitter."""
 WEEKLY_MS = 14 * DAY_MS

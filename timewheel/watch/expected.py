@@ -27,9 +27,9 @@ __all__ = ["MOST_TURNS", "Expected", "expected", "turns_of"]
 
 CELL_LIMIT = 200_000
 LEAST_CELLS = 500
-"""Cells of a repeated window, at the least: even the coarsest level may need this many."""
+"""Least number of cells of a repeated window: even the coarsest level may need this many."""
 MOST_TURNS = 400
-"""Most repetitions of a window shorter than a day: an hour of sends does not show the timers due in months."""
+"""Limit of repetitions of a window shorter than a day: an hour of sends does not show the timers due in months."""
 LEAST_OF_KEY = 10
 """Least number of sampled timers with the same key from which the key's share is estimated."""
 _SEED = 0

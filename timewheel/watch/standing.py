@@ -98,7 +98,7 @@ class _Entry:
 
 
 def standings(sample: PlanSample, tick_ms: int) -> tuple[Standing, ...]:
-    """Compare each subscription of the plan on each partition of its due topics.
+    """Return predicted and counted gaps for each subscription of the plan on each partition of its due topics.
 
     Args:
         sample: Sample of the plan's topics.

@@ -344,8 +344,7 @@ class _Search:
         return 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
 
     def _judged(self, number: int, seen: Seen, alike: Sequence[Envelope], stop: Stop) -> tuple[Mark, int]:
-        # Sends and hops arrive side by side, and hops a little later after their time than sends: each kind is in
-        # order.
+        # Sends and hops arrive side by side, each kind in order; hops a little later after their time than sends.
         if not alike:
             is_later = seen.publish_ms > stop.entered.last_ms + ON_TIME_MS
             return Mark(number, seen.publish_ms), 1 if is_later else 0
