@@ -1,4 +1,4 @@
-"""Looking at all topics of a plan: counters of every partition, its head, and a sample of what waits there."""
+"""Read all topics of a plan: counters of every partition, its head, and a sample of its waiting timers."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from timewheel.ops.status.runs import OpenRun, open_runs, positions_of
 __all__ = ["AT_ONCE", "DEFAULT_READS", "status_of"]
 
 DEFAULT_READS = 2_000
-"""Entries that are looked at, over all topics, beside one head in each partition."""
+"""Entries to read over all topics, in addition to the head of each partition."""
 FEWEST = 8
-"""Entries that are looked at in a partition, if it has so many: else a small one would say nothing."""
+"""Least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless."""
 AT_ONCE = 16
-"""Requests at once."""
+"""Concurrent requests."""
 
 FIRST_REFUSAL = 400
-"""What a broker answers with a lower status is there, even if it cannot be read."""
+"""An entry exists, even if it cannot be read, when the broker answers with a lower status."""
 
 IsDead = Callable[[Envelope], bool]
-"""Whether a timer is known to be cancelled or replaced."""
+"""Returns whether a timer is known to be cancelled or replaced."""
 Tell = Callable[[int, int], None]
-"""Told of the progress: requests that are done, requests to do."""
+"""Progress callback: called with the number of completed requests, and of all requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topic:
-    """A topic of the plan, and the due times that its name allows: from one to before the other."""
+    """A topic of the plan, with the due times that its name permits: from the first to before the second."""
 
     name: str
     step: Step
@@ -64,7 +64,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One partition as its counters are."""
+    """A partition with its counters."""
 
     topic: _Topic
     name: str
@@ -86,18 +86,18 @@ def status_of(
     is_dead: IsDead | None = None,
     tell: Tell = lambda _done, _total: None,
 ) -> Status:
-    """Look at a plan. Nothing is consumed or changed.
+    """Read the status of a plan. Nothing is consumed or changed.
 
-    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``; and
-    a list of each namespace, with one request for each partition of an earlier plan's topics in it.
+    The cost does not grow with the backlog: two requests for each partition, a request for its head, and ``reads``; and
+    a list of each namespace, with a request for each partition of an earlier plan's topics in it.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
-        plan: Of any scheme.
-        reads: So many entries are looked at; all, if there are no more: then every figure is exact.
-        seed: Which ones.
-        is_dead: Says of a timer whether it is cancelled, as `timewheel.core.CutTable.is_dead` does; None: nobody knows.
-        tell: Told of the progress, from the thread that calls this.
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan of any scheme.
+        reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
+        seed: Seed of the sample.
+        is_dead: Returns whether a timer is cancelled, as `timewheel.core.CutTable.is_dead` does; None if unknown.
+        tell: Progress callback; called in the caller's thread.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -128,7 +128,7 @@ class _Look:
 
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = _topics_of(self._plan, self._at_ms)
-        # Of the others, for letters and cut-offs, only that they are there.
+        # Other topics, for letters and cut-offs, are only checked for existence.
         others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
         names = list(dict.fromkeys([*(one.name for one in topics), *others]))
         counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
@@ -200,7 +200,7 @@ class _Look:
         return _Part(topic=topic, name=name, subscription=slowest, stats=stats[slowest], runs=runs[slowest])
 
     def _drawn(self, part: _Part, reads: int, entries: int) -> list[Place]:
-        """The head, and a share of what is looked at that is in proportion to the entries."""
+        """Return the head, and a number of sampled entries in proportion to the partition's entries."""
         if not part.entries:
             return []
         count = max(reads * part.entries // max(entries, 1), FEWEST)
@@ -215,7 +215,7 @@ class _Look:
         except AdminUnreachable:
             raise
         except AdminError as error:
-            # Of others: acknowledged and removed meanwhile.
+            # Other errors mean that the entry was acknowledged and removed meanwhile.
             if isinstance(error, AdminDenied) or (
                 not isinstance(error, AdminMissing) and (error.status is None or error.status < FIRST_REFUSAL)
             ):
@@ -226,7 +226,7 @@ class _Look:
         self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
     ) -> PlaceStatus:
         is_due = part.topic.step.kind == "due"
-        # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
+        # The head was not drawn: it counts only if all entries were read, or no others could be.
         found = [read for place in chosen if (read := timers[place]) is not None]
         others = [read for place in chosen[1:] if (read := timers[place]) is not None]
         drawn = found if len(found) == part.entries else others or found
@@ -305,13 +305,13 @@ class _Look:
 
 
 def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
-    """Holding topics with their steps, then due topics; slots and intervals with the due times that lead there."""
+    """Return holding topics with their steps, then due topics; slots and intervals with their due times."""
     found = []
     all_of_it = topology(plan, now_ms)
     for held in all_of_it.holding:
         from_ms = until_ms = None
         if held.step.kind == "slot":
-            # The turn of the ring that is to come: a slot that starts before now is swept, or late.
+            # The coming turn of the ring: a slot that starts before now is being swept, or late.
             turn_ms = held.step.slots * held.step.slot_ms
             start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
             from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
