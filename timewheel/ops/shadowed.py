@@ -10,7 +10,7 @@ __all__ = ["LIFTS", "UNDER_WAY", "shadow_of"]
 
 LIFTS = "shadowing"
 UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
-"""States in which the journal may contain the only copy of a timer."""
+"""States in which the journal may hold what is nowhere else."""
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:

@@ -22,13 +22,13 @@ UNDELAYED_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Advice on a cause.
+    """On one cause.
 
     Args:
-        share: The cause's share of the gaps.
-        evidence: Evidence, in sentences.
-        helps: Remedies, in sentences.
-        commands: Commands to begin with.
+        share: Of the gaps.
+        evidence: What was seen, a sentence each.
+        helps: What to do, a sentence each.
+        commands: To begin with.
     """
 
     share: Share

@@ -37,9 +37,9 @@ __all__ = ["AT_ONCE", "DEFAULT_READS", "status_of"]
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""
 FEWEST = 8
-"""Least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless."""
+"""Entries that are looked at in a partition, if it has so many: else a small one would say nothing."""
 AT_ONCE = 16
-"""Concurrent requests."""
+"""Requests at once."""
 
 FIRST_REFUSAL = 400
 """An entry exists, even if it cannot be read, when the broker answers with a lower status."""
@@ -52,7 +52,7 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topic:
-    """A topic of the plan, with the due times that its name permits: from the first to before the second."""
+    """A topic of the plan, and the due times that its name allows: from one to before the other."""
 
     name: str
     step: Step
@@ -128,7 +128,7 @@ class _Look:
 
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = _topics_of(self._plan, self._at_ms)
-        # Other topics, for letters and cut-offs, are only checked for existence.
+        # Of the others, for letters and cut-offs, only that they are there.
         others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
         names = list(dict.fromkeys([*(one.name for one in topics), *others]))
         counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
@@ -226,7 +226,7 @@ class _Look:
         self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
     ) -> PlaceStatus:
         is_due = part.topic.step.kind == "due"
-        # The head was not drawn: it counts only if all entries were read, or no others could be.
+        # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
         found = [read for place in chosen if (read := timers[place]) is not None]
         others = [read for place in chosen[1:] if (read := timers[place]) is not None]
         drawn = found if len(found) == part.entries else others or found
@@ -305,13 +305,13 @@ class _Look:
 
 
 def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
-    """Return holding topics with their steps, then due topics; slots and intervals with their due times."""
+    """Holding topics with their steps, then due topics; slots and intervals with the due times that lead there."""
     found = []
     all_of_it = topology(plan, now_ms)
     for held in all_of_it.holding:
         from_ms = until_ms = None
         if held.step.kind == "slot":
-            # The coming turn of the ring: a slot that starts before now is being swept, or late.
+            # The turn of the ring that is to come: a slot that starts before now is swept, or late.
             turn_ms = held.step.slots * held.step.slot_ms
             start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
             from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms

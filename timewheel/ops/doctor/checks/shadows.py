@@ -85,7 +85,7 @@ def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
 
 
 def _state(journal: SeenTopic) -> str:
-    """Return the desired state of the shadow; empty if missing or unreadable."""
+    """Of the shadow; empty: nobody has noted any, or it could not be read."""
     return journal.properties.get(STATE_PROPERTY, "").partition(" ")[0]
 
 
