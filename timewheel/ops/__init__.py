@@ -1,4 +1,4 @@
-"""Operations: provisioning, what waits in topics of earlier plans, the life of calendar topics."""
+"""Operations: provisioning, topics of earlier plans, life cycle of calendar topics, and inspection of live topics."""
 
 from timewheel.ops.calendar_life import CalendarKeeper, roll
 from timewheel.ops.former_removal import Removal, RemovalStage, remove_drained

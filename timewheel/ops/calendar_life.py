@@ -1,17 +1,17 @@
-"""The life of a calendar's topics: made ahead of their interval, removed once it has passed and they are drained.
+"""The life cycle of calendar topics: created ahead of their interval, removed once they have passed and are drained.
 
-Removing is what can lose timers (broker-facts: removing-a-topic): a forced delete makes a cached producer's next send
-succeed into a new topic without subscriptions, and an unforced one takes a backlog with it when nobody is connected. So
-a passed topic is **terminated** (late sends are refused, what waits is still delivered), left until **every**
-subscription has nothing left, and only then deleted, unforced.
+Removal can lose timers (broker-facts: removing-a-topic): after a forced delete, the next send of a cached producer
+succeeds into a new topic without subscriptions, and an unforced delete takes a backlog along if no client is connected.
+So a passed topic is **terminated** (late sends are refused, waiting timers are still delivered), left alone until
+**every** subscription is drained, and only then deleted, unforced.
 
 =================  ==========================================  ============
-stage              when                                        next action
+stage              condition                                   next action
 =================  ==========================================  ============
 open               its interval, with the grace, has not passed  nothing
-passed             some partition still takes sends            terminate
+passed             some partition still accepts sends          terminate
 draining           some subscription has a backlog             wait
-stranded           entries that no subscription of the plan sees  report
+stranded           entries without a subscription of the plan  report
 drained            none of these                               delete
 =================  ==========================================  ============
 """
@@ -39,17 +39,17 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["CalendarKeeper", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
 
 MAX_TRANSITIONS = 4
-"""A topic passes at most two stages in one roll; a broker that says otherwise is asked again at the next."""
+"""A topic passes at most two stages in a roll; if the broker reports otherwise, the next roll tries again."""
 
 LOOK_AGAIN_MS = SECOND_MS
-"""Before a partition without its topic is called an orphan."""
+"""Wait before a partition without its topic is reported as an orphan."""
 
 LONGEST_PAUSE_MS = MINUTE_MS
-"""Between two rolls of a keeper."""
+"""Longest pause between two rolls of a keeper."""
 
 
 class Stage(Enum):
-    """Where a calendar topic is in its life; the table in this module's head."""
+    """Stage in the life cycle of a calendar topic; see the table in the module's doc string."""
 
     OPEN = "open"
     PASSED = "passed"
@@ -61,14 +61,14 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeState:
-    """What the broker says of one calendar topic, all partitions together.
+    """State of a calendar topic as the broker reports it, all partitions together.
 
     Args:
-        interval: Its interval.
-        terminated: Every partition that exists refuses sends.
+        interval: The topic's interval.
+        terminated: True if every existing partition refuses sends.
         entries: Entries on disk.
-        backlog: Entries not acknowledged, by subscription; partitions added up.
-        complete: The subscriptions that are on every partition that exists.
+        backlog: Unacknowledged entries by subscription, summed over partitions.
+        complete: Subscriptions that exist on every existing partition.
     """
 
     interval: CalendarTopic
@@ -79,14 +79,13 @@ class LifeState:
 
 
 def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_ms: int) -> Stage:
-    """Where a topic is in its life, and so what may be done to it.
+    """Decide the stage of a calendar topic, and so the next action.
 
     Args:
-        state: What the broker says, read *after* a termination if there was one: a backlog that is 0 before it can
-            still grow.
-        subscriptions: The plan's.
-        now_ms: UTC milliseconds.
-        grace_ms: After the interval's end, for clocks that differ and sends on their way.
+        state: State of the topic, read *after* its termination, if any: a backlog of 0 before that can still grow.
+        subscriptions: Subscriptions of the plan.
+        now_ms: Present time, UTC milliseconds.
+        grace_ms: Time after the interval's end, for clocks that differ and sends in flight.
     """
     if now_ms < state.interval.end_ms + grace_ms:
         return Stage.OPEN
@@ -95,25 +94,25 @@ def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_
     if any(state.backlog.values()):
         return Stage.DRAINING
     if state.entries and not state.complete.issuperset(subscriptions):
-        # Nobody acknowledged them for the subscription that is not there: it expired, or someone removed it.
+        # No consumer acknowledged them for the missing subscription: it expired or was removed.
         return Stage.STRANDED
     return Stage.DRAINED
 
 
 def grace_ms(plan: Plan) -> int:
-    """How long after its interval's end a topic is left alone: the guard covers skew and sends on their way."""
+    """Return the time after its interval's end before a topic is retired: the guard covers skew and sends in flight."""
     return plan.guard_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredTopic:
-    """One topic that has passed, after a roll.
+    """A passed topic, after a roll.
 
     Args:
         topic: Full name.
-        stage: Where it is now.
-        backlog: What it still holds, by subscription.
-        note: Why it is not further; empty where nothing is wrong.
+        stage: Present stage.
+        backlog: Remaining backlog by subscription.
+        note: Reason why the topic is not further; empty if nothing is wrong.
     """
 
     topic: str
@@ -124,12 +123,12 @@ class RetiredTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolled:
-    """What one roll did.
+    """Result of a roll.
 
     Args:
-        made: Provisioning of the intervals to come.
-        retired: The passed topics, and how far each is.
-        open_topics: How many are still in their life.
+        made: Provisioning of upcoming intervals.
+        retired: Passed topics with their stages.
+        open_topics: Number of topics that are still open.
     """
 
     made: Report
@@ -138,25 +137,25 @@ class Rolled:
 
 
 def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) -> Rolled:
-    """Make the intervals to come, and take every passed one as far towards its end as it may go.
+    """Create the topics of upcoming intervals, and advance every passed topic as far towards its removal as is safe.
 
-    Idempotent and interruptible: each call reads the broker's state and goes on from there. Two at once do no harm.
-    Topics of another interval length (an earlier revision of the plan) are retired as well.
+    Idempotent and interruptible: each call reads the broker's state and continues from there. Concurrent calls do no
+    harm. Topics of another interval length (from an earlier revision of the plan) are retired as well.
 
     Args:
         admin: Client of the cluster; its role must administer the tenant.
         plan: A calendar plan.
-        now_ms: UTC milliseconds.
-        dry_run: Change nothing; the stages are those that were found.
+        now_ms: Present time, UTC milliseconds.
+        dry_run: Change nothing; report the stages as found.
 
     Raises:
         TypeError: The plan is no calendar plan.
-        TopologyError, AdminDenied, AdminError: As `timewheel.ops.provision.ensure`.
+        TopologyError, AdminDenied, AdminError: See `timewheel.ops.provision.ensure`.
     """
     if not isinstance(plan.scheme, Calendar):
         raise TypeError(f"a {type(plan.scheme).__name__} plan has no calendar topics")
-    # Timers of an earlier plan are told of and hold nothing up: without the next interval's topic sends would fail.
-    # Intervals of another length are retired below.
+    # Waiting timers of an earlier plan are reported but block nothing: without the next interval's topic, sends would
+    # fail. Intervals of another length are retired below.
     made = ensure(admin, plan, now_ms=now_ms, dry_run=dry_run, despite_former_topics=True)
     namespace = namespace_of(plan.due_topic)
     partitioned = admin.topics.list_partitioned(namespace)
@@ -176,7 +175,7 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
 
 
 def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:
-    """Take one passed topic as far as it may go; one that cannot be read or changed now does not stop the others."""
+    """Advance a passed topic as far as is safe; a topic that cannot be read or changed now does not stop the others."""
     topic, stage, backlog = interval.name, Stage.PASSED, dict[str, int]()
     try:
         for _ in range(MAX_TRANSITIONS):
@@ -210,7 +209,7 @@ def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
 
 
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
-    # Internal stats first: they load the partitions, and a partition that nobody has loaded is missing from the stats.
+    # Internal stats first: they load the partitions, and a partition that is not loaded is missing from the stats.
     stored = admin.topics.partitioned_internal_stats(interval.name)
     stats = {
         name: partition
@@ -221,7 +220,7 @@ def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
         name for name in admin.topics.list(namespace_of(interval.name)) if partition_of(name)[0] == interval.name
     }
     if not stored.keys() == stats.keys() == existing:
-        # What is not seen must not be taken for empty.
+        # A partition that is not seen must not count as empty.
         answers = f"{len(existing)} partitions exist, {len(stored)} and {len(stats)} of them answer"
         raise AdminError(None, f"stats of {interval.name}", answers)
     names = {name for partition in stats.values() for name in partition.subscriptions}
@@ -242,10 +241,10 @@ def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
 
 
 def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
-    """Partitions without their topic, as 4.0 makes them for whoever sends to or reads a topic that is not there."""
+    """Return partitions without their topic: Pulsar 4.0 creates them for clients of a missing topic."""
     found = _orphan_entries(admin, plan)
     if found:
-        pause(admin.clock, LOOK_AGAIN_MS)  # a topic that somebody else deletes right now looks like that for a moment
+        pause(admin.clock, LOOK_AGAIN_MS)  # a topic that is being deleted looks like an orphan for a moment
         again = _orphan_entries(admin, plan)
         found = {name: entries for name, entries in again.items() if name in found}
     return tuple(
@@ -262,7 +261,7 @@ def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
 
 def _orphan_entries(admin: AdminClient, plan: Plan) -> dict[str, int]:
     namespace = namespace_of(plan.due_topic)
-    # Listed in this order: of a topic that is made in between, both or only the second is seen.
+    # Listed in this order: of a topic that is created in between, both or only the second is seen.
     stored = admin.topics.list(namespace)
     partitioned = frozenset(admin.topics.list_partitioned(namespace))
     found: dict[str, int] = {}
@@ -278,15 +277,16 @@ def _orphan_entries(admin: AdminClient, plan: Plan) -> dict[str, int]:
 
 
 class CalendarKeeper:
-    """Rolls a calendar now and then; whoever runs for long may own one (a relay service, a consumer, a cron job).
+    """Rolls a calendar periodically, inside a long-running process: a relay service, a consumer or a cron job.
 
-    `tick` does nothing until it is time again, so it may be called from any loop.
+    `tick` does nothing until the next roll is due, so any loop may call it.
 
     Args:
         admin: Client of the cluster; the caller closes it.
         plan: A calendar plan.
-        clock: Time.
-        hooks: Told of `CalendarTopicDeleted`, `CalendarTopicStuck` and `CalendarRollFailed`; None: they are logged.
+        clock: Clock that times the rolls.
+        hooks: Hooks that receive `CalendarTopicDeleted`, `CalendarTopicStuck` and `CalendarRollFailed`; by default
+            these events are logged.
     """
 
     __slots__ = ("_admin", "_clock", "_hooks", "_next_ms", "_plan", "_told")
@@ -303,12 +303,15 @@ class CalendarKeeper:
 
     @property
     def pause_ms(self) -> int:
-        """Between two rolls: a quarter of an interval, a second to a minute. Topics are made an interval ahead."""
+        """Pause between rolls: a quarter of an interval, a second to a minute. Topics are made an interval ahead."""
         assert isinstance(self._plan.scheme, Calendar)
         return max(SECOND_MS, min(self._plan.scheme.interval_ms // 4, LONGEST_PAUSE_MS))
 
     def tick(self) -> Rolled | None:
-        """Roll if it is time; None if it is not, or if it failed (said to the hooks, tried again at the next time)."""
+        """Roll if a roll is due.
+
+        Returns None if no roll was due, or if it failed: hooks receive the failure, and the next roll tries again.
+        """
         if self._next_ms is not None and self._clock.monotonic_ms() < self._next_ms:
             return None
         self._next_ms = self._clock.monotonic_ms() + self.pause_ms

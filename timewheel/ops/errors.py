@@ -1,4 +1,4 @@
-"""Errors of looking into live topics: there is nothing to see, or not what a plan says."""
+"""Errors of inspecting live topics: nothing to read, or topics that deviate from a plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["DealingFailed", "GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan",
 
 
 class NothingToSample(TimewheelError, LookupError):
-    """There is no such topic, or there are no entries in it, or not for long enough to be looked at."""
+    """The topic does not exist or has no entries, or its entries do not stay long enough to be read."""
 
     def __init__(self, topic: str, problem: str) -> None:
         self.topic = topic
@@ -19,12 +19,12 @@ class NothingToSample(TimewheelError, LookupError):
 
 
 class NotOfThisPlan(TimewheelError, LookupError):
-    """The due topic has not the subscriptions that the plan names: it is the file of another topic, or of no topic yet.
+    """The due topic lacks subscriptions of the plan: the plan belongs to another topic, or is not provisioned yet.
 
     Attributes:
-        topic: One of the plan's due topics, or a partition of it.
-        missing: Subscriptions of the plan that it has not.
-        existing: Those that it has.
+        topic: A due topic of the plan, or a partition of it.
+        missing: Subscriptions of the plan that the topic lacks.
+        existing: Subscriptions of the topic.
     """
 
     def __init__(self, topic: str, missing: Sequence[str], existing: Sequence[str]) -> None:
@@ -39,11 +39,11 @@ class NotOfThisPlan(TimewheelError, LookupError):
 
 
 class NoSuchTarget(TimewheelError, LookupError):
-    """What is to be looked at is not there, or is no name of anything.
+    """The target does not exist, or its name is invalid.
 
     Attributes:
-        target: As it was named.
-        problem: What is wrong with it.
+        target: The target as the user named it.
+        problem: The problem with the target.
     """
 
     def __init__(self, target: str, problem: str) -> None:
@@ -53,12 +53,12 @@ class NoSuchTarget(TimewheelError, LookupError):
 
 
 class GapLogUnreadable(TimewheelError, ValueError):
-    """A log of looks cannot be read or written, or something else is in it.
+    """A log of gaps cannot be read or written, or contains something else.
 
     Attributes:
-        path: The file.
-        line: Where, from 1; 0: the file itself.
-        problem: What is wrong.
+        path: Path of the file.
+        line: Line number from 1; 0 for the file itself.
+        problem: The problem with the file.
     """
 
     def __init__(self, path: str, line: int, problem: str) -> None:
@@ -70,10 +70,10 @@ class GapLogUnreadable(TimewheelError, ValueError):
 
 
 class SendTimeUnknown(TimewheelError, ValueError):
-    """A timer's id does not say when it was sent, and nobody else did.
+    """The id of a timer does not contain its send time, and the caller did not give it.
 
     Attributes:
-        timer_id: That.
+        timer_id: Id of the timer.
     """
 
     def __init__(self, timer_id: str) -> None:
@@ -85,11 +85,11 @@ class SendTimeUnknown(TimewheelError, ValueError):
 
 
 class DealingFailed(TimewheelError, RuntimeError):
-    """Dead letters could not be dealt with; those that had been published and were not taken out are there as copies.
+    """Dead letters could not be replayed or discarded; letters that were published but not acknowledged exist twice.
 
     Attributes:
         topic: The partition of the dead-letter topic.
-        problem: What went wrong.
+        problem: Reason of the failure.
     """
 
     def __init__(self, topic: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings of namespaces and brokers that break a plan's promises and that no policy of a topic can beat."""
+"""Settings of namespaces and brokers that break a plan's guarantees and that no topic policy overrides."""
 
 from __future__ import annotations
 
@@ -36,21 +36,20 @@ DEFAULT_GAP_LIMIT = 10_000
 """The broker's default of ``managedLedgerMaxUnackedRangesToPersist``."""
 FULL_SHARE = 0.8
 FEW_SHARE = 0.5
-"""Of the limit on gaps: so many timers, each with a gap of its own, leave room for as many gaps again."""
+"""Fraction of the gap limit: this many timers, each with a gap of its own, leave room for as many gaps again."""
 MANY_RELAYS = 50
-"""From so many on, relays within consumers cost more than relays of their own."""
+"""From this number on, relays within consumers cost more than relays of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that provisioning cannot repair.
+    """A problem that provisioning cannot repair.
 
     Args:
-        level: ``error``: messages can be lost or come early; ``warning``: worth knowing; ``info``: no
-            trouble.
+        level: ``error``: messages can be lost or come early; ``warning``: worth knowing; ``info``: no trouble.
         where: The topic or namespace.
-        problem: What is wrong, and what it does.
-        remedy: Who can do what about it; a command where there is one.
+        problem: The problem and its effect.
+        remedy: The remedy and who can apply it; a command if one exists.
     """
 
     level: Literal["info", "warning", "error"]
@@ -60,11 +59,11 @@ class Finding:
 
 
 def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
-    """What a namespace does to topics in it, whatever their own policies are (broker-facts: policies-of-topics).
+    """Find the effects of a namespace on its topics that no topic policy overrides (broker-facts: policies-of-topics).
 
     Args:
-        policies: Of a namespace that holds topics of the plan.
-        broker: The broker's settings; None: they may not be read.
+        policies: Policies of a namespace that contains topics of the plan.
+        broker: The broker's settings; None if they may not be read.
     """
     findings: list[Finding] = []
     expiry_min = policies.get(SUBSCRIPTION_EXPIRY_MIN)
@@ -98,14 +97,14 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
 def native_timer_findings(
     spec: TopicSpec, parts: Iterable[TopicStats], broker: Mapping[str, str] | None
 ) -> tuple[Finding, ...]:
-    """Timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
+    """Find timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
 
-    Later on some always wait there, for the last stretch of their way.
+    Later on, some timers always wait in the due topic, for the last part of their delay.
 
     Args:
         spec: The due topic.
-        parts: Stats of its parts.
-        broker: The broker's settings; None: they may not be read.
+        parts: Stats of its partitions.
+        broker: The broker's settings; None if they may not be read.
     """
     each = [max((own.delayed - own.ghosts for own in part.subscriptions.values()), default=0) for part in parts]
     delayed = sum(each)
@@ -127,12 +126,12 @@ def native_timer_findings(
 
 
 def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: int) -> tuple[Finding, ...]:
-    """What the delayed delivery in force on a topic does to timers that wait there under the broker's delay.
+    """Find the effects of a topic's delayed-delivery settings on timers that wait under the broker's delay.
 
     Args:
-        spec: A topic where the broker delays.
-        found: What is in force: from the topic, its namespace or the broker.
-        tick_ms: The plan's.
+        spec: A topic with delayed delivery.
+        found: Settings in force, from the topic, its namespace or the broker.
+        tick_ms: Tick of the plan.
     """
     remedy = set_delayed_delivery(spec.name, found)
     if not found.active:
@@ -163,12 +162,11 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
 
 
 def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
-    """What the bound on a consumer's unacknowledged messages does to timers that it holds until they are due.
+    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due.
 
     Args:
         spec: A due topic.
-        max_unacked: ``maxUnackedMessagesPerConsumer`` in force there: from the topic, its namespace or the broker; 0:
-            no bound.
+        max_unacked: ``maxUnackedMessagesPerConsumer`` in force, from topic, namespace or broker; 0: no limit.
     """
     if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
         return ()
@@ -184,13 +182,13 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
 
 
 def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
-    """Whether the broker is about to forget producers' names, and what it stored of theirs
+    """Find topics whose broker is about to forget producer names, and with them the sequence ids that it stored
     (broker-facts: forgotten-names).
 
     Args:
         spec: A topic with deduplication.
-        names: That the broker remembers of its fullest partition.
-        broker: The broker's settings; None: they may not be read.
+        names: Names that the broker remembers of the topic's fullest partition.
+        broker: The broker's settings; None if they may not be read.
     """
     limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
     if names < limit * FULL_SHARE:
@@ -208,12 +206,12 @@ def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str
 
 
 def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> tuple[Finding, ...]:
-    """Whether more relays than do any good read a tier, one in each consumer.
+    """Find tiers read by more relays than useful, if every consumer has a relay of its own.
 
     Args:
-        spec: A tier that relays hold, of a plan with embedded relays.
-        relays: Connected to one of its partitions.
-        target: How the user named the plan.
+        spec: A tier that relays read, of a plan with embedded relays.
+        relays: Number of relays connected to a partition.
+        target: The user's name for the plan.
     """
     if relays < MANY_RELAYS:
         return ()
@@ -230,12 +228,12 @@ def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> 
 
 
 def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:
-    """Subscriptions on a topic of ours that the plan does not know; on a due topic they are nobody's business."""
+    """Find foreign subscriptions on a topic of timewheel; on a due topic any subscription is legitimate."""
     if spec.role == "due":
         return ()
     known = set(spec.subscriptions)
     everyone = {name for names in subscriptions.values() for name in names}
-    # Whoever reads the log of cut-offs does so beside its subscription, under a name that the client makes up.
+    # Readers of the log of cut-offs use subscription names that the client makes up.
     readers = {name for name in everyone if spec.role == "cuts" and name.startswith(f"{CUTS_SUBSCRIPTION}-")}
     strangers = sorted(everyone - known - readers)
     return tuple(
@@ -250,14 +248,14 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
 
 
 def set_delayed_delivery(topic: str, found: DelayedDelivery) -> str:
-    """The line that has the broker delay there, for however long; the tick stays, if it is of whole seconds.
+    """Return the command that enables delayed delivery without a bound on the delay; a tick of whole seconds is kept.
 
     Args:
         topic: Full name.
-        found: What is in force there.
+        found: Settings in force.
     """
     seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
-    # It makes the tick a second if nothing is said. It sets no bound if none is said, and older ones do not know -md.
+    # Without -t the command sets a tick of a second. Without -md it sets no bound; older versions do not know -md.
     tick = () if rest_ms else ("-t", f"{seconds}s")
     bound = ("-md", "0s") if found.max_delay_ms else ()
     return pulsar_admin("topicPolicies", "set-delayed-delivery", topic, "-e", *tick, *bound)

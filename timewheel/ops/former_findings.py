@@ -1,4 +1,4 @@
-"""What becomes of timers that wait in topics of earlier plans, in sentences: who moves them on, or that nobody does."""
+"""Describe the fate of timers in topics of earlier plans: the relay or consumer that moves them, or that none does."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from timewheel.ops.foreign_settings import Finding
 __all__ = ["findings_of", "left_behind", "remedy_for", "run_command"]
 
 TARGET = "PLAN"
-"""Stands for the plan's file where its name is not known."""
+"""Placeholder for a plan's file whose name is not known."""
 
 
 def run_command(plan: Plan | None, target: str = TARGET) -> str:
-    """The line that runs the relays of a plan: those of a plan with an intake belong to its shadow."""
+    """Return the command that runs the relays of a plan: the relays of a plan with an intake belong to its shadow."""
     return timewheel_command("shadow" if plan is not None and plan.intake else "relay", "run", target)
 
 
 def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic, ...]:
-    """Those in which timers wait that nobody who works by the plan would move on.
+    """Return the topics whose waiting timers no relay or consumer of the plan would move.
 
-    A relay of its own can list topics and drains what an earlier plan held; one inside a consumer cannot list them,
-    unless the service hands it the means: then it is seen to drain them. Neither looks into a namespace that the plan
-    does not name. Consumers read the intervals that the plan names. What is parked waits for an operator.
+    A separate relay can list topics and drains the holding topics of an earlier plan. A relay inside a consumer cannot
+    list topics unless the service passes it a `FormerTopics`: then it is seen to drain them. Neither reads a namespace
+    that the plan does not name. Consumers read the intervals that the plan names. Parked timers wait for an operator.
     """
     return tuple(
         topic for topic in topics if topic.backlog and topic.parked_by is None and not _is_moved_on(plan, topic)
@@ -43,17 +43,17 @@ def _is_moved_on(plan: Plan, topic: FormerTopic) -> bool:
 
 
 def _unnamed(plan: Plan, topics: Sequence[FormerTopic]) -> set[str]:
-    """Namespaces of topics that the plan does not name."""
+    """Return the namespaces of topics that the plan does not name."""
     return {namespace_of(topic.name) for topic in topics} - {*Names(plan).namespaces}
 
 
 def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> str:
-    """What to do about timers that are left behind.
+    """Describe the remedy for timers that are left behind.
 
     Args:
-        plan: That leaves them.
-        topics: In which they wait.
-        target: How the user named the plan.
+        plan: The plan that leaves them behind.
+        topics: The topics in which they wait.
+        target: The user's name for the plan.
     """
     remedies = []
     if unnamed := _unnamed(plan, topics):
@@ -91,7 +91,7 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) 
 
 
 def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> tuple[Finding, ...]:
-    """One for each topic in which something waits; arguments as of `remedy_for`."""
+    """Return a finding for each topic with a backlog; arguments as of `remedy_for`."""
     return tuple(_finding(plan, topic, target) for topic in topics if topic.backlog)
 
 
@@ -123,7 +123,7 @@ def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
 
 
 def _why_it_stays(plan: Plan, topic: FormerTopic) -> str:
-    """Why nobody who works by the plan moves it on; and who reads it all the same, at the moment."""
+    """Explain why no relay or consumer of the plan moves a topic's timers, and name the relays connected at present."""
     if unnamed := _unnamed(plan, [topic]):
         why = f"nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
     elif topic.holding is not None:

@@ -1,8 +1,8 @@
-"""Removing topics of earlier plans once they are empty.
+"""Remove topics of earlier plans once they are empty.
 
-As with a calendar's topics (broker-facts: removing-a-topic): a topic is **terminated**, so that nothing can come any
-more; its backlog is read again after that; and only then it is deleted, unforced. All that while nobody is connected:
-relays let go of what they find empty.
+As with calendar topics (broker-facts: removing-a-topic), a topic is **terminated**, so that no message can be added;
+then its backlog is read again; and only then it is deleted, unforced. All of this happens while no client is connected:
+relays let go of topics that they find empty.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ LOOK_AGAIN_MS = 2 * SECOND_MS
 
 
 class RemovalStage(Enum):
-    """How far a topic of an earlier plan is on its way out."""
+    """Progress of removing a topic of an earlier plan."""
 
     WAITS = "waits"
-    """Timers wait there."""
+    """Timers wait in the topic."""
     IN_USE = "in use"
-    """It is empty, and clients are connected: relays that still look after it, or who works by the earlier plan."""
+    """The topic is empty, but has connected clients: relays that still watch it, or clients of the earlier plan."""
     EMPTY = "empty"
-    """Nothing stands in the way; only in a dry run."""
+    """The topic can be removed; only in a dry run."""
     REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """One topic of an earlier plan.
+    """Removal of a topic of an earlier plan.
 
     Args:
         topic: Full name.
-        stage: How far it is.
-        backlog: Entries that wait there.
-        clients: Producers and consumers that are connected.
+        stage: Present stage.
+        backlog: Waiting entries.
+        clients: Connected producers and consumers.
     """
 
     topic: str
@@ -79,16 +79,16 @@ def remove_drained(
     let_go_ms: int = LET_GO_MS,
     waits_for: Callable[[Removal], None] | None = None,
 ) -> tuple[Removal, ...]:
-    """Remove the topics of earlier plans that are empty and that nobody is connected to.
+    """Remove the topics of earlier plans that are empty and have no connected client.
 
-    Interrupted or run twice at once it does no harm. Nothing that waits is removed, and no client is thrown out.
+    An interruption or a concurrent run does no harm. No waiting entry is removed, and no client is disconnected.
 
     Args:
         admin: Client of the cluster; its role must administer the tenant.
         plan: The present plan.
         dry_run: Change nothing.
-        let_go_ms: How long to wait for relays to let go.
-        waits_for: Told once of each topic that is waited for.
+        let_go_ms: Time to wait for relays to let go.
+        waits_for: Called once for each topic that is waited for.
 
     Returns:
         All topics of earlier plans, by name.
@@ -101,7 +101,7 @@ def remove_drained(
     removed: dict[str, Removal] = {}
     told: set[str] = set()
     while True:
-        # A topic that is not partitioned is its owner's to remove: timewheel's own are partitioned.
+        # A topic without partitions is left to its owner: the topics of timewheel are partitioned.
         found = [_removal(admin, topic) for topic in look() if topic.is_partitioned]
         if dry_run:
             break
@@ -129,14 +129,14 @@ def _removal(admin: AdminClient, topic: FormerTopic) -> Removal:
 
 
 def _remove(admin: AdminClient, plan: Plan, topics: Collection[str]) -> frozenset[str]:
-    """Remove topics that are empty and that nobody is connected to.
+    """Remove topics that are empty and have no connected client.
 
     Returns:
-        Those that are gone; of the others that has changed meanwhile.
+        The removed topics; the state of the others has changed meanwhile.
     """
     orphans = {topic for topic in topics if admin.topics.partitions(topic) is None}
     if orphans:
-        # Partitions alone, as a client makes them that connects to what is being removed.
+        # Partitions without their topic, as created by a client that connects to a topic during its removal.
         for name in former_names(admin, plan):
             if partition_of(name)[0] in orphans:
                 admin.topics.delete_unpartitioned(name)
@@ -144,6 +144,6 @@ def _remove(admin: AdminClient, plan: Plan, topics: Collection[str]) -> frozense
     for topic in ended:
         admin.topics.terminate(topic)
     if ended:
-        # Read after the end: a backlog that was 0 before it could still grow.
+        # Read after termination: before it, a backlog of 0 could still grow.
         ended -= {topic.name for topic in FormerTopics(admin, plan)() if topic.backlog}
     return frozenset(orphans) | delete_once_left(admin, sorted(ended))

@@ -1,4 +1,4 @@
-"""Which topics of earlier plans there are, and what waits in them, asked of the broker."""
+"""Find topics of earlier plans and their backlogs on the broker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["FormerTopics", "former_names", "held_backlog", "look_into", "waiting
 
 
 class FormerTopics:
-    """Looks for topics of earlier plans; hand it to the plan's `Relay`, which then drains them.
+    """Finds topics of earlier plans; passed to the plan's `Relay`, which then drains them.
 
     Args:
         admin: Client of the cluster; its role must be able to list the plan's namespaces.
         plan: The plan.
-        beside: Plans whose relays and consumers run beside this one's.
+        beside: Plans whose relays and consumers run beside those of this plan.
     """
 
     def __init__(self, admin: AdminClient, plan: Plan, *, beside: Iterable[Plan] = ()) -> None:
@@ -35,25 +35,25 @@ class FormerTopics:
         self._beside = tuple(beside)
 
     def __call__(self) -> tuple[FormerTopic, ...]:
-        """All that are there, empty ones too: whoever still works by an earlier plan may send to them.
+        """Return all topics of earlier plans, empty ones included: clients of an earlier plan may still send to them.
 
         Raises:
-            AdminError: The broker did not tell.
+            AdminError: A call failed.
         """
         return look_into(self._admin, self._plan, former_names(self._admin, self._plan), beside=self._beside)
 
 
 def former_names(admin: AdminClient, plan: Plan, *, besides: Iterable[str] = ()) -> list[str]:
-    """All topics of the namespaces in which topics of the plan, or of an earlier one, may be.
+    """List all topics of the namespaces that may contain topics of the plan or of an earlier plan.
 
     Args:
         admin: Client of the cluster.
         plan: The plan.
-        besides: Namespaces that are known already, and left out.
+        besides: Namespaces to leave out, since their topics are known already.
     """
     names: list[str] = []
     for namespace in sorted({*Names(plan).namespaces} - {*besides}):
-        with suppress(AdminMissing):  # nothing can wait in a namespace that is not there
+        with suppress(AdminMissing):  # a missing namespace has no waiting timers
             names += admin.topics.list(namespace)
     return names
 
@@ -61,13 +61,13 @@ def former_names(admin: AdminClient, plan: Plan, *, besides: Iterable[str] = ())
 def look_into(
     admin: AdminClient, plan: Plan, names: Sequence[str], *, beside: Iterable[Plan] = ()
 ) -> tuple[FormerTopic, ...]:
-    """Of the topics that are listed the former ones, with what waits in each.
+    """Select the topics of earlier plans from a list, each with its backlog.
 
     Args:
         admin: Client of the cluster.
         plan: The plan.
-        names: All topics of its namespaces, each partition by its own name.
-        beside: Plans whose relays and consumers run beside this one's.
+        names: All topics of its namespaces, each partition under its own name.
+        beside: Plans whose relays and consumers run beside those of this plan.
     """
     partitions: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -91,12 +91,12 @@ def look_into(
 def waiting_in_former(
     admin: AdminClient, plan: Plan, cannot: Callable[[str, AdminError], None]
 ) -> tuple[FormerTopic, ...]:
-    """Topics of earlier plans in which something waits, also in namespaces that the plan does not name.
+    """Return topics of earlier plans with a backlog, also in namespaces that the plan does not name.
 
     Args:
         admin: Client of the cluster.
         plan: The plan.
-        cannot: Told what could not be looked at, and why.
+        cannot: Called with each subject that could not be read, and the error.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -113,7 +113,7 @@ def waiting_in_former(
         try:
             found += [topic for topic in look_into(admin, whole, admin.topics.list(namespace)) if topic.backlog]
         except AdminMissing:
-            continue  # nothing can wait in a namespace that is not there
+            continue  # a missing namespace has no waiting timers
         except AdminUnreachable:
             raise
         except AdminError as error:
@@ -122,7 +122,7 @@ def waiting_in_former(
 
 
 def _readers_of(plan: Plan, topic: FormerTopic) -> set[str]:
-    """Subscriptions that must be there; without them nobody has acknowledged anything."""
+    """Return the subscriptions that must exist; without them, no entry has been acknowledged."""
     if topic.holding is not None:
         return {RELAY_SUBSCRIPTION}
     if topic.parked_by is not None:
@@ -131,15 +131,15 @@ def _readers_of(plan: Plan, topic: FormerTopic) -> set[str]:
 
 
 def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -> int:
-    """How many entries wait in the holding topics of a plan.
+    """Count the entries that wait in the holding topics of a plan.
 
     Args:
         admin: Client of the cluster.
         plan: The plan.
-        with_former: And in those of earlier plans.
+        with_former: Include the holding topics of earlier plans.
 
     Raises:
-        AdminError: The broker did not tell.
+        AdminError: A call failed.
     """
     names = former_names(admin, plan)
     holding = {topic.name for topic in topology(plan, admin.clock.now_ms()).holding}
@@ -162,12 +162,12 @@ def _sorted(relays: Iterable[frozenset[str]]) -> tuple[str, ...]:
 
 
 def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> _Part:
-    """What is in one partition, which this loads: in a sum over partitions one that nobody has loaded counts 0."""
+    """Read a partition's backlog and clients, which loads the partition: in a sum, an unloaded partition counts 0."""
     try:
         stats = admin.topics.stats(topic, precise_backlog=True, clients=True)
         subscriptions, producers = stats.subscriptions, stats.publishers or 0
         if not subscriptions or not wanted <= subscriptions.keys():
-            # Nobody acknowledged anything for a subscription that is not there.
+            # No consumer acknowledged anything for a missing subscription.
             return _Part(backlog=admin.topics.internal_stats(topic).entries, producers=producers)
     except AdminMissing:
         return _Part()  # removed since it was listed

@@ -1,4 +1,4 @@
-"""Deleting a topic that clients may be connected to (broker-facts: removing-a-topic, end-of-a-topic)."""
+"""Delete a topic that may have connected clients (broker-facts: removing-a-topic, end-of-a-topic)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from timewheel.core.errors import AdminError, AdminMissing
 __all__ = ["connected_clients", "delete_once_left"]
 
 RECONNECT_MS = 3 * SECOND_MS
-"""A client that loses its connection is back after 0.1 to 1.1 s (measured with pulsar-client 3.13)."""
+"""A client that loses its connection reconnects after 0.1 to 1.1 s (measured with pulsar-client 3.13)."""
 
 
 def connected_clients(admin: AdminClient, topic: str) -> int:
-    """Producers and consumers that are connected to a partitioned topic."""
+    """Count the producers and consumers that are connected to a partitioned topic."""
     try:
         partitions = admin.topics.partitioned_stats(topic, clients=True).partitions.values()
     except AdminMissing:
@@ -29,13 +29,13 @@ def connected_clients(admin: AdminClient, topic: str) -> int:
 
 
 def delete_once_left(admin: AdminClient, topics: Iterable[str]) -> frozenset[str]:
-    """Delete partitioned topics, unforced, but for those to which somebody is connected or is about to come back.
+    """Delete partitioned topics, unforced, except those with a client that is connected or about to reconnect.
 
-    A client whose topic has ended drops its connection and takes it up again. A delete in that moment would pass, and
-    the client would make the topic anew. So nobody may be there at two looks.
+    A client whose topic was terminated drops its connection and reconnects. A delete in that moment would succeed, and
+    the client would create the topic anew. So two reads in a row must find no client.
 
     Returns:
-        Those that are gone.
+        The deleted topics.
     """
     left = [topic for topic in topics if not connected_clients(admin, topic)]
     if left:

@@ -1,4 +1,4 @@
-"""All parts of a topic, whether it is partitioned or not: the admin API has a call for each kind."""
+"""Access to all partitions of a topic, partitioned or not: the admin API has a call for each kind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from timewheel.core.topology import TopicSpec
 __all__ = ["begins_anew", "loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
 
 ANEW_MS = 15_000
-"""A relay whose partition has failed waits for ten seconds at most, and then subscribes again."""
+"""A relay whose partition has failed waits ten seconds at most, and then subscribes again."""
 
 
 def partitioned_among(admin: AdminClient, names: Iterable[str]) -> frozenset[str]:
-    """The partitioned topics whose partitions these names are.
+    """Return the partitioned topics among whose partitions these names are.
 
-    A name does not say it: a client that produces to ``x-partition-1`` makes a topic of that name, be there an ``x`` or
-    not. One request for each namespace, and one for each topic where the role may not list.
+    A name alone does not decide: a client that produces to ``x-partition-1`` creates a topic of that name, whether
+    ``x`` exists or not. Takes a request for each namespace, or for each topic if the role may not list.
     """
     topics = {topic for topic, number in map(partition_of, names) if number >= 0}
     found: set[str] = set()
@@ -37,23 +37,23 @@ def partitioned_among(admin: AdminClient, names: Iterable[str]) -> frozenset[str
 
 
 def whole_topic(admin: AdminClient, name: str) -> str:
-    """The topic that a name means: the partitioned one of a partition, else the name itself."""
+    """Return the partitioned topic of a partition, or else the name itself."""
     return next(iter(partitioned_among(admin, [name])), name)
 
 
 def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats]:
-    """Stats by full name; a partition that no broker has loaded is missing."""
+    """Return stats by full name; a partition that no broker has loaded is missing."""
     if spec.partitions:
         return admin.topics.partitioned_stats(spec.name).partitions
     return {spec.name: admin.topics.stats(spec.name)}
 
 
 def relays_of(stats: TopicStats, *, drains: bool = False) -> frozenset[str]:
-    """Ids of the relays that are connected to one part of a holding topic; its stats are those with clients.
+    """Return the ids of the relays that are connected to a partition of a holding topic.
 
     Args:
-        stats: Of that part.
-        drains: Only those whose own plan no longer names the topic.
+        stats: Stats of the partition, with clients.
+        drains: Return only relays whose own plan no longer names the topic.
     """
     relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
     consumers = () if relays is None else relays.consumers or ()
@@ -64,14 +64,14 @@ def relays_of(stats: TopicStats, *, drains: bool = False) -> frozenset[str]:
 
 
 def begins_anew(relays: SubscriptionStats, now_ms: int) -> bool:
-    """Whether no relay is connected to a part of a holding topic, and one was a moment ago: it fails again and again,
-    or has just ended. Its stats are those with clients.
+    """Return whether a partition of a holding topic had a relay a moment ago and has none now: the relay fails
+    repeatedly, or has just stopped. The stats must include clients.
     """
     return not relays.consumers and relays.asked_at_ms > 0 and abs(now_ms - relays.asked_at_ms) < ANEW_MS
 
 
 def producer_names(admin: AdminClient, spec: TopicSpec) -> int:
-    """How many producers' names the broker remembers of the fullest part."""
+    """Return the number of producer names that the broker remembers for the fullest partition."""
     cursors = [part.cursors[DEDUPLICATION] for part in _stored(admin, spec) if DEDUPLICATION in part.cursors]
     return max((cursor.property_count for cursor in cursors), default=0)
 

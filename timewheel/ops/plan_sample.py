@@ -1,9 +1,9 @@
-"""Sampling all the topics of a plan through the admin API; nothing is consumed.
+"""Sample all topics of a plan through the admin API; nothing is consumed.
 
-Due topics and holding topics are sampled apart, each with entries of the same chance: a plan with long tiers has nearly
-all of its timers there, and the due topics, whose gaps are to be judged, would hardly be in one sample of both. In the
-due topics pairs of neighbours are drawn: a gap is a fact about two entries that follow each other, and what neighbours
-have in common ("a thousand reminders for the same hour") is lost where they are drawn one by one.
+Due topics and holding topics are sampled separately, each with equal chances for its entries: in a plan with long tiers
+nearly all timers are in holding topics, so a joint sample would contain too few entries of the due topics, whose gaps
+are to be judged. In due topics, pairs of neighbours are drawn: a gap is a property of two consecutive entries, and
+correlations between neighbours ("a thousand reminders for the same hour") are lost if entries are drawn singly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from timewheel.ops.sample import (
 __all__ = ["draw_pairs", "sample_plan"]
 
 FIRST_ENTRIES = 8
-"""Of a ledger, that are tried for when it begins."""
+"""Number of a ledger's entries that are tried to find the ledger's start time."""
 
 
 def sample_plan(
@@ -44,20 +44,20 @@ def sample_plan(
     seed: int = 0,
     tell: Tell = lambda _done, _total: None,
 ) -> PlanSample:
-    """Look at random timers in the topics of a plan; nothing is consumed.
+    """Read random timers in the topics of a plan; nothing is consumed.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
-        plan: Of any scheme; its topics need not be timewheel's own.
-        clock: Tells when each topic was looked at.
-        samples: Entries of the due topics, and as many of the holding topics; all, if there are fewer.
-        seed: Which ones.
-        tell: Told of the progress, from the thread that calls this.
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan of any scheme; its topics need not be timewheel's own.
+        clock: Clock for the time of each read.
+        samples: Number of entries to sample from the due topics, and again from the holding topics; all if fewer exist.
+        seed: Seed of the sample.
+        tell: Progress callback; called in the caller's thread.
 
     Raises:
-        ValueError: The number of samples is out of its range.
-        NothingToSample: There is no due topic, nothing in any topic, or entries were gone too soon.
-        NotOfThisPlan: A due topic has not the plan's subscriptions.
+        ValueError: The number of samples is out of range.
+        NothingToSample: No due topic exists, all topics are empty, or entries disappeared too soon.
+        NotOfThisPlan: A due topic lacks the plan's subscriptions.
         AdminError: A call failed for another reason.
     """
     if not 1 <= samples <= MAX_SAMPLES:
@@ -91,10 +91,10 @@ def sample_plan(
 
 
 def draw_pairs(population: int, samples: int, seed: int) -> list[int]:
-    """Draw numbers below a population as pairs of neighbours; all of them if there are no more than the samples.
+    """Draw numbers below a population as pairs of neighbours; all numbers if they are no more than the samples.
 
-    Each number has the same chance, but for the first and the last, which have one neighbour only.
-    Pairs that meet share a number, so up to ``samples`` come of it.
+    Each number has the same chance, except the first and the last, which have a single neighbour. Pairs that meet share
+    a number, so the result has up to ``samples`` numbers.
     """
     if population <= samples or samples < 2:
         return draw(population, samples, seed)
@@ -103,7 +103,7 @@ def draw_pairs(population: int, samples: int, seed: int) -> list[int]:
 
 
 def _due(admin: AdminClient, plan: Plan, clock: Clock, at_ms: int) -> tuple[list[PlanTopic], list[str]]:
-    """The due topics that are there, with all subscriptions of the plan, and the names of those that are not."""
+    """Return the existing due topics, each with all subscriptions of the plan, and the names of missing due topics."""
     due, missing = [], []
     for name, start_ms in _due_topics(plan, at_ms):
         found = _topic(admin, clock, name, plan.subscriptions, interval_start_ms=start_ms)
@@ -151,7 +151,7 @@ def _topic(
             at_ms = clock.now_ms()
             backlogs = admin.topics.stats(part).subscriptions
         except AdminMissing:
-            continue  # brokers make a partition when it is first used
+            continue  # brokers create a partition at its first use
         cursors = {
             subscription: Cursor(
                 mark_delete=stats.cursors[subscription].mark_delete,
@@ -184,16 +184,18 @@ def _topic(
 
 
 def _first_stored_ms(admin: AdminClient, part: str, stats: InternalStats) -> int | None:
-    """Ledgers go from the front, whole: from the first one that is left on, all that was sent is there."""
+    """Return the publish time of the first stored entry: ledgers are deleted whole and from the front, so all later
+    sends are still stored.
+    """
     unread: AdminError | None = None
     for ledger in stats.ledgers:
         for number in range(min(ledger.entries, FIRST_ENTRIES)):
             try:
                 return admin.topics.entry(part, EntryPosition(ledger.ledger_id, number)).publish_at_ms
             except AdminMissing:
-                break  # it went meanwhile, so the next one is the first
+                break  # deleted meanwhile, so the next ledger is the first
             except AdminError as error:
-                unread = error  # a producer may store what cannot be read
+                unread = error  # a producer may store entries that cannot be read
     if unread is not None:
         raise NothingToSample(part, f"its first entries could not be read ({unread.reason})") from unread
     return None

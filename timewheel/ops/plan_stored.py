@@ -1,4 +1,4 @@
-"""What lies in the topics of a plan at one moment, as values: counters of every cursor, and a sample of the timers."""
+"""Contents of a plan's topics at a moment, as values: counters of every cursor, and a sample of the timers."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = [
 ]
 
 FEW_PROBES = 8
-"""So many entries are looked into for the first timer of a partition: each relay may have left a probe."""
+"""Number of entries that are searched for the first timer of a partition: each relay may have left a probe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """One subscription on one partition.
+    """A subscription on a partition.
 
     Args:
-        mark_delete: All up to here is acknowledged.
-        gap_count: Ranges behind it, by the broker's own counter: ``totalNonContiguousDeletedMessagesRange`` of the
-            internal stats, which is ``nonContiguousDeletedMessagesRanges`` of the stats.
-        backlog: Entries not acknowledged, by the broker's counter.
+        mark_delete: Everything up to this position is acknowledged.
+        gap_count: Ranges beyond that position, by the broker's own counter: ``totalNonContiguousDeletedMessagesRange``
+            of the internal stats, which is ``nonContiguousDeletedMessagesRanges`` of the stats.
+        backlog: Unacknowledged entries, by the broker's counter.
     """
 
     mark_delete: EntryPosition
@@ -52,14 +52,14 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One partition, or a topic without partitions.
+    """A partition, or a topic without partitions.
 
     Args:
         name: Full name, with the partition's suffix.
-        at_ms: When it was looked at, UTC milliseconds.
-        ledgers: With the number of their entries, in order; ledgers without an entry are left out.
-        first_stored_ms: When the first entry that is still there was published; None: there is none.
-        cursors: Of the plan's subscriptions (of the relay's, for a holding topic).
+        at_ms: Time of the read, UTC milliseconds.
+        ledgers: Ledgers with their numbers of entries, in order; empty ledgers are left out.
+        first_stored_ms: Publish time of the first stored entry; None if the partition is empty.
+        cursors: Cursors of the plan's subscriptions (of the relay's, for a holding topic).
     """
 
     name: str
@@ -70,21 +70,21 @@ class Part:
 
     @property
     def entries(self) -> int:
-        """All that are stored, acknowledged or not."""
+        """Number of stored entries, acknowledged or not."""
         return sum(entries for _, entries in self.ledgers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTopic:
-    """One topic of the plan that is there.
+    """An existing topic of the plan.
 
     Args:
         name: Full name.
-        parts: Its partitions that were ever used; of a topic without partitions, itself.
-        partitions: How many it has; 0: it is one without partitions.
-        step: Of a holding topic; None: it is a due topic.
-        slot: The slot's number in its ring.
-        interval_start_ms: Of a calendar's topic, when its interval begins, UTC milliseconds; None: it is none.
+        parts: Partitions that were ever used; for a topic without partitions, the topic itself.
+        partitions: Number of partitions; 0 for a topic without partitions.
+        step: Step of a holding topic; None for a due topic.
+        slot: Number of the slot in its ring.
+        interval_start_ms: Start of a calendar topic's interval, UTC milliseconds; None for other topics.
     """
 
     name: str
@@ -97,18 +97,18 @@ class PlanTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTimer:
-    """One message as it lies in a topic of the plan.
+    """A message stored in a topic of the plan.
 
     Args:
-        place: Its entry; messages of one batch share it.
-        stored_ms: When that was published, UTC milliseconds.
-        entered_ms: When a producer took the timer, or the nominal time of its last hop; ``stored_ms`` if it has no
-            envelope.
-        due_ms: When it is due; not before ``entered_ms``.
-        size_bytes: Of the payload.
-        key: Its partition key.
-        hops: How often a relay moved it on; None: it has no envelope.
-        envelope: As it lies there; None: it has none.
+        place: Place of the entry; messages of a batch share it.
+        stored_ms: Publish time of the entry, UTC milliseconds.
+        entered_ms: Time at which a producer accepted the timer, or the nominal time of its last hop; ``stored_ms``
+            without an envelope.
+        due_ms: Due time; not before ``entered_ms``.
+        size_bytes: Size of the payload.
+        key: Partition key.
+        hops: Number of moves by relays; None without an envelope.
+        envelope: The stored envelope; None without an envelope.
     """
 
     place: Place
@@ -122,19 +122,19 @@ class StoredTimer:
 
     @property
     def is_first(self) -> bool:
-        """It lies where its producer sent it: of all copies of a timer, one does."""
+        """True if the timer is still where its producer sent it; exactly one copy of a timer is."""
         return not self.hops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A sample without replacement of the entries of some topics: each had the same chance.
+    """A sample of the entries of some topics, without replacement and with equal chances.
 
     Args:
-        population: Entries in them.
-        looked_at: Entries of the sample that could be read.
-        unread: Others, which were gone or could not.
-        timers: The messages in those looked at.
+        population: Entries in the topics.
+        looked_at: Sampled entries that were read.
+        unread: Sampled entries that had disappeared or were unreadable.
+        timers: Messages in the entries that were read.
     """
 
     population: int
@@ -144,20 +144,20 @@ class Drawn:
 
     @property
     def scale(self) -> float:
-        """How many entries stand behind one that was looked at."""
+        """Number of entries that each read entry stands for."""
         return self.population / self.looked_at if self.looked_at else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSample:
-    """A plan's topics as they are.
+    """The topics of a plan at a moment.
 
     Args:
-        plan: Whose.
-        at_ms: When the first topic was looked at, UTC milliseconds.
-        due: The due topics; of a calendar those from the running interval on.
-        holding: The holding topics.
-        missing: Names of topics that are not there.
+        plan: The plan.
+        at_ms: Time of the first read, UTC milliseconds.
+        due: Due topics; for a calendar, those from the running interval on.
+        holding: Holding topics.
+        missing: Names of missing topics.
         in_due: Sample of the due topics.
         in_holding: Sample of the holding topics.
     """
@@ -172,12 +172,12 @@ class PlanSample:
 
 
 def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> tuple[StoredTimer, ...]:
-    """The timers in one entry: one, or as many as its batch has messages. A relay's probe, or a shadow's stir, is none.
+    """Return the timers in an entry: as many as its batch has messages. A relay's probe or a shadow's stir is no timer.
 
     Args:
-        place: Of the entry.
-        entry: As it is stored.
-        in_intake: It lies in the intake, where `DUE_PROPERTY` says when a timer is due.
+        place: Place of the entry.
+        entry: The stored entry.
+        in_intake: True for an entry of the intake, whose due times are in `DUE_PROPERTY`.
     """
     messages: Iterable[BatchedMessage] = (
         BatchedMessage(
@@ -188,7 +188,7 @@ def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> t
         try:
             messages = tuple(islice(messages_of_batch(entry.payload, entry.batch_messages), LARGEST_BATCH))
         except BatchGarbled:
-            # Encrypted: its entry is all that is seen.
+            # Encrypted: only the entry is visible.
             messages = (BatchedMessage(properties={}, partition_key=None, payload_bytes=len(entry.payload)),)
     return tuple(
         _timer(place, entry, one, in_intake=in_intake)
@@ -200,12 +200,13 @@ def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> t
 def first_timers(
     places: Iterable[Place], timers_at: Callable[[Place], tuple[StoredTimer, ...] | None]
 ) -> tuple[Place, tuple[StoredTimer, ...]] | None:
-    """The first entry with timers in it, past the probes that may lie before it; None: there is none so near, or one
-    before it could not be read.
+    """Return the first entry with timers, after any probes.
+
+    Returns None if the first entries contain no timer, or if an entry before the first timer could not be read.
 
     Args:
-        places: Of entries that wait, in order.
-        timers_at: The timers of one; None: it could not be read.
+        places: Places of waiting entries, in order.
+        timers_at: Reads the timers of an entry; None if the entry is unreadable.
     """
     for place in islice(places, FEW_PROBES):
         timers = timers_at(place)
@@ -215,11 +216,11 @@ def first_timers(
 
 
 def leaves_ms(step: Step, timer: StoredTimer) -> int:
-    """When a timer is to leave the topic that it lies in, UTC milliseconds.
+    """Return when a timer is to leave its topic, UTC milliseconds.
 
     Args:
-        step: The topic's.
-        timer: As it lies there.
+        step: Step of the topic.
+        timer: The stored timer.
     """
     if step.kind == "due":
         return timer.due_ms

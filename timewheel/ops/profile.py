@@ -1,4 +1,4 @@
-"""What a live broker forgets and pins: its profile, from its own settings."""
+"""The profile of a live broker, from its own settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["profile_of"]
 
 
 def profile_of(admin: AdminClient) -> BrokerProfile:
-    """The profile of the broker that the client asks.
+    """Return the profile of the broker that the client connects to.
 
-    Its settings decide. A role that may not read them (it takes a superuser) gets the defaults of the broker's version,
-    and the client's hooks a warning.
+    The broker's settings decide. For a role that may not read them (they need a superuser), the defaults of the
+    broker's version apply, and the client's hooks receive a warning.
 
     Raises:
-        AdminError: It does not answer.
+        AdminError: The broker does not answer.
         ProfileError: A setting is no number.
     """
     return BrokerProfile.from_broker_settings(admin.brokers.runtime_configuration() or {}, admin.brokers.version())

@@ -1,4 +1,4 @@
-"""Provisioning: make everything that a plan implies exist on the broker before its first publish."""
+"""Provisioning: create everything on the broker that a plan needs, before its first publish."""
 
 from __future__ import annotations
 
@@ -55,27 +55,27 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CALLS_AT_ONCE = 8
-"""Admin calls in flight: a wheel has dozens of topics, and a broker answers each call in some 20 ms."""
+"""Concurrent admin calls: a wheel has dozens of topics, and a broker answers each call in some 20 ms."""
 DEDUPLICATION_WAIT_MS = 30_000
-"""A loaded topic switches deduplication on a moment after its policy was set."""
+"""A loaded topic enables deduplication a moment after its policy was set."""
 POLL_MS = 50
 POLICY_WAIT_S = 5.0
-"""Until a policy can be read back; what takes longer was undone, and is set again."""
+"""Time until a policy can be read back; a policy that takes longer was undone, and is set again."""
 POLICY_TURNS = 4
 MEETING_WAIT_MS = 10_000
-"""Two that provision at once meet at a topic or a subscription for milliseconds."""
+"""Two concurrent runs collide at a topic or a subscription for milliseconds."""
 MEETING_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What provisioning did, or would do.
+    """Result of provisioning, or of a dry run.
 
     Args:
-        dry_run: Nothing was changed; the steps are those still to do.
+        dry_run: True if nothing was changed; the steps are then still to do.
         topics: All topics of the plan at that moment.
-        steps: In order; none: everything was as it should be.
-        findings: What it cannot repair.
+        steps: Steps in order; empty if everything was in place.
+        findings: Problems that provisioning cannot repair.
     """
 
     dry_run: bool
@@ -85,7 +85,7 @@ class Report:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings by which messages can be lost, refused or come early."""
+        """Findings that mean lost, refused or early messages."""
         return tuple(finding for finding in self.findings if finding.level == "error")
 
 
@@ -99,32 +99,32 @@ def ensure(
     grow: bool = False,
     despite_former_topics: bool = False,
 ) -> Report:
-    """Make the plan's topics, subscriptions and topic policies; what is there already is left as it is.
+    """Create the plan's topics, subscriptions and topic policies; existing objects are left unchanged.
 
-    Everything is looked at before anything is changed, so a topic that cannot be repaired stops it at the start. Then
-    topics are made against the way of a timer (dead letters, due topics, small tiers, large tiers), so that wherever it
-    is interrupted, a topic exists only if all those exist that its timers go to. A due topic that is not partitioned,
-    which may be a user's own, comes before all of them. Run again, it goes on.
+    Everything is read before anything is changed, so a topic that cannot be repaired stops the run at the start. Then
+    topics are created against the direction of a timer's hops (dead letters, due topics, small tiers, large tiers).
+    Wherever the run is interrupted, a topic exists only if all topics exist that its timers go to. A due topic that is
+    not partitioned, which may belong to a user, comes before all of them. A second run continues.
 
     Args:
         admin: Client of the cluster; its role must administer the tenants.
         plan: A valid plan.
-        now_ms: UTC milliseconds; decides which intervals of a calendar are made.
-        dry_run: Change nothing, only say what would be done.
-        create_namespaces: Make namespaces that are missing (never tenants).
-        grow: Raise the number of partitions of topics that have fewer than the plan says.
-        despite_former_topics: Only warn of timers in topics of an earlier plan that nobody who works by this one would
-            move on: somebody else sees to them.
+        now_ms: Present time, UTC milliseconds; decides the intervals of a calendar.
+        dry_run: Change nothing; only report the steps.
+        create_namespaces: Create missing namespaces (never tenants).
+        grow: Raise the number of partitions of topics that have fewer than the plan.
+        despite_former_topics: Only warn of timers in topics of an earlier plan that no relay or consumer of this plan
+            would move: the caller takes care of them.
 
     Returns:
-        What was done and found. Findings do not stop it.
+        The steps and the findings. Findings do not stop the run.
 
     Raises:
-        TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be repaired.
-        TimersLeftBehind: Timers wait in topics of an earlier plan, and nobody would move them on
+        TopologyError: A tenant or namespace is missing, or a topic exists in a form that cannot be repaired.
+        TimersLeftBehind: Timers wait in topics of an earlier plan, and no relay or consumer would move them
             (broker-facts: topics-outside-the-plan).
-        AdminDenied: The role may not do it; says which right is missing.
-        AdminError: A call failed for another reason; running again goes on from there.
+        AdminDenied: The role lacks permission; the error names the missing permission.
+        AdminError: A call failed for another reason; a second run continues from there.
     """
     namespaces = sorted(
         {namespace_of(spec.name) for spec in topology(plan, now_ms).topics} | {namespace_of(plan.due_topic)}
@@ -164,10 +164,10 @@ def ensure(
 
 
 def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[str] | None:
-    """All topics of a namespace, each partition by its own name; None if there is no such namespace and we may make it.
+    """List all topics of a namespace, partitions by name; None if the namespace is missing and may be created.
 
     Raises:
-        TopologyError: There is no such tenant, or no such namespace and we may not make it.
+        TopologyError: The tenant is missing, or the namespace is missing and may not be created.
     """
     tenant = namespace.partition("/")[0]
     with _explained(f"looking into namespace {namespace}"):
@@ -219,14 +219,14 @@ def _policy(admin: AdminClient, topic: str, policy: Any) -> Any:
 
 
 def _bring_up(admin: AdminClient, spec: TopicSpec, steps: Sequence[Step]) -> None:
-    """Take one topic's steps, and read back what travels through a system topic."""
+    """Take a topic's steps, and read back the policies, which travel through a system topic."""
     for step in steps:
         if not isinstance(step, SetPolicy):
             _apply(admin, step)
     _set_policies(admin, spec.name, [step for step in steps if isinstance(step, SetPolicy)])
     if spec.deduplication and steps:
-        # A hop that arrives before it is in force could be stored twice after a crash
-        # (broker-facts: deduplicated-destinations).
+        # A hop that arrives before deduplication is in force could be stored twice after a crash (broker-facts:
+        # deduplicated-destinations).
         _await_deduplication(admin, spec)
 
 
@@ -249,11 +249,11 @@ def _apply(admin: AdminClient, step: Step) -> None:
 
 
 def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) -> None:
-    """Set one after the other, each read back before the next, until all of them hold
-    (broker-facts: policies-set-side-by-side).
+    """Set policies one after another, each read back before the next, until all of them hold (broker-facts:
+    policies-set-side-by-side).
 
     Raises:
-        TopologyError: One of them does not, though it was set again and again.
+        TopologyError: A policy does not hold, although it was set several times.
     """
     left = list(steps)
     for turn in range(1, POLICY_TURNS + 1):
@@ -265,7 +265,7 @@ def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) ->
                 except TopologyError:
                     if turn == POLICY_TURNS:
                         raise
-        # Somebody else who sets another one at the same time may have undone ours since.
+        # A concurrent client that sets another policy may have undone ours since.
         left = [step for step in steps if _policy(admin, topic, step.policy) != step.value]
         if not left:
             return
@@ -277,7 +277,7 @@ def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) ->
 
 
 def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
-    """Create it, also while somebody else does: the broker then says that it is there before it is."""
+    """Create a topic, even while another client creates it: the broker then reports too early that it exists."""
     if admin.topics.create(topic, partitions) if partitions else admin.topics.create_unpartitioned(topic):
         return
     deadline_ms = admin.clock.monotonic_ms() + MEETING_WAIT_MS
@@ -286,12 +286,15 @@ def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
             raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
         pause(admin.clock, POLL_MS)
     if partitions:
-        # They may still be on their way, and calls about a topic that lacks one hang.
+        # Partitions may not exist yet, and calls about a topic that lacks a partition hang.
         admin.topics.create_missed_partitions(topic)
 
 
 def _create_subscription(admin: AdminClient, step: CreateSubscription) -> None:
-    """Create it, also while somebody else does: the broker then refuses (412, "failed to fence") until it is there."""
+    """Create a subscription, even while another client creates it.
+
+    The broker then refuses (412, "failed to fence") until the subscription exists.
+    """
     repeated = attempts(
         admin.clock,
         again=lambda error: isinstance(error, AdminError) and error.status == 412,
@@ -304,7 +307,7 @@ def _create_subscription(admin: AdminClient, step: CreateSubscription) -> None:
 def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
     deadline_ms = admin.clock.monotonic_ms() + DEDUPLICATION_WAIT_MS
     while True:
-        # A partition that is not loaded reads its policies when it is.
+        # A partition that is not loaded reads its policies when it is loaded.
         loaded = loaded_parts(admin, spec)
         waiting = [name for name, stats in loaded.items() if stats.deduplication != "Enabled"]
         if not waiting:
@@ -320,7 +323,7 @@ def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
 
 
 def _relays(admin: AdminClient, spec: TopicSpec) -> int:
-    """How many relays are connected to the first partition: each reads all of them."""
+    """Return the number of relays connected to the first partition: each relay reads all partitions."""
     stats = admin.topics.stats(partition_topic(spec.name, 0), clients=True)
     relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
     return 0 if relays is None else len(relays.consumers or ())
@@ -335,7 +338,7 @@ def _findings(
         try:
             findings += namespace_findings(admin.namespaces.policies(namespace), broker)
         except AdminMissing:
-            continue  # a dry run, and it would be made
+            continue  # a dry run, and the namespace would be created
     by_broker = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
     held = [state for spec, state in states.items() if spec.role in {"tier", "slot"}]
     is_new = plan.needs_relay and not plan.intake and all(state.partitions is None for state in held)
@@ -343,10 +346,10 @@ def _findings(
     for spec, state in states.items():
         findings += foreign_subscriptions(spec, state.subscriptions)
         if spec.deduplication and spec.role != "slot" and state.partitions is not None:
-            # Not of every slot: to ask loads a topic, and what is sent to slots is sent to the due topic as well.
+            # Slots are left out: the read loads a topic, and producers of slots send to the due topic as well.
             findings += producer_name_findings(spec, producer_names(admin, spec), broker)
         if spec.role == "tier" and state.partitions and not asked_of_relays:
-            asked_of_relays = True  # they read all tiers alike
+            asked_of_relays = True  # relays read all tiers alike
             findings += relay_count_findings(spec, _relays(admin, spec))
         delays = (spec.role == "due" and not due_seen) or (spec.role == "tier" and by_broker)
         if not delays or (dry_run and state.partitions is None):
@@ -364,7 +367,7 @@ def _findings(
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Add to a refusal what was being done; the right that is missing is named in it already."""
+    """Add the interrupted action to a refusal, which already names the missing permission."""
     try:
         yield
     except AdminDenied as error:
@@ -376,7 +379,7 @@ def _policies_on(topic: str) -> Iterator[None]:
     try:
         yield
     except AdminError as error:
-        if error.status == 405:  # Method Not Allowed is how a broker says that they are switched off
+        if error.status == 405:  # Method Not Allowed: topic policies are disabled
             raise TopologyError(
                 topic,
                 "this broker has no policies of topics, and a namespace's TTL or quota would drop timers",
@@ -386,7 +389,7 @@ def _policies_on(topic: str) -> Iterator[None]:
 
 
 def _each(pool: ThreadPoolExecutor, act: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Do it for all, several at once; all have ended when this returns, and the first error is raised."""
+    """Call a function for all items concurrently, and wait for all; the first error is raised."""
     futures = [pool.submit(act, item) for item in items]
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:

@@ -1,4 +1,4 @@
-"""What a topic lacks, as a list of steps: a pure comparison of what the plan wants with what the broker has."""
+"""The steps that a topic needs: a pure comparison of the plan with the broker's state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNamespace:
-    """Create a namespace; only if it was allowed."""
+    """Create a namespace; only if permitted by the caller."""
 
     namespace: str
 
@@ -59,7 +59,7 @@ class CreateNamespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic:
-    """Create a topic; 0 partitions: one that is not partitioned."""
+    """Create a topic; 0 partitions for a topic that is not partitioned."""
 
     topic: str
     partitions: int
@@ -70,7 +70,7 @@ class CreateTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMissedPartitions:
-    """Make partitions that the topic's metadata names and that are not there: a creation was interrupted."""
+    """Create partitions that the topic's metadata names but that do not exist: its creation was interrupted."""
 
     topic: str
     missing: tuple[int, ...]
@@ -81,7 +81,7 @@ class CreateMissedPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowTopic:
-    """Raise the number of partitions; only if it was asked for."""
+    """Raise the number of partitions; only if permitted by the caller."""
 
     topic: str
     partitions: int
@@ -93,7 +93,7 @@ class GrowTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSubscription:
-    """Create a subscription on the partitions that lack it; ``latest``: it begins with what is sent from then on."""
+    """Create a subscription on the partitions that lack it; ``latest`` starts it with messages sent from then on."""
 
     topic: str
     subscription: str
@@ -120,15 +120,15 @@ Step = CreateNamespace | CreateTopic | CreateMissedPartitions | GrowTopic | Crea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """What the broker has of one topic.
+    """State of a topic on the broker.
 
     Args:
-        partitions: None: there is no such topic; 0: it is not partitioned.
-        existing: The parts (`parts_of`) that are really there, by number; a creation that was interrupted leaves fewer.
-        subscriptions: Of each part that is there, by number, the names of its subscriptions.
-        policies: What is set on the topic itself; a policy that is not set is None or missing.
-        stray: Partitions that are there though the topic is not.
-        provisioned: What is noted beside it, of a due topic.
+        partitions: Number of partitions; None if the topic does not exist, 0 if it is not partitioned.
+        existing: Numbers of the partitions (`parts_of`) that exist; an interrupted creation leaves fewer.
+        subscriptions: Names of subscriptions by number of the existing partition.
+        policies: Policies set on the topic itself; an unset policy is None or missing.
+        stray: Partitions that exist although the topic does not.
+        provisioned: The provisioning record of a due topic.
     """
 
     partitions: int | None
@@ -155,26 +155,27 @@ _VALUE_TEXTS: Final[Mapping[Policy[Any], str]] = {
 
 
 def wanted_policies(spec: TopicSpec) -> tuple[tuple[Policy[Any], Any], ...]:
-    """The policies that a topic must have itself, with their values (broker-facts: policies-of-topics,
+    """Return the policies that a topic must set itself, with their values (broker-facts: policies-of-topics,
     deduplicated-destinations).
     """
     return (*_WANTED, (DEDUPLICATION, True)) if spec.deduplication else _WANTED
 
 
 def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tuple[Step, ...]:
-    """The steps that one topic needs, in an order in which an interruption loses nothing.
+    """Return the steps that a topic needs, in an order in which an interruption loses nothing.
 
-    A topic can be published to as soon as it exists, so its subscriptions come next, at the earliest position: what was
-    published in between is still theirs. One that a plan adds later to a due topic begins at the latest: what others
-    have handled is none of its. Policies follow, since each of them takes a minute or more to do harm.
+    A topic accepts messages as soon as it exists, so its subscriptions come next, at the earliest position: they still
+    get messages published in between. A subscription that a plan adds later to a due topic starts at the latest
+    position: messages that other subscriptions have handled are not for it. Policies follow, since their absence takes
+    a minute or more to do harm.
 
     Args:
-        spec: What the plan wants.
-        state: What there is.
-        grow: Allow to raise the number of partitions.
+        spec: The topic according to the plan.
+        state: State of the topic.
+        grow: Permit raising the number of partitions.
 
     Raises:
-        TopologyError: The topic is there, and cannot be made into what the plan wants.
+        TopologyError: The topic exists, and cannot be changed into the form that the plan needs.
     """
     steps: list[Step] = []
     if state.partitions is None:
@@ -204,11 +205,11 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
 
 
 def policy_steps(spec: TopicSpec, policies: Mapping[Policy[Any], Any]) -> tuple[SetPolicy, ...]:
-    """The steps by which a topic gets the policies that it must have itself.
+    """Return the steps that set the policies that a topic must set itself.
 
     Args:
-        spec: What the plan wants.
-        policies: What is set on the topic.
+        spec: The topic according to the plan.
+        policies: Policies set on the topic.
     """
     return tuple(
         SetPolicy(topic=spec.name, policy=policy, value=value)
@@ -258,12 +259,12 @@ def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
 
 
 def partitions_in_words(number: int) -> str:
-    """How many partitions there are."""
+    """Return the number of partitions in words."""
     return counted(number, "partition") if number else "no partitions"
 
 
 def _start(subscription: str, state: TopicState) -> Literal["earliest", "latest"]:
-    """One that was there before, or may have been, begins anew at the earliest: what it has not handled is not lost."""
+    """Return the start position: earliest for a subscription that may have existed before, so that it loses nothing."""
     anywhere = any(subscription in names for names in state.subscriptions.values())
     if anywhere or state.provisioned is None or subscription in state.provisioned.subscriptions:
         return "earliest"
@@ -275,7 +276,7 @@ def _everywhere(subscription: str, parts: int, subscriptions: Mapping[int, froze
 
 
 def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
-    """Whether what is set does what we want; what else it says (actions, durations) is its owner's business."""
+    """Return whether a policy has the wanted effect; its other fields (actions, durations) are left to its owner."""
     if found is None:
         return False
     if policy is SIZE_QUOTA:
@@ -288,18 +289,18 @@ def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
 
 
 def existing_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
-    """Which of a topic's parts are among these names, by their numbers."""
+    """Return the numbers of a topic's partitions that are among these names."""
     return frozenset(number for number, part in enumerate(parts_of(topic, partitions)) if part in names)
 
 
 def waves_of(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
-    """The topics in the order in which they are made; those of one wave do not depend on each other."""
+    """Return the topics in the order of creation; topics of a wave do not depend on each other."""
     waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
     for spec in specs:
         held = spec.role in {"tier", "slot"}
         rank = 3 if spec.is_entrance else 2 if held else 1 if spec.is_consumed else 0
         if not spec.partitions:
-            rank = -1  # all who use it look for the dead letters' topic first (broker-facts: unpartitioned-topics)
-        # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
+            rank = -1  # its clients look for the dead-letter topic first (broker-facts: unpartitioned-topics)
+        # A timer hops from long stays to short stays: the destinations of a topic's timers come before it.
         waves[rank, spec.longest_stay_ms if held else 0].append(spec)
     return [waves[key] for key in sorted(waves)]

@@ -1,4 +1,4 @@
-"""What provisioning notes beside a due topic: what it has made there, so that a later plan is held against it."""
+"""The provisioning record of a due topic: the subscriptions and namespaces that later plans are compared with."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from timewheel.core.plan import MAX_FORMER, Plan
 __all__ = ["Provisioned", "note", "provided", "provisioned", "with_noted_namespaces"]
 
 NO_PROPERTIES = 405
-"""Method Not Allowed, as brokers older than 2.11 answer to notes of topics."""
+"""Method Not Allowed: the answer of brokers older than 2.11 to topic properties."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioned:
-    """A note beside a due topic.
+    """Provisioning record in the properties of a due topic.
 
     Args:
-        subscriptions: Of the plan by which the topic was provisioned last.
-        namespaces: Holding namespaces in which there are topics of this or an earlier plan.
+        subscriptions: Subscriptions of the plan that was provisioned last.
+        namespaces: Holding namespaces that contain topics of this or an earlier plan.
     """
 
     subscriptions: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Provisioned:
 
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Self | None:
-        """From a topic's properties; None: there is no note, or none that can be read."""
+        """Read the record from a topic's properties; None if it is missing or unreadable."""
         try:
             stored = json.loads(properties.get(PROVISIONED_PROPERTY, ""))
             return cls(subscriptions=frozenset(stored["subscriptions"]), namespaces=frozenset(stored["namespaces"]))
@@ -40,16 +40,16 @@ class Provisioned:
             return None
 
     def properties(self) -> dict[str, str]:
-        """As it is stored."""
+        """Return the record as topic properties."""
         stored = {"subscriptions": sorted(self.subscriptions), "namespaces": sorted(self.namespaces)}
         return {PROVISIONED_PROPERTY: json.dumps(stored, ensure_ascii=False)}
 
 
 def provisioned(admin: AdminClient, topic: str) -> Provisioned | None:
-    """The note beside a topic; None: there is none, or the broker is older than 2.11 and keeps none.
+    """Read the record of a topic; None if it is missing, or the broker is older than 2.11 and has no topic properties.
 
     Raises:
-        AdminError: The broker did not tell.
+        AdminError: A call failed.
     """
     try:
         return Provisioned.read(admin.topics.properties(topic))
@@ -58,10 +58,10 @@ def provisioned(admin: AdminClient, topic: str) -> Provisioned | None:
 
 
 def note(admin: AdminClient, topic: str, provided: Provisioned) -> None:
-    """Write it; nothing where the broker keeps none.
+    """Write the record; does nothing if the broker stores no topic properties.
 
     Raises:
-        AdminError: It was refused.
+        AdminError: The broker refused.
     """
     try:
         admin.topics.update_properties(topic, provided.properties())
@@ -71,11 +71,11 @@ def note(admin: AdminClient, topic: str, provided: Provisioned) -> None:
 
 
 def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Provisioned:
-    """What is there once a plan is provisioned; a namespace is forgotten when no topic of the plan's is left in it.
+    """Return the record for a provisioned plan; a namespace without topics of the plan is dropped.
 
     Args:
-        plan: With all former namespaces that are known.
-        noted: Before.
+        plan: The plan with all known former namespaces.
+        noted: The present record.
         listed: All topics of its namespaces.
     """
     due = namespace_of(plan.due_topic)
@@ -89,12 +89,12 @@ def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Pr
 
 
 def with_noted_namespaces(plan: Plan, noted: Provisioned | None) -> Plan:
-    """The plan, with those former namespaces that are noted beside its due topic and that it does not name.
+    """Return the plan with those former namespaces added that only the record of its due topic names.
 
-    It is for looks alone: relays go by the plan as it is.
+    For inspection only: relays use the plan unchanged.
     """
     unnamed = sorted((frozenset() if noted is None else noted.namespaces) - {*Names(plan).namespaces})
     try:
         return replace(plan, former_namespaces=(*plan.former_namespaces, *unnamed)[:MAX_FORMER])
     except PlanError:
-        return plan  # somebody else wrote the note
+        return plan  # not a record of timewheel

@@ -1,8 +1,8 @@
-"""A random sample of what lies in a live topic: when each entry was sent and when it is due. Nothing is consumed.
+"""A random sample of the entries of a live topic, with send time and due time of each. Nothing is consumed.
 
-Which entries there are, the internal stats say; each chosen one is then looked at by a call of its own. A topic's
-ledgers are kept whole from its slowest subscription's mark-delete position on, acknowledged entries included, so the
-sample is one of all that was sent since then.
+The internal stats list the entries; each chosen entry is then read by a call of its own. A topic's ledgers are stored
+whole from the mark-delete position of its slowest subscription on, acknowledged entries included. So the sample
+represents everything sent since then.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ __all__ = [
 ]
 
 DEFAULT_SAMPLES = 10_000
-"""Every share of the delays is then right within 1.4 percentage points, 95 times of 100."""
+"""The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
 MAX_SAMPLES = 1_000_000
 """A row takes some 200 bytes until the file is written, and a call about a millisecond."""
 IN_FLIGHT = 8
-"""Calls at once: each makes a bookie read somewhere on its disk, beside the work that it is there for."""
+"""Concurrent calls: each makes a bookie read somewhere on its disk, beside its regular work."""
 WAITING = 2 * IN_FLIGHT
-"""Calls that are handed to the threads; what is beyond them is not yet drawn up."""
+"""Calls handed to the threads; later calls are not created yet."""
 MAX_GONE_SHARE = 0.1
-"""Of the chosen entries that were removed meanwhile; from there on the rest is no fair sample of the topic."""
+"""Largest fraction of the chosen entries that may disappear; beyond it, the rest is no fair sample of the topic."""
 
 T = TypeVar("T")
 Tell = Callable[[int, int], None]
-"""Told of the progress: entries looked at, entries to look at."""
+"""Progress callback: called with the number of entries read, and of all entries to read."""
 
 
 class Stretch(NamedTuple):
-    """Entries 0 up to ``entries`` of one ledger of one topic without partitions, or of one partition."""
+    """The first ``entries`` entries of a ledger, on a partition or a topic without partitions."""
 
     topic: str
     ledger: int
@@ -74,7 +74,7 @@ class Stretch(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where one entry is."""
+    """Location of an entry."""
 
     topic: str
     position: EntryPosition
@@ -82,20 +82,20 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledEntry:
-    """One entry, as a history has it.
+    """An entry, as a row of a history.
 
     Args:
-        publish_ms: When it was sent by its producer's clock, UTC milliseconds; of a timer that timewheel has moved on
-            (``hops``), when that was: an envelope does not keep when it was first sent.
-        due_ms: When it is due, by its envelope if it has one; ``publish_ms`` if it is not delayed, or was due before
+        publish_ms: Send time by the producer's clock, UTC milliseconds; for a timer that a relay has moved (``hops``),
+            the time of its last move: an envelope does not store the first send.
+        due_ms: Due time, from the envelope if the entry has one; ``publish_ms`` if it is not delayed, or was due before
             it was sent.
-        size_bytes: Of the payload, not compressed; of a batch, of all its messages.
-        key: Its partition key; None if it has none, and for a batch.
-        is_delayed: It has a due time.
-        is_overdue: It was due before it was sent.
-        batch_messages: Messages in it, if it is a batch; 0: it is none. Clients put no delayed message in one.
-        hops: How often timewheel has moved it on; 0: its producer put it here. None: it has no envelope, so it is not
-            timewheel's, or it is a batch.
+        size_bytes: Size of the payload, uncompressed; for a batch, of all its messages.
+        key: Partition key; None without a key, and for a batch.
+        is_delayed: True if it has a due time.
+        is_overdue: True if it was due before it was sent.
+        batch_messages: Messages in the batch; 0 if it is no batch. Clients put no delayed message into a batch.
+        hops: Number of moves by relays; 0 if it is still where its producer sent it. None without an envelope: it was
+            not sent by timewheel, or it is a batch.
     """
 
     publish_ms: int
@@ -109,12 +109,12 @@ class SampledEntry:
 
     @property
     def is_timewheel(self) -> bool:
-        """A producer or relay of timewheel wrote it."""
+        """True if a producer or relay of timewheel wrote it."""
         return self.hops is not None
 
 
 class Unread(NamedTuple):
-    """How many entries were not read, and how many of these were there and could not be."""
+    """Number of entries that were not read, and of those among them that exist but are unreadable."""
 
     all: int
     unreadable: int
@@ -125,14 +125,14 @@ class Sample:
     """A sample without replacement: every entry had the same chance.
 
     Args:
-        topic: As it was asked for.
-        partitions: How many it has; 0: it is one without partitions.
-        population: Entries in it when they were counted.
-        seed: From which the same places are drawn again.
-        sampled_at_ms: When they were counted, UTC milliseconds.
-        entries: In the order in which they were sent.
-        unread: Chosen ones that were gone, or could not be read, when they were looked at.
-        unreadable: Those of them that were there, and could not be read.
+        topic: The topic as the caller named it.
+        partitions: Number of partitions; 0 for a topic without partitions.
+        population: Number of entries when they were counted.
+        seed: Seed that draws the same places again.
+        sampled_at_ms: Time of the count, UTC milliseconds.
+        entries: Entries in the order of sending.
+        unread: Chosen entries that had disappeared or were unreadable.
+        unreadable: Those of them that existed but were unreadable.
     """
 
     topic: str
@@ -146,7 +146,7 @@ class Sample:
 
     @property
     def scale(self) -> float:
-        """How many entries of the topic stand behind one of the sample."""
+        """Number of the topic's entries that each sampled entry stands for."""
         return self.population / len(self.entries)
 
 
@@ -159,19 +159,19 @@ def sample(
     seed: int = 0,
     tell: Tell = lambda _done, _total: None,
 ) -> Sample:
-    """Look at so many random entries of a topic.
+    """Read random entries of a topic.
 
     Args:
-        admin: Whose role may see the topic's stats and peek at its messages.
+        admin: Client whose role may read the topic's stats and peek at its messages.
         topic: Full name of a persistent topic, partitioned or not.
-        now_ms: The time, UTC milliseconds.
-        samples: How many; all, if the topic has fewer.
-        seed: Which ones.
-        tell: Told of the progress, from the thread that calls this.
+        now_ms: Present time, UTC milliseconds.
+        samples: Number of entries; all if the topic has fewer.
+        seed: Seed of the sample.
+        tell: Progress callback; called in the caller's thread.
 
     Raises:
-        ValueError: The number of samples is out of its range.
-        NothingToSample: No such topic, nothing in it, or more than a tenth of the entries were gone too soon.
+        ValueError: The number of samples is out of range.
+        NothingToSample: The topic is missing or empty, or more than a tenth of the entries disappeared too soon.
         AdminError: A call failed for another reason.
     """
     if not 1 <= samples <= MAX_SAMPLES:
@@ -180,7 +180,7 @@ def sample(
     population = sum(stretch.entries for stretch in stretches)
     if not population:
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
-    # In the order of the draw and not of the topic, so that the calls are spread over partitions and their brokers.
+    # In the order of the draw, not of the topic, so that calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
     found, unread = look(
         admin, topic, places_of(numbers, stretches), len(numbers), lambda _, entry: sampled(entry), tell
@@ -198,16 +198,16 @@ def sample(
 
 
 def draw(population: int, samples: int, seed: int) -> list[int]:
-    """Draw numbers below a population without replacement, each with the same chance; all if there are no more.
+    """Draw numbers below a population without replacement, with equal chances; at most the whole population.
 
-    They take the memory of the sample, whatever the population.
+    Takes memory for the sample only, independent of the population.
     """
     drawn = random.Random(seed)  # noqa: S311 - a fair draw, not a secret
     return drawn.sample(range(population), min(samples, population))
 
 
 def places_of(numbers: Iterable[int], stretches: Sequence[Stretch]) -> Iterator[Place]:
-    """Where the entries of these numbers are, counted through all stretches, in the order of the numbers."""
+    """Yield the places of the entries with these numbers, in that order; numbers count through all stretches."""
     ends = list(accumulate(stretch.entries for stretch in stretches))
     for number in numbers:
         which = bisect_right(ends, number)
@@ -216,7 +216,7 @@ def places_of(numbers: Iterable[int], stretches: Sequence[Stretch]) -> Iterator[
 
 
 def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
-    """How many partitions a topic has, and what is stored in it."""
+    """Return the number of a topic's partitions, and its stored entries."""
     if topic.startswith("non-persistent://"):
         raise NothingToSample(topic, "a topic that is not persistent stores no messages")
     partitions = admin.topics.partitions(topic)
@@ -230,7 +230,7 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
         except AdminMissing:
             if not partitions:
                 raise NothingToSample(topic, "there is no such topic") from None
-            continue  # brokers make a partition when it is first used
+            continue  # brokers create a partition at its first use
         stretches += [Stretch(name, ledger.ledger_id, ledger.entries) for ledger in ledgers if ledger.entries]
     return partitions, stretches
 
@@ -243,28 +243,28 @@ def look(
     read: Callable[[Place, StoredEntry], T],
     tell: Tell,
 ) -> tuple[list[T], Unread]:
-    """Look at entries, at some of them at once.
+    """Read entries, some of them concurrently.
 
     Args:
-        admin: Whose role may peek.
-        topic: To be named in an error.
-        places: Of the entries.
-        chosen: How many these are.
-        read: What is made of each.
-        tell: Told of the progress.
+        admin: Client whose role may peek.
+        topic: Topic to name in an error.
+        places: Places of the entries.
+        chosen: Number of places.
+        read: Converts each entry.
+        tell: Progress callback.
 
     Returns:
-        What was made of those that could be read, and how many could not.
+        The converted entries, and the number of entries that could not be read.
 
     Raises:
-        NothingToSample: More than a tenth were gone too soon, or none could be read.
-        AdminError: A call failed for another reason than the entry.
+        NothingToSample: More than a tenth disappeared too soon, or no entry could be read.
+        AdminError: A call failed for a reason other than the entry.
     """
     tell(0, chosen)
     found, errors = _look(admin, topic, places, chosen, read, tell)
     refused = {place: error for place, error in errors.items() if (error.status or 0) >= HTTPStatus.BAD_REQUEST}
     if refused:
-        # Once more at the end: while a topic moves to another broker, reads of it fail for seconds.
+        # Try again at the end: while a topic moves to another broker, reads of it fail for seconds.
         again, left = _look(admin, topic, refused, chosen, read, lambda _done, _total: None)
         found += again
         errors = {place: error for place, error in errors.items() if place not in refused} | left
@@ -275,7 +275,7 @@ def look(
 
 
 def _is_gone(error: AdminError) -> bool:
-    """Whether an entry went meanwhile; else it is there and cannot be read, which says nothing of others."""
+    """Return whether an entry was deleted meanwhile; else it exists but is unreadable, and others may be readable."""
     return error.status == HTTPStatus.NOT_FOUND
 
 
@@ -287,7 +287,7 @@ def _look(
     read: Callable[[Place, StoredEntry], T],
     tell: Tell,
 ) -> tuple[list[T], dict[Place, AdminError]]:
-    """What was made of those that were read, and why others were not."""
+    """Return the converted entries, and the errors of the others."""
     found: list[T] = []
     errors: dict[Place, AdminError] = {}
     gone = 0
@@ -305,7 +305,7 @@ def _look(
 
 
 def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Place, StoredEntry | AdminError]]:
-    """What came of each place, in their order, with a bounded number of calls under way."""
+    """Yield the outcome of each place in order, with a bounded number of concurrent calls."""
     pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="timewheel-sample")
     waiting: deque[tuple[Place, Future[StoredEntry | AdminError]]] = deque()
     try:
@@ -331,15 +331,15 @@ def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
 
 
 def sampled(entry: StoredEntry) -> SampledEntry:
-    """A row of the history from an entry as it is stored."""
+    """Convert a stored entry to a row of the history."""
     envelope = envelope_in(entry.properties)
     publish_ms, due_ms = entry.publish_at_ms, entry.publish_at_ms
     if entry.deliver_at_ms is not None:
         due_ms = entry.deliver_at_ms
     if envelope is not None:
-        due_ms = envelope.due_ms  # the broker is asked a little earlier
+        due_ms = envelope.due_ms  # the broker is given a slightly earlier time
         if not envelope.hops:
-            publish_ms = envelope.entered_ms  # when the producer took it; its client may have sent it later
+            publish_ms = envelope.entered_ms  # acceptance by the producer; its client may have sent it later
     return SampledEntry(
         publish_ms=publish_ms,
         due_ms=max(due_ms, publish_ms),
@@ -353,10 +353,10 @@ def sampled(entry: StoredEntry) -> SampledEntry:
 
 
 def envelope_in(properties: Mapping[str, str]) -> Envelope | None:
-    """A stored message's envelope; None: it has none that can be read."""
+    """Return a stored message's envelope; None if it is missing or unreadable."""
     if TIMER_PROPERTY not in properties:
         return None
     try:
         return Envelope.read(properties)
     except EnvelopeError:
-        return None  # of a later version, or garbled: a stranger's entry, as far as can be told
+        return None  # of a later version, or garbled: it counts as a foreign entry

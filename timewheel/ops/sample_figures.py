@@ -1,4 +1,4 @@
-"""What a sample says about its topic, and how far from the truth it may be."""
+"""Figures of a sample: estimates for its topic, with their errors."""
 
 from __future__ import annotations
 
@@ -13,45 +13,44 @@ from timewheel.ops.sample import Sample
 __all__ = ["SampleFigures", "figures_of", "half_gini"]
 
 NORMAL_95 = 1.96
-"""Standard errors on either side of an estimate that hold the truth in 95 of 100 samples."""
+"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleFigures:
-    """Counts of the sample, and estimates for the topic with 95 % intervals (estimate plus or minus error).
+    """Counts in the sample, and estimates for the topic with 95 % intervals (estimate plus or minus error).
 
     Args:
         rows: Entries in the sample.
         population: Entries in the topic.
-        scale: Entries of the topic behind one of the sample. A history of the sample has the topic's rate divided by
+        scale: Entries of the topic per sampled entry. A history made of the sample has the topic's rate divided by
             this.
-        unread: Chosen entries that were gone, or could not be read.
-        unreadable: Those of them that were there.
+        unread: Chosen entries that had disappeared or were unreadable.
+        unreadable: Those of them that existed but were unreadable.
         delayed: Entries with a due time.
-        undelayed: Those without: they are in the sample, due when they were sent.
-        overdue: Delayed ones that were due before they were sent: taken as due when they were sent.
-        batches: Entries that hold several messages; each counts as one entry, due when it was sent.
-        batched_messages: Messages in them.
-        timewheel_entries: Written by timewheel.
-        native_entries: Of the sample, timers under the broker's own delay that are not due yet, whoever sent them but
-            timewheel.
-        native_until_ms: When the last of these is due, UTC milliseconds; None: there are none.
-        moved_entries: Of timewheel's, timers that a relay has moved on: they have waited elsewhere before.
-        first_publish_ms: Of the sample, UTC milliseconds.
-        last_publish_ms: Of the sample, UTC milliseconds.
-        entries_per_second: Of the topic, over that span; 0 if it has none.
-        delay_mean_ms: Of all entries, those without a delay included.
-        delay_mean_error_ms: Of that mean.
-        delay_p50_ms: A delay that half of the entries do not exceed.
-        delay_p90_ms: The same for nine tenths.
-        delay_p99_ms: The same for 99 of 100.
-        delay_max_ms: Of the sample; longer ones that are rare may not be in it.
-        share_error: Of the share of entries up to any delay, for all delays at once (Dvoretzky-Kiefer-Wolfowitz).
-        law_gaps: Gaps of a subscription by the law, all partitions together, if the delays are independent of the
-            time of sending and the rate stays as it is: rate times half the mean difference of two delays. Delays that
-            follow the clock ("09:00 next day") make far fewer; `timewheel plan` sees that, this figure does not.
-            None if the sample goes less far back than ``delay_p99_ms``: such a topic is not in that state yet.
-        law_gaps_error: Of that, from the delays; the rate is taken as known. None as above.
+        undelayed: Entries without a due time: they count as due when they were sent.
+        overdue: Delayed entries that were due before they were sent: they count as due when they were sent.
+        batches: Entries with several messages; each counts as a single entry, due when it was sent.
+        batched_messages: Messages in the batches.
+        timewheel_entries: Entries written by timewheel.
+        native_entries: Sampled timers under the broker's own delay that are not due yet and were not sent by timewheel.
+        native_until_ms: Latest due time of these, UTC milliseconds; None without native timers.
+        moved_entries: Entries of timewheel that a relay has moved: they have waited in other topics before.
+        first_publish_ms: Earliest send time of the sample, UTC milliseconds.
+        last_publish_ms: Latest send time of the sample, UTC milliseconds.
+        entries_per_second: Rate of the topic over that span; 0 if the span is 0.
+        delay_mean_ms: Mean delay of all entries, undelayed entries included.
+        delay_mean_error_ms: Error of that mean.
+        delay_p50_ms: Delay not exceeded by half of the entries.
+        delay_p90_ms: Delay not exceeded by nine tenths.
+        delay_p99_ms: Delay not exceeded by 99 of 100.
+        delay_max_ms: Longest delay of the sample; rare longer delays may be missing from the sample.
+        share_error: Error of the share of entries up to any delay, for all delays at once (Dvoretzky-Kiefer-Wolfowitz).
+        law_gaps: Gaps of a subscription by the law, all partitions together, if delays are independent of the time of
+            sending and the rate stays the same: rate times half the mean difference of two delays. Delays that follow
+            the clock ("09:00 next day") leave far fewer gaps; `timewheel plan` sees that, this figure does not. None if
+            the sample reaches less far back than ``delay_p99_ms``: the topic has not filled up yet.
+        law_gaps_error: Error of `law_gaps` from the delays; the rate counts as known. None as above.
     """
 
     rows: int
@@ -83,16 +82,16 @@ class SampleFigures:
 
 
 def figures_of(sample: Sample) -> SampleFigures:
-    """The figures of a sample."""
+    """Compute the figures of a sample."""
     entries, rows = sample.entries, len(sample.entries)
     delays_ms = sorted(entry.due_ms - entry.publish_ms for entry in entries)
-    # A sample without replacement errs the less, the more of the whole it is; not at all if it is the whole.
+    # The error of a sample without replacement shrinks with its fraction of the whole, to 0 for the whole.
     whole = rows == sample.population
     finite = sqrt(max(0, sample.population - rows) / max(1, sample.population - 1))
     mean_ms = sum(delays_ms) / rows
     half_ms, half_error_ms = half_gini(delays_ms)
     first_ms, last_ms = entries[0].publish_ms, entries[-1].publish_ms
-    # The earliest and the latest of n lie (n - 1) / (n + 1) of the whole span apart, on average.
+    # The earliest and the latest of n values lie (n - 1) / (n + 1) of the whole span apart, on average.
     span_ms = (last_ms - first_ms) * (1.0 if whole else (rows + 1) / max(1, rows - 1))
     rate_per_ms = sample.population / span_ms if span_ms else 0.0
     longest_ms = _quantile(delays_ms, 0.99)
@@ -130,13 +129,13 @@ def figures_of(sample: Sample) -> SampleFigures:
 
 
 def half_gini(ascending: Sequence[float]) -> tuple[float, float]:
-    """Half of the mean difference of two values, which is the integral of F (1 - F), and its standard error.
+    """Return half of the mean difference of two values, which is the integral of F (1 - F), and its standard error.
 
     Args:
-        ascending: Independent values of one distribution function F.
+        ascending: Independent values with the distribution function F, sorted.
 
     Returns:
-        The estimate has no bias; its error is that of the mean over each value's own mean difference to the others.
+        The unbiased estimate, and its error: that of the mean over each value's own mean difference to the others.
     """
     count = len(ascending)
     if count < 2:
@@ -152,7 +151,7 @@ def half_gini(ascending: Sequence[float]) -> tuple[float, float]:
 
 
 def _standard_error(values: Sequence[float], mean: float) -> float:
-    """Of the mean of independent values; 0 for a single one, of which nothing can be said."""
+    """Return the standard error of the mean of independent values; 0 for a single value, whose error is unknown."""
     count = len(values)
     if count < 2:
         return 0.0
@@ -160,5 +159,5 @@ def _standard_error(values: Sequence[float], mean: float) -> float:
 
 
 def _quantile(ascending: Sequence[int], share: float) -> int:
-    """The least value that so many do not exceed."""
+    """Return the least value that this share of the values does not exceed."""
     return ascending[max(0, ceil(share * len(ascending)) - 1)]

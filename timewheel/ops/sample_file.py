@@ -1,4 +1,4 @@
-"""A sample as a Parquet file: a history as `timewheel plan` reads it, without an option for any column."""
+"""A sample as a Parquet file: a history that `timewheel plan` reads without an option for any column."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from timewheel.ops.shadowed import shadow_of
 __all__ = ["COLUMNS", "NOTE", "SampledTopic", "sampled_topic", "write_sample"]
 
 COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
-"""The planner's names (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
+"""Column names of the planner (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
 NOTE = b"timewheel.sample"
-"""Key of the file's metadata under which the sample says what it is, as JSON."""
+"""Key of the file's metadata with the description of the sample, as JSON."""
 FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTopic:
-    """What a plan for a sampled topic takes from the cluster.
+    """Data of the cluster that a plan for a sampled topic needs.
 
     Args:
-        profile: Of its broker.
-        subscriptions: Of the topic: its users' durable ones.
-        shadow: The desired state of its shadow; None: it has none.
+        profile: Profile of its broker.
+        subscriptions: Durable subscriptions of the topic's users.
+        shadow: Desired state of its shadow; None without a shadow.
     """
 
     profile: BrokerProfile
@@ -42,17 +42,17 @@ class SampledTopic:
 
 
 def sampled_topic(admin: AdminClient, sample: Sample, profile: BrokerProfile) -> SampledTopic:
-    """Ask the cluster for what a plan for a sampled topic takes from it.
+    """Read the data of the cluster that a plan for a sampled topic needs.
 
     Raises:
-        AdminError: The role may not see the topic's stats.
+        AdminError: The role may not read the topic's stats.
     """
     found: set[str] = set()
     for part in parts_of(sample.topic, sample.partitions):
         try:
             stats = admin.topics.stats(part)
         except AdminMissing:
-            continue  # brokers make a partition when it is first used
+            continue  # brokers create a partition at its first use
         found |= {name for name, own in stats.subscriptions.items() if own.is_durable and is_users(name)}
     return SampledTopic(profile=profile, subscriptions=tuple(sorted(found)), shadow=shadow_of(admin, sample.topic))
 
@@ -65,15 +65,15 @@ def write_sample(
     *,
     reached_by: Sequence[str] = (),
 ) -> None:
-    """Write a row per entry, in the order of sending, and what the sample is in the file's metadata.
+    """Write a row per entry, in the order of sending, and a description of the sample to the file's metadata.
 
     Args:
-        sample: What to write.
-        figures: Of the sample; stands in the metadata whole, with topic, seed and time. The planner takes its scale as
-            the growth by which the file is planned for (`timewheel.spark_planner.history.sampled`).
-        path: Of the file; replaced if there is one.
-        topic: What a plan takes from the cluster; None: the plan's user says it.
-        reached_by: Options by which a command reaches that cluster, beside the variables.
+        sample: Sample to write.
+        figures: Figures of the sample; written to the metadata in full, with topic, seed and time. The planner uses
+            their scale as the growth to plan for (`timewheel.spark_planner.history.sampled`).
+        path: Path of the file; an existing file is replaced.
+        topic: Data of the cluster that a plan needs; None if the user of the planner gives it.
+        reached_by: Options by which a command connects to that cluster, in addition to environment variables.
 
     Raises:
         ExtraMissing: pyarrow is not installed.

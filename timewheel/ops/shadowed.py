@@ -1,4 +1,4 @@
-"""Whether a topic is shadowed: a shadow's desired state stands in the properties of its journal."""
+"""Detect whether a topic has a shadow: the shadow's desired state is in the properties of its journal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:
-    """The desired state of a topic's shadow, one of `UNDER_WAY`; None: it has no shadow, or the role may not see it.
+    """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or without permission.
 
     Args:
-        admin: One request.
+        admin: Client that makes a single request.
         topic: Full name, without a partition's suffix.
 
     Raises:

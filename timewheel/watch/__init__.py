@@ -1,8 +1,8 @@
-"""Watching a live plan: what its topics hold beside what they should, what changed, and when a limit is reached.
+"""Check a live plan: compare its topics with the prediction, detect drift, and project when a limit is reached.
 
     checked = check(admin, plan, profile, clock)
 
-It needs the extra `planner`. Names are loaded on first use, as the planner's are.
+Requires the extra `planner`. Names are imported on first use, as in the planner.
 """
 
 from __future__ import annotations

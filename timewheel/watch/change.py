@@ -1,4 +1,4 @@
-"""The change of a plan that keeps its limits, from the sends of a live topic, as a diff of the plan file."""
+"""Propose a change of a plan that keeps its limits, from the sends of a live topic, as a diff of the plan file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["MOST_ROWS", "Change", "change_for", "changed_plan", "diff_of"]
 
 MOST_ROWS = 1_000_000
-"""Of the sends that are handed to the planner, repeated: what a laptop plans for within a minute."""
+"""Upper limit of rows handed to the planner, repetitions included: a laptop plans for this many within a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Change:
-    """A plan that is to take the place of the present one.
+    """A plan that replaces the present plan.
 
     Args:
         before: The present plan.
-        after: The other, its revision one higher.
-        times: For as many times the present volume.
-        planned: Why, as the planner says it.
+        after: The new plan, its revision higher by 1.
+        times: Factor on the present volume that the new plan is made for.
+        planned: The planner's result, with its reasons.
     """
 
     before: Plan
@@ -45,33 +45,33 @@ class Change:
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether it keeps every limit at that volume; if not, it breaks the fewest."""
+        """True if the new plan keeps every limit at that volume; otherwise it breaks the fewest."""
         return self.planned.keeps_limits
 
     @property
     def is_one(self) -> bool:
-        """Whether anything but the revision differs."""
+        """True if the plans differ in more than the revision."""
         return replace(self.after, revision=self.before.revision) != self.before
 
     def diff(self, path: str) -> str:
-        """From the present plan file to the other, unified; both as `dump_plan` writes them.
+        """Return the unified diff from the present plan file to the new plan, both as `dump_plan` writes them.
 
         Args:
-            path: Of the present file.
+            path: Path of the present plan file.
         """
         return diff_of(self.before, self.after, path)
 
 
 def change_for(spark: SparkSession, checked: Checked, *, tell: Tell = untold) -> Change | None:
-    """Plan again, for the volume that there will be at the check's horizon.
+    """Plan again for the volume expected at the check's horizon.
 
     Args:
-        spark: The planner counts candidates with it.
-        checked: What was seen.
-        tell: Told of the progress.
+        spark: Session in which the planner counts candidates.
+        checked: Result of the check.
+        tell: Progress callback.
 
     Returns:
-        None: too few sends were seen to plan from.
+        The change; None if too few sends were sampled to plan from.
     """
     if not checked.sends.is_enough:
         return None
@@ -94,9 +94,9 @@ def change_for(spark: SparkSession, checked: Checked, *, tell: Tell = untold) ->
 
 
 def changed_plan(before: Plan, planned: Plan) -> Plan:
-    """The planned scheme and partitions in the present plan, so that timers that wait go on by it.
+    """Put the planned scheme and partitions into the present plan, so that waiting timers continue under it.
 
-    Partitions cannot be taken away again, and consumers must know of the topics of a former calendar.
+    Partitions cannot be removed again, and consumers must know the topics of a former calendar.
     """
     former_ms = before.former_intervals_ms
     scheme = before.scheme
@@ -113,12 +113,12 @@ def changed_plan(before: Plan, planned: Plan) -> Plan:
 
 
 def diff_of(before: Plan, after: Plan, path: str) -> str:
-    """From one plan's file to another's, unified.
+    """Return the unified diff between the files of two plans.
 
     Args:
-        before: The one.
-        after: The other.
-        path: How to name the file.
+        before: The old plan.
+        after: The new plan.
+        path: Path to show in the diff's header.
     """
     lines = difflib.unified_diff(
         dump_plan(before).splitlines(keepends=True), dump_plan(after).splitlines(keepends=True), path, f"{path} (new)"
@@ -127,9 +127,9 @@ def diff_of(before: Plan, after: Plan, path: str) -> str:
 
 
 def _rows(checked: Checked) -> tuple[pa.Table, float]:
-    """The sends as a history, and how many sends stand behind each.
+    """Convert the sends to a history, and return the number of sends that each row stands for.
 
-    A window shorter than a day comes again and again until the topics are full; the planner continues longer ones.
+    A window shorter than a day is repeated until the topics are full; the planner itself continues longer windows.
     """
     sends = checked.sends
     timers, scale = sends.evenly()

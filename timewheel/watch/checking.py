@@ -1,4 +1,4 @@
-"""One check of a live plan, from its topics to the verdict."""
+"""A check of a live plan, from its topics to the verdict."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ HORIZON_MS = 30 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a check came to.
+    """Result of a check.
 
     Args:
-        sample: What was read from the broker.
+        sample: Entries and counters read from the broker.
         profile: The broker.
-        constraints: What is asked of the plan.
-        parts: Each subscription on each partition of the due topics: predicted beside counted.
-        wholes: Each subscription, all partitions together.
-        sends: What is sent now.
-        expected: The plan on these sends; None: too few were seen.
-        drift: Against what the plan was made for; None: there is nothing to compare with.
-        outlook: What growth leads to.
-        findings: What is to be said, the worst first.
+        constraints: Constraints on the plan.
+        parts: Predicted and counted gaps of each subscription on each partition of the due topics.
+        wholes: The same of each subscription, all partitions together.
+        sends: Present rate and delays.
+        expected: The plan evaluated on these sends; None if too few were sampled.
+        drift: Drift since the plan was made; None without a reference.
+        outlook: Projection of growth.
+        findings: Findings, the worst first.
     """
 
     sample: PlanSample
@@ -63,17 +63,17 @@ class Checked:
 
     @property
     def plan(self) -> Plan:
-        """Which was checked."""
+        """The plan that was checked."""
         return self.sample.plan
 
     @property
     def level(self) -> Level:
-        """How bad it is."""
+        """Level of the worst finding."""
         return level_of(self.findings)
 
     @property
     def worst(self) -> Standing:
-        """The subscription and partition with the most gaps by the broker's count."""
+        """The subscription and partition with the most gaps by the broker's counter."""
         return max(self.parts, key=lambda part: part.counted)
 
     @property
@@ -83,12 +83,12 @@ class Checked:
 
     @property
     def needs_change(self) -> bool:
-        """Whether a limit is broken, will be by the present sends, or by growth within the horizon."""
+        """True if a limit is broken now, will be by the present sends, or by growth within the horizon."""
         names = {finding.name for finding in self.findings if finding.level is not Level.FINE}
         return bool(names & {"gaps", "expected", "growth"})
 
     def line(self) -> CheckLine:
-        """For a log."""
+        """Return the check as a line of the log."""
         seen = self.expected is not None
         return CheckLine(
             at_ms=self.sample.at_ms,
@@ -121,28 +121,28 @@ def check(
     seed: int = 0,
     tell: Tell = lambda _done, _total: None,
 ) -> Checked:
-    """Look at a live plan; nothing is consumed or changed.
+    """Check a live plan without consuming or changing anything.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
-        plan: That its topics run under, of any scheme; no relay and no consumer of timewheel needs to run there.
-        profile: The broker: `timewheel.ops.profile.profile_of` reads it from the live one.
-        clock: Tells when topics are looked at; None: the system's.
-        statistic: Of what the plan was made for.
-        topic: Of the statistic; None: the plan's due topic, or the only one.
-        earlier: Checks of a log (`read_checks`).
-        constraints: What is asked of the plan; None: the planner's defaults.
-        horizon_ms: How far ahead a limit matters.
-        samples: Entries of the due topics to look at, and as many of the holding topics.
-        seed: Which ones.
-        tell: Told of the progress.
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan of the topics, with any scheme. Neither a relay nor a consumer of timewheel needs to run there.
+        profile: The broker; `timewheel.ops.profile.profile_of` reads the profile of a live broker.
+        clock: Clock for the time of the check; defaults to the system clock.
+        statistic: Statistic that the plan was made from.
+        topic: Topic of the statistic; defaults to the plan's due topic, or to the statistic's only topic.
+        earlier: Checks from a log (`read_checks`).
+        constraints: Constraints on the plan; defaults to those of the planner.
+        horizon_ms: Time ahead within which reaching a limit matters.
+        samples: Number of entries to sample from the due topics, and again from the holding topics.
+        seed: Seed of the sample.
+        tell: Progress callback.
 
     Raises:
-        NothingToSample: There is no due topic, or nothing in any topic of the plan.
-        NotOfThisPlan: A due topic has not the plan's subscriptions, so there is no counter of their gaps.
-        NoSuchTopic: The statistic has not the topic.
-        SeveralTopics: It has several, and none of them is the plan's.
-        AdminError: A call failed; `AdminDenied` if the role may not.
+        NothingToSample: The plan has no due topic, or all its topics are empty.
+        NotOfThisPlan: A due topic lacks the plan's subscriptions, so no counter of their gaps exists.
+        NoSuchTopic: The statistic does not contain the topic.
+        SeveralTopics: The statistic has several topics, and none of them is the plan's due topic.
+        AdminError: A call failed; `AdminDenied` if the role lacks permission.
     """
     cells = None if statistic is None else _cells(statistic, plan, topic)
     sample = sample_plan(admin, plan, clock or SystemClock(), samples=samples, seed=seed, tell=tell)
@@ -158,15 +158,15 @@ def judged(
     earlier: Sequence[CheckLine] = (),
     horizon_ms: int = HORIZON_MS,
 ) -> Checked:
-    """All of a check but the reading.
+    """Evaluate a sample: every step of a check except reading from the broker.
 
     Args:
-        sample: What was read.
+        sample: Sample of the plan's topics.
         profile: The broker.
-        constraints: What is asked of the plan.
-        cells: Of what the plan was made for.
+        constraints: Constraints on the plan.
+        cells: Statistic that the plan was made from.
         earlier: Checks of the same due topic, in order.
-        horizon_ms: How far ahead a limit matters.
+        horizon_ms: Time ahead within which reaching a limit matters.
     """
     parts = standings(sample, profile.tick_ms)
     wholes = together(sample.plan.due_topic, parts)
@@ -200,7 +200,7 @@ def _cells(statistic: Statistic, plan: Plan, topic: str | None) -> Cells:
 
 
 def _reference(sends: Sends, plan: Plan, cells: Cells | None, earlier: Sequence[CheckLine]) -> Reference | None:
-    """The statistic, or else the first check of this revision of the plan."""
+    """Return the statistic, or else the first check of this revision of the plan."""
     if cells is not None:
         return reference_of(cells, "the statistic", sends.from_ms, sends.until_ms)
     for line in earlier:
@@ -223,7 +223,7 @@ def _outlook(
     if seen is not None:
         rates = [(line.at_ms, line.per_second) for line in earlier if line.per_second is not None]
         volume = growth_of([*rates, (sample.at_ms, sends.per_second)])
-        # A change of the plan changes its gaps, whatever is sent.
+        # A change of the plan changes its gaps, whether or not the sends change.
         revision = sample.plan.revision
         peaks = [(line.at_ms, line.peak) for line in earlier if line.peak is not None and line.revision == revision]
         gaps = growth_of([*peaks, (sample.at_ms, _peak(seen) or 0.0)])
@@ -233,5 +233,5 @@ def _outlook(
 
 
 def _peak(seen: Expected | None) -> float | None:
-    """Of the fullest partition, if the sends say it."""
+    """Return the gaps of the fullest partition at their peak, if the sends show them."""
     return None if seen is None or seen.is_short else seen.evaluation.peak_gaps_per_partition

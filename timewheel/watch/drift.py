@@ -1,4 +1,4 @@
-"""Drift: rate and delays now, against those that a plan was made for."""
+"""Drift: present rate and delays, compared with those that a plan was made for."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from timewheel.watch.sends import SHARES, Sends
 __all__ = ["DELAY_DRIFT", "RATE_DRIFT", "Drift", "Reference", "drift", "reference_of"]
 
 RATE_DRIFT = 0.2
-"""In parts of the rate then: a fifth more or less, beyond what chance and sample explain."""
+"""Fraction of the former rate: a change by a fifth, beyond chance and sampling error, is drift."""
 DELAY_DRIFT = 0.1
-"""In parts of all timers: a tenth of them have become longer or shorter, beyond the same."""
+"""Fraction of all timers: changed delays of a tenth of them, beyond chance and sampling error, are drift."""
 SAME = 0.03
-"""In parts of a delay: two that differ by less count as one. Statistics keep them in buckets of 3 %; clocks jitter."""
+"""Fraction of a delay: smaller differences count as equal. Statistics have buckets of 3 %, and clocks jitter."""
 WEEKLY_MS = 14 * DAY_MS
-"""Of a history as long as this the same days of the week are compared, of a shorter one the same hours of the day."""
+"""Length from which a history is compared by days of the week; a shorter history is compared by hours of the day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What sends were like.
+    """Former rate and delays.
 
     Args:
-        name: Where that is from, as a sentence goes on after "against".
-        per_second: Sends a second, at the same hours.
-        quantiles_ms: Delays that `SHARES` of them did not exceed.
+        name: Source of the reference, worded to follow "against".
+        per_second: Sends per second, at the same hours.
+        quantiles_ms: Delays not exceeded by `SHARES` of the sends.
     """
 
     name: str
@@ -43,15 +43,15 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """How sends have changed.
+    """Change of rate and delays since a reference.
 
     Args:
-        reference: Since when.
-        rate: The rate now, in parts of that then.
-        rate_error: Of that, at 95 %.
-        moved: The share of timers whose delays are others now, at the least.
-        moved_error: Of that, at 95 %.
-        quantiles_ms: Delays that `SHARES` of the sends do not exceed now.
+        reference: The reference.
+        rate: Present rate divided by the former rate.
+        rate_error: Error of `rate`, at 95 %.
+        moved: Least share of timers whose delays have changed.
+        moved_error: Error of `moved`, at 95 %.
+        quantiles_ms: Delays not exceeded by `SHARES` of the present sends.
     """
 
     reference: Reference
@@ -63,21 +63,21 @@ class Drift:
 
     @property
     def is_rate(self) -> bool:
-        """Whether the rate is another than it was."""
+        """True if the rate has changed."""
         return abs(self.rate - 1) - self.rate_error > RATE_DRIFT
 
     @property
     def is_delay(self) -> bool:
-        """Whether the delays are."""
+        """True if the delays have changed."""
         return self.moved - self.moved_error > DELAY_DRIFT
 
 
 def drift(sends: Sends, reference: Reference) -> Drift:
-    """Compare.
+    """Compare the sends with a reference.
 
     Args:
-        sends: Enough of them (`Sends.is_enough`).
-        reference: With a rate that is not 0.
+        sends: Enough sends (`Sends.is_enough`).
+        reference: Reference with a rate above 0.
     """
     delays_ms, shares = sends.delays()
     return Drift(
@@ -91,9 +91,9 @@ def drift(sends: Sends, reference: Reference) -> Drift:
 
 
 def _moved(delays_ms: Sequence[int], shares: Sequence[float], then_ms: Sequence[int]) -> float:
-    """How far the share up to any of the quantiles then is from what it was.
+    """Return the largest change of the share of timers up to any of the former quantiles.
 
-    Many timers may have the same delay; then any share from just below that delay up to it is as it was.
+    Many timers may share a delay; then any share from just below that delay up to it counts as unchanged.
     """
     reached = [0.0, *accumulate(shares)]
     most = 0.0
@@ -105,24 +105,24 @@ def _moved(delays_ms: Sequence[int], shares: Sequence[float], then_ms: Sequence[
 
 
 def reference_of(cells: Cells, name: str, from_ms: int, until_ms: int) -> Reference | None:
-    """What a history says of the same hours as those of a window.
+    """Return a history's rate and delays at the hours of a window.
 
-    A window shorter than a day is held against the same hours of the history's days, and of the same days of the week
-    where there are two weeks: else the night would be said to have less traffic than the day.
+    A window shorter than a day is compared with the same hours of the history's days, and of the same days of the week
+    if the history has two weeks. Otherwise the night would count as a drop in traffic.
 
     Args:
-        cells: Of one topic.
-        name: See `Reference`.
-        from_ms: When the window begins, UTC milliseconds.
-        until_ms: And ends.
+        cells: Cells of a single topic.
+        name: Name of the reference (`Reference.name`).
+        from_ms: Start of the window, UTC milliseconds.
+        until_ms: End of the window, UTC milliseconds.
 
     Returns:
-        None: the history has no timer at these hours, or no length.
+        The reference; None if the history has no timer at these hours, or no length.
     """
     first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max()) + 1
     period_ms = DAY_MS if last_ms - first_ms < WEEKLY_MS else 7 * DAY_MS
     is_all = until_ms - from_ms >= period_ms or last_ms - first_ms < DAY_MS
-    # Hours of the period, so that a window of some minutes is not held against as few of one day.
+    # Hours of the period, so that a window of some minutes is not compared with equally few minutes of a day.
     begin = 0 if is_all else from_ms // HOUR_MS
     hours = period_ms // HOUR_MS if is_all else -(-until_ms // HOUR_MS) - begin
     middle_ms: NDArray[np.int64] = cells.middle_ms
@@ -132,7 +132,7 @@ def reference_of(cells: Cells, name: str, from_ms: int, until_ms: int) -> Refere
     if not is_all:
         all_hours = np.arange(first_ms // HOUR_MS, -(-last_ms // HOUR_MS))
         same = all_hours[(all_hours - begin) % (period_ms // HOUR_MS) < hours]
-        # The first and the last of them may be cut short.
+        # The first and the last hour may be incomplete.
         length_ms = int(
             (np.minimum((same + 1) * HOUR_MS, last_ms) - np.maximum(same * HOUR_MS, first_ms)).clip(0).sum()
         )
@@ -146,7 +146,7 @@ def reference_of(cells: Cells, name: str, from_ms: int, until_ms: int) -> Refere
 
 
 def _quantiles(cells: Cells) -> tuple[int, ...]:
-    """Of the delays; a cell's timers are taken as having the middle one."""
+    """Return the quantiles of the delays; timers of a cell count with the cell's middle delay."""
     delay_ms = (cells.delay_min_ms + cells.delay_max_ms) // 2
     order = np.argsort(delay_ms)
     reached = np.cumsum(cells.count[order])

@@ -1,4 +1,4 @@
-"""The error of a check's own."""
+"""Errors of a check."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["LogUnreadable"]
 
 
 class LogUnreadable(TimewheelError, ValueError):
-    """A file is no log of checks.
+    """A file is not a log of checks.
 
     Attributes:
-        path: Of the file.
-        line: The number of the line that is wrong; 0: the file itself.
+        path: Path of the file.
+        line: Number of the invalid line; 0 for the file itself.
     """
 
     def __init__(self, path: str, line: int, reason: str) -> None:

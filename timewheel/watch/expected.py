@@ -1,4 +1,4 @@
-"""What a plan comes to hold if timers go on being sent as now: the planner's law on the sends of a live topic."""
+"""Evaluate a plan under the present sends: the planner's model applied to the sends of a live topic."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ __all__ = ["MOST_TURNS", "Expected", "expected", "turns_of"]
 
 CELL_LIMIT = 200_000
 LEAST_CELLS = 500
-"""Of a window that comes again: what even the coarsest level may need."""
+"""Least number of cells of a repeated window: even the coarsest level may need this many."""
 MOST_TURNS = 400
-"""So often a window shorter than a day comes again: an hour tells nothing of what is due in months."""
+"""Limit of repetitions of a window shorter than a day: an hour of sends does not show the timers due in months."""
 LEAST_OF_KEY = 10
-"""Sampled timers with one key; of fewer its share is not known."""
+"""Least number of sampled timers with the same key from which the key's share is estimated."""
 _SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The plan under the present sends, once its topics have been full for a while.
+    """The plan under the present sends, once its topics have filled up.
 
     Args:
-        evaluation: At the whole volume.
-        rooms: How far each limit is, the nearest first.
-        broken: Names of the constraints that it breaks.
-        is_short: The window is so short against the delays that nobody can say that it goes on like this: the figures
-            are not judged. A burst of some seconds is no rate.
-        says_no_day: The window is shorter than a day: it is repeated as it is, and day and night are not in it.
+        evaluation: Evaluation at the whole volume.
+        rooms: Distance to each limit, the nearest first.
+        broken: Names of the broken constraints.
+        is_short: True if the window is too short against the delays to assume that the rate lasts: the figures are not
+            judged. A burst of some seconds is no rate.
+        says_no_day: True if the window is shorter than a day: it is repeated unchanged, without day and night.
     """
 
     evaluation: Evaluation
@@ -58,14 +58,14 @@ class Expected:
 def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Constraints) -> Expected:
     """Evaluate the plan on the sends, continued until its topics are full.
 
-    Sampled timers are not multiplied, which would put many of them at one moment: the volume is raised instead
-    (``growth``), as the planner does with the file of a sample.
+    The volume is scaled (``growth``) as the planner scales the file of a sample. Multiplying the sampled timers instead
+    would put many of them at the same moment.
 
     Args:
-        sends: Enough of them (`Sends.is_enough`).
-        plan: The one that is in force.
+        sends: Enough sends (`Sends.is_enough`).
+        plan: The plan in force.
         profile: The broker.
-        constraints: What is asked of a plan.
+        constraints: Constraints on the plan.
     """
     timers, scale = sends.evenly()
     publish_ms, due_ms = _times(timers)
@@ -84,7 +84,7 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
             Stretch(from_ms=sends.from_ms, until_ms=sends.until_ms, shift_ms=turn * sends.window_ms)
             for turn in range(1, 1 if is_short else turns)
         )
-        # As coarse as all turns together will have to be: else there would be millions of them for a moment.
+        # As coarse as all turns together will have to be; otherwise millions of cells would exist for a moment.
         cells = extended_cells(cells.bounded(max(CELL_LIMIT // turns, LEAST_CELLS)), again, CELL_LIMIT)
     evaluation = evaluate(plan, cells, profile, growth=scale, keys=_keys(timers))
     return Expected(
@@ -97,7 +97,7 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
 
 
 def turns_of(window_ms: int, longest_ms: int) -> int:
-    """How often a window must come, itself included, until what is sent in its first turn is all due, and once more."""
+    """Return how many turns of a window bring all sends of the first turn due, plus one more turn."""
     return min(max(-(-longest_ms // window_ms) + 2, 2), MOST_TURNS)
 
 

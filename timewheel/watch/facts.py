@@ -1,4 +1,4 @@
-"""A check as JSON values."""
+"""Convert a check to JSON values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["change_facts", "checked_facts"]
 
 
 def checked_facts(checked: Checked) -> dict[str, Any]:
-    """All that a check found; times in UTC milliseconds, null where nothing can be said."""
+    """Return everything that a check found; times in UTC milliseconds, null for unknown values."""
     sample, sends, seen, outlook = checked.sample, checked.sends, checked.expected, checked.outlook
     return {
         "level": checked.level.value,
@@ -73,11 +73,11 @@ def checked_facts(checked: Checked) -> dict[str, Any]:
 
 
 def change_facts(change: Change, path: str) -> dict[str, Any]:
-    """A change of the plan.
+    """Return a change of the plan as JSON values.
 
     Args:
-        change: That.
-        path: Of the present plan file.
+        change: The change.
+        path: Path of the present plan file.
     """
     return {
         "keeps_limits": change.keeps_limits,

@@ -1,4 +1,4 @@
-"""Growth over earlier checks, and the date at which it brings a figure to its limit."""
+"""Growth over earlier checks, and the date at which a figure reaches its limit."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["LEAST_CHECKS", "LEAST_SPAN_MS", "LONGEST_WEEKS", "Growth", "growth_o
 
 WEEK_MS = 7 * DAY_MS
 LEAST_CHECKS = 4
-"""Three lie on a line too easily."""
+"""Three checks lie on a line too easily."""
 LEAST_SPAN_MS = WEEK_MS
-"""From the first check to the last: within a week it is the days of the week that differ."""
+"""From the first check to the last: within a week, the days of the week differ."""
 LEAST_WEEKLY = 0.002
-"""Ten per cent in a year: less is told as no growth."""
+"""About ten per cent a year; less counts as no growth."""
 LONGEST_WEEKS = 522
-"""Ten years: nobody can say of some weeks what a topic will be like after that."""
+"""Ten years: some weeks of checks predict nothing beyond that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How a figure grows.
+    """Growth of a figure.
 
     Args:
-        weekly: In parts of one, compounded; 0: not, as far as can be told.
-        weeks: Over which that was seen.
-        checks: How many figures it is from.
-        at_ms: Of the last of them, UTC milliseconds.
+        weekly: Weekly growth rate, compounded, 0.01 for 1 %; 0 if no growth was found.
+        weeks: Length of the observation, in weeks.
+        checks: Number of checks behind the estimate.
+        at_ms: Time of the last check, UTC milliseconds.
     """
 
     weekly: float
@@ -39,9 +39,9 @@ class Growth:
     at_ms: int
 
     def reached_ms(self, times: float) -> int | None:
-        """When the figure is so many times what it was last, UTC milliseconds.
+        """Return when the figure reaches `times` its last value, UTC milliseconds.
 
-        None: never, or not within `LONGEST_WEEKS`. With 1 or less: now.
+        Returns None if the figure never does, or not within `LONGEST_WEEKS`, and `at_ms` if `times` is 1 or less.
         """
         if times <= 1:
             return self.at_ms
@@ -51,7 +51,7 @@ class Growth:
         return None if weeks > LONGEST_WEEKS else self.at_ms + round(weeks * WEEK_MS)
 
     def times_after(self, span_ms: int) -> float:
-        """How many times the figure is what it was last, so much later."""
+        """Return the factor on the last value after a span of time."""
         return math.exp(math.log1p(self.weekly) * span_ms / WEEK_MS)
 
 
@@ -59,10 +59,10 @@ def growth_of(figures: Sequence[tuple[int, float]]) -> Growth | None:
     """Fit a line through the logarithms, by least squares.
 
     Args:
-        figures: (moment in UTC milliseconds, figure); those that are not above 0 are left out.
+        figures: (moment in UTC milliseconds, figure); figures of 0 or less are left out.
 
     Returns:
-        None: there are too few, or they are too close together.
+        The growth; None if the figures are too few or too close together.
     """
     found = sorted((at_ms, math.log(figure)) for at_ms, figure in figures if figure > 0)
     if len(found) < LEAST_CHECKS or found[-1][0] - found[0][0] < LEAST_SPAN_MS:

@@ -1,4 +1,4 @@
-"""The log of checks: a line of JSON for each, from which growth over time is read."""
+"""The log of checks: a line of JSON for each check, from which growth over time is read."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ MOST_LINES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckLine:
-    """What is kept of one check.
+    """The logged figures of a check.
 
     Args:
-        at_ms: When it was made, UTC milliseconds.
-        due_topic: Of the plan.
-        revision: Of the plan.
-        per_second: Sends a second; None: too few were seen.
-        delays_ms: Delays that `sends.SHARES` of them do not exceed; empty: too few were seen.
-        predicted: Gaps by what lies in the due topics, of the subscription with the most, all partitions together.
+        at_ms: Time of the check, UTC milliseconds.
+        due_topic: Due topic of the plan.
+        revision: Revision of the plan.
+        per_second: Sends per second; None if too few were sampled.
+        delays_ms: Delays not exceeded by `sends.SHARES` of the sends; empty if too few were sampled.
+        predicted: Gaps predicted from the entries of the due topics, for the subscription with the most, all partitions
+            together.
         counted: The same by the broker's counter.
         worst: Gaps of the fullest partition, by that counter.
-        peak: Gaps of the fullest partition at their peak, if sends go on like this; None: not known.
-        gap_limit: The broker's.
+        peak: Gaps of the fullest partition at their peak, if sends continue at this rate; None if unknown.
+        gap_limit: The broker's gap limit.
         pending: Entries in the due topics that are not due yet.
-        level: What the check came to.
+        level: Level of the check.
     """
 
     at_ms: int
@@ -50,10 +51,10 @@ class CheckLine:
 
 
 def read_checks(path: Path, due_topic: str) -> tuple[CheckLine, ...]:
-    """The checks of one due topic, in the order in which they were made; none if there is no such file.
+    """Read the checks of a due topic, in the order of their times; empty if the file does not exist.
 
     Raises:
-        LogUnreadable: Something else is in it, or it cannot be read.
+        LogUnreadable: The file cannot be read, or is not a log of checks.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -68,10 +69,10 @@ def read_checks(path: Path, due_topic: str) -> tuple[CheckLine, ...]:
 
 
 def append_check(path: Path, line: CheckLine) -> None:
-    """Write a check to the end of a log; makes the file, but no folder.
+    """Append a check to a log; creates the file, but no folder.
 
     Raises:
-        LogUnreadable: It cannot be written.
+        LogUnreadable: The file cannot be written.
     """
     text = json.dumps({"format": FORMAT, **asdict(line)}) + "\n"
     try:

@@ -1,4 +1,4 @@
-"""What growth leads to: which limit is reached first, and when."""
+"""Projection of growth: the limit that is reached first, and its date."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from timewheel.watch.growth import Growth
 __all__ = ["Outlook", "Reached", "outlook_of"]
 
 GAP_LIMIT = "gap limit"
-"""In the words of a `Room` of gaps."""
+"""The phrase by which a `Room` of gaps names its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A limit that growth leads to.
+    """A limit that growth will reach.
 
     Args:
-        limit: In words, with its unit.
-        at_ms: When, UTC milliseconds.
-        growth: By which.
-        basis: What grows, in words.
+        limit: The limit in words, with its unit.
+        at_ms: When the limit is reached, UTC milliseconds.
+        growth: The growth that reaches it.
+        basis: The growing figure, in words.
     """
 
     limit: str
@@ -34,14 +34,14 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is ahead.
+    """Projection of growth to the horizon.
 
     Args:
         until_ms: The horizon, UTC milliseconds.
-        volume: How the sends grow; None: it is not known.
-        gaps: How the predicted peak grows; None: it is not known.
-        reached: The limit that is reached first; None: none, or nobody knows.
-        times: As many times the present volume as there will be at the horizon; 1: it does not grow.
+        volume: Growth of the sends; None if unknown.
+        gaps: Growth of the predicted peak; None if unknown.
+        reached: The limit that is reached first; None if growth reaches no limit, or is unknown.
+        times: Volume at the horizon divided by the present volume; 1 without growth.
     """
 
     until_ms: int
@@ -52,27 +52,27 @@ class Outlook:
 
     @property
     def compares(self) -> bool:
-        """Whether earlier figures say anything of growth."""
+        """True if earlier figures suffice to estimate growth."""
         return self.volume is not None or self.gaps is not None
 
     @property
     def is_soon(self) -> bool:
-        """Whether a limit is reached within the horizon."""
+        """True if a limit is reached within the horizon."""
         return self.reached is not None and self.reached.at_ms <= self.until_ms
 
 
 def outlook_of(
     rooms: Sequence[Room], volume: Growth | None, gaps: Growth | None, trend: Trend | None, now_ms: int, horizon_ms: int
 ) -> Outlook:
-    """Which limit is reached first.
+    """Find the limit that is reached first.
 
     Args:
-        rooms: How many times the present volume each limit allows; none: it is not known.
+        rooms: The factor on the present volume that each limit allows; empty if unknown.
         volume: Growth of the sends over earlier checks.
-        gaps: Growth of the predicted peak over earlier checks of the same plan: of longer delays too.
-        trend: Of a saved statistic, where checks say nothing of the volume.
-        now_ms: UTC milliseconds.
-        horizon_ms: How far to look.
+        gaps: Growth of the predicted peak over earlier checks of the same plan; longer delays raise it too.
+        trend: Trend of a saved statistic, used if checks do not show the growth of the volume.
+        now_ms: Present time, UTC milliseconds.
+        horizon_ms: Time ahead to look.
     """
     basis = "the sends of earlier checks"
     if volume is None and trend is not None:

@@ -1,4 +1,4 @@
-"""A check in words: what a terminal or a mail from cron shows."""
+"""Render a check as text, for a terminal or a mail from cron."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["headline", "said_of_change", "said_of_sends", "standing_table"]
 
 HOW_TO_CHANGE = "docs/how-to/change-a-plan.md"
 MOST_PARTITIONS = 8
-"""Of the fullest partitions as many are told; all are in the JSON."""
+"""Number of the fullest partitions shown; the JSON lists all."""
 
 
 def headline(checked: Checked) -> str:
-    """The verdict in a line."""
+    """Return the verdict in a line."""
     worst, limit = checked.worst, checked.profile.gap_limit_ranges
     share = worst.counted / max(limit, 1)
     said = {
@@ -35,7 +35,7 @@ def headline(checked: Checked) -> str:
 
 
 def standing_table(checked: Checked) -> Table:
-    """Predicted beside counted, for each subscription and its fullest partitions."""
+    """Return predicted and counted gaps for each subscription and its fullest partitions."""
     rows = []
     for whole in checked.wholes:
         rows.append(_row(f"{whole.subscription}, all partitions", whole))
@@ -51,7 +51,7 @@ def standing_table(checked: Checked) -> Table:
 
 
 def said_of_sends(checked: Checked) -> Iterator[tuple[str, str]]:
-    """(name, text): what was looked at, what is sent, and what that comes to."""
+    """Yield (name, text) pairs about the sample, the sends, and their expected peak."""
     sample, sends, seen = checked.sample, checked.sends, checked.expected
     due, holding = sample.in_due, sample.in_holding
     held = f", {holding.looked_at:,} of {holding.population:,} in holding topics" if holding.population else ""
@@ -80,12 +80,12 @@ def said_of_sends(checked: Checked) -> Iterator[tuple[str, str]]:
 
 
 def said_of_change(change: Change, path: str, written: str) -> Iterator[str]:
-    """What to do.
+    """Yield the lines that describe a change of the plan and how to roll it out.
 
     Args:
-        change: Of the plan.
-        path: Of the present plan file.
-        written: Where the new one was written; empty: nowhere.
+        change: Change of the plan.
+        path: Path of the present plan file.
+        written: Path to which the new plan was written; empty if it was not written.
     """
     at = "at the present volume" if change.times == 1 else f"at {change.times:.3g} times the present volume"
     if not change.is_one:

@@ -1,8 +1,8 @@
-"""What a due topic should hold by what lies in it, beside what the broker counts.
+"""Predict the gaps of a due topic from its entries, and compare them with the broker's counter.
 
-A cursor's gap begins at an acknowledged entry that follows one that is not, or that is the first of its ledger. If what
-is due is acknowledged and what is not is not, the due times of two neighbours say whether one is there. From a random
-sample of neighbours follows their number, whatever delays are like and however alike neighbours are.
+A cursor's gap begins at an acknowledged entry that follows an unacknowledged entry, or is the first of its ledger. If
+due entries are acknowledged and all others are not, the due times of two neighbours decide whether a gap begins between
+them. A random sample of neighbours then gives the number of gaps, for any delays and any correlation of neighbours.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from timewheel.ops.plan_stored import Drawn, Part, PlanSample, StoredTimer
 __all__ = ["Standing", "standings", "together"]
 
 NORMAL_95 = 1.96
-"""Standard errors on either side of an estimate that hold the truth in 95 of 100 samples."""
+"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 LATE_TICKS = 2.0
-"""A broker delivers up to a tick late, and up to a tick later the acknowledgement is in (broker-facts:
-a-tick-early-or-late)."""
+"""A broker delivers up to a tick late, and the acknowledgement arrives up to a tick later (broker-facts:
+a-tick-early-or-late).
+"""
 SHIFTS_TICKS = (-LATE_TICKS, -1.0, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1.0)
-"""At which the prediction is made too, up to a tick early: where stays are short it rises and falls within a tick."""
+"""Shifts of the prediction, up to a tick early: with short stays the number of gaps rises and falls within a tick."""
 TOLERANCE = 0.05
-"""Of the prediction: consumers that take a while to handle a timer, and clocks that differ."""
+"""Fraction of the prediction: allows for consumers that take a while to handle a timer, and for clocks that differ."""
 LEAST_TOLERANCE = 3.0
-"""Gaps: what is between two looks at a busy topic."""
+"""Gaps: allows for changes between two reads of a busy topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One subscription on one partition, or on all of them together, at the moment when its counters were read.
+    """Predicted and counted gaps of a subscription on a partition, or on all partitions, when the counters were read.
 
     Args:
-        name: The partition's full name; of several the plan's due topic.
-        subscription: Its name.
+        name: The partition's full name; for several partitions, the plan's due topic.
+        subscription: Name of the subscription.
         counted: Gaps by the broker's counter.
-        predicted: Gaps if what is due is acknowledged, and nothing else.
-        less: By how much `predicted` falls if timers are acknowledged earlier or later by one of `SHIFTS_TICKS`.
-        more: By how much it rises then.
-        error: Of the sample, at 95 %.
+        predicted: Gaps if due entries are acknowledged, and no others.
+        less: Decrease of `predicted` if timers are acknowledged earlier or later by any of `SHIFTS_TICKS`.
+        more: Increase of `predicted` under the same shifts.
+        error: Sampling error of `predicted`, at 95 %.
         pending: Entries that are not due yet.
-        pending_error: Of the sample, at 95 %.
+        pending_error: Sampling error of `pending`, at 95 %.
         fresh: Entries that came due within the last `LATE_TICKS`, and may not be acknowledged yet.
-        backlog: Entries that are not acknowledged, by the broker's counter.
+        backlog: Unacknowledged entries, by the broker's counter.
     """
 
     name: str
@@ -63,22 +64,22 @@ class Standing:
 
     @property
     def low(self) -> float:
-        """The least count that agrees."""
+        """Lowest count that agrees with the prediction."""
         return max(self.predicted - self.less - self._off, 0.0)
 
     @property
     def high(self) -> float:
-        """The greatest count that agrees."""
+        """Highest count that agrees with the prediction."""
         return self.predicted + self.more + self._off
 
     @property
     def agrees(self) -> bool:
-        """Whether the broker's count is what it should be, as far as the sample can tell."""
+        """True if the broker's count agrees with the prediction, within the error of the sample."""
         return self.low <= self.counted <= self.high
 
     @property
     def overdue(self) -> float:
-        """Entries that are due and not acknowledged, at the least; 0: as far as can be told there are none."""
+        """Least number of entries that are due but not acknowledged; 0 if none was found."""
         waiting = self.pending + self.fresh
         return max(self.backlog - waiting - self.pending_error - TOLERANCE * waiting - LEAST_TOLERANCE, 0.0)
 
@@ -89,7 +90,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of the sample: its number in its partition, its ledger, and when the last of its messages is due."""
+    """A sampled entry: its number in its partition, its ledger, and the latest due time of its messages."""
 
     number: int
     ledger: int
@@ -97,16 +98,16 @@ class _Entry:
 
 
 def standings(sample: PlanSample, tick_ms: int) -> tuple[Standing, ...]:
-    """Each subscription of the plan on each partition of its due topics.
+    """Return predicted and counted gaps for each subscription of the plan on each partition of its due topics.
 
     Args:
-        sample: Of the plan's topics.
+        sample: Sample of the plan's topics.
         tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
     """
     parts = [part for topic in sample.due for part in topic.parts]
     mine = _by_part(parts, sample.in_due.timers)
     pairs = sum(sum(_is_pair(*both) for both in pairwise(entries)) for entries in mine.values())
-    # As many pairs as entries but one in each partition.
+    # A partition of n entries has n - 1 pairs.
     population = sum(max(part.entries - 1, 0) for part in parts)
     scale = population / pairs if pairs else 1.0
     return tuple(
@@ -117,11 +118,11 @@ def standings(sample: PlanSample, tick_ms: int) -> tuple[Standing, ...]:
 
 
 def together(name: str, found: Iterable[Standing]) -> tuple[Standing, ...]:
-    """All partitions of each subscription as one, in the order in which subscriptions come.
+    """Sum each subscription over all partitions, in the order of the subscriptions.
 
     Args:
-        name: Of the whole.
-        found: Of the parts; they were sampled together, so their errors add by their squares.
+        name: Name of the sum.
+        found: Comparisons of single partitions; these were sampled together, so the squares of their errors add up.
     """
     by_subscription: defaultdict[str, list[Standing]] = defaultdict(list)
     for one in found:
@@ -145,21 +146,21 @@ def together(name: str, found: Iterable[Standing]) -> tuple[Standing, ...]:
 
 
 def _by_part(parts: Sequence[Part], timers: Iterable[StoredTimer]) -> dict[str, list[_Entry]]:
-    """The sample's entries of each partition, in order."""
+    """Group the sampled entries by partition, in order."""
     before = {part.name: _entries_before(part) for part in parts}
     found: dict[str, dict[int, _Entry]] = {part.name: {} for part in parts}
     for timer in timers:
         ledger, entry = timer.place.position
         number = before[timer.place.topic][ledger] + entry
         other = found[timer.place.topic].get(number)
-        # An entry is acknowledged when all messages of its batch are.
+        # An entry is acknowledged once all messages of its batch are.
         due_ms = timer.due_ms if other is None else max(timer.due_ms, other.due_ms)
         found[timer.place.topic][number] = _Entry(number, ledger, due_ms)
     return {name: [entries[number] for number in sorted(entries)] for name, entries in found.items()}
 
 
 def _entries_before(part: Part) -> dict[int, int]:
-    """For each ledger how many entries there are in those before it."""
+    """Return for each ledger the number of entries in earlier ledgers."""
     found, total = {}, 0
     for ledger, entries in part.ledgers:
         found[ledger] = total
@@ -199,7 +200,7 @@ def _standing(
 
 
 def _after(part: Part, mark_delete: EntryPosition) -> int:
-    """The number of the first entry behind what is all acknowledged."""
+    """Return the number of the first entry after the mark-delete position."""
     number = 0
     for ledger, entries in part.ledgers:
         if ledger == mark_delete.ledger:
@@ -211,7 +212,7 @@ def _after(part: Part, mark_delete: EntryPosition) -> int:
 
 
 def _begins(entries: Sequence[_Entry], at_ms: float) -> Iterator[bool]:
-    """For each pair of neighbours whether a gap begins at the second."""
+    """Yield for each pair of neighbours True if a gap begins at the second."""
     for first, second in pairwise(entries):
         if _is_pair(first, second):
             is_new = first.due_ms > at_ms or first.ledger != second.ledger
@@ -219,5 +220,5 @@ def _begins(entries: Sequence[_Entry], at_ms: float) -> Iterator[bool]:
 
 
 def _error(found: int, scale: float) -> float:
-    """At 95 %, of a count in a sample without replacement; that of a count of which all were looked at is none."""
+    """Return the error at 95 % of a count in a sample without replacement; 0 if every entry was read."""
     return NORMAL_95 * scale * sqrt((found + 1) * max(1 - 1 / scale, 0.0)) if scale > 1 else 0.0

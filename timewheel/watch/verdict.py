@@ -1,4 +1,4 @@
-"""The verdict of a check: what was found, and how bad the worst of it is. A pure function of what was read."""
+"""The verdict of a check: its findings and the level of the worst. A pure function of the sample."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from timewheel.watch.standing import Standing
 __all__ = ["Finding", "Level", "findings_of", "level_of", "span"]
 
 ASTRAY_SHARE = 0.01
-"""Of the timers in the due topics: fewer that stay longer than the plan lets are left from a change of it."""
+"""Fraction of the timers in due topics: fewer that stay longer than the plan allows are left from an earlier plan."""
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Level of a finding."""
 
     FINE = "fine"
     ATTENTION = "attention"
-    """A limit will be reached, or something is not as it was planned."""
+    """A limit will be reached, or the topics deviate from the plan."""
     BROKEN = "broken"
-    """A limit is broken now, by the broker's own count."""
+    """A limit is broken now, by the broker's own counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is worth saying.
+    """A single result of a check.
 
     Args:
-        name: Short and stable, for programs.
-        level: How bad it is; fine: only to be known.
+        name: Short and stable name, for programs.
+        level: Level of the finding; fine for information only.
         text: A sentence.
     """
 
@@ -52,7 +52,7 @@ class Finding:
 
 
 def level_of(findings: Sequence[Finding]) -> Level:
-    """That of the worst."""
+    """Return the level of the worst finding."""
     levels = [finding.level for finding in findings]
     return Level.BROKEN if Level.BROKEN in levels else Level.ATTENTION if Level.ATTENTION in levels else Level.FINE
 
@@ -68,18 +68,18 @@ def findings_of(
     profile: BrokerProfile,
     constraints: Constraints,
 ) -> tuple[Finding, ...]:
-    """All that is to be said, the worst first.
+    """Return all findings, the worst first.
 
     Args:
-        sample: Of the plan's topics.
+        sample: Sample of the plan's topics.
         parts: Each subscription on each partition.
-        wholes: Each subscription.
-        sends: What is sent.
-        expected: The plan on these; None: they are too few.
-        drift: Against what the plan was made for; None: there is nothing to compare with.
-        outlook: What growth leads to.
+        wholes: Each subscription, all partitions together.
+        sends: Present rate and delays.
+        expected: The plan evaluated on these sends; None if they are too few.
+        drift: Drift since the plan was made; None without a reference.
+        outlook: Projection of growth.
         profile: The broker.
-        constraints: What is asked of the plan.
+        constraints: Constraints on the plan.
     """
     found = [
         *_counted(parts, profile, constraints),
@@ -221,13 +221,13 @@ def _on_the_way(sample: PlanSample) -> Iterator[Finding]:
 
 
 def _stuck(sample: PlanSample) -> float:
-    """Timers that a relay should have moved on."""
+    """Estimate the timers that a relay should have moved by now."""
     topic_of: dict[str, PlanTopic] = {part.name: topic for topic in sample.holding for part in topic.parts}
     part_of = {part.name: part for topic in sample.holding for part in topic.parts}
     found = 0
     for timer in sample.in_holding.timers:
         topic, part = topic_of[timer.place.topic], part_of[timer.place.topic]
-        assert topic.step is not None  # holding topics have one
+        assert topic.step is not None  # holding topics have a step
         is_open = all(timer.place.position > cursor.mark_delete for cursor in part.cursors.values())
         late_ms = part.at_ms - release_at(topic.step, timer.due_ms, timer.entered_ms)
         found += is_open and late_ms > sample.plan.guard_ms

@@ -1,6 +1,6 @@
-"""The doctor: what of brokers, namespaces, topics, clients and clocks would lose, delay or repeat timers, and its cure.
+"""The doctor: finds faults of brokers, namespaces, topics, clients and clocks that would lose, delay or repeat timers.
 
-The reader looks, the checks judge; only `fix` changes anything.
+The reader reads the state, the checks judge it; only `fix` changes anything.
 """
 
 from timewheel.ops.doctor.finding import Finding, Kind, Severity

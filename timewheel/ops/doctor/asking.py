@@ -1,4 +1,4 @@
-"""Asking a broker for what not every role may see: a refusal is written down, and the rest goes on."""
+"""Read from a broker as far as the role is allowed: a refusal is recorded, and reading continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Asking:
-    """Asks, and remembers what was refused. Safe to share between threads."""
+    """Calls the broker and records refusals. Thread-safe."""
 
     def __init__(self) -> None:
         self._unread: dict[tuple[Source, str], Unread] = {}
@@ -25,17 +25,17 @@ class Asking:
 
     @property
     def unread(self) -> tuple[Unread, ...]:
-        """Each once, with the first reason."""
+        """Each unread subject once, with the first reason."""
         return tuple(self._unread.values())
 
     def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:
-        """What the call returns; None if it was refused, or if what it is about is not there.
+        """Return the result of the call; None if it was refused, or if its subject does not exist.
 
         Args:
-            source: Of what kind it is.
+            source: Kind of the data read.
             subject: A topic, a namespace or the broker.
-            call: Asks.
-            was_there: It was seen a moment ago: that it is not there now is written down, too.
+            call: Reads from the broker.
+            was_there: True if the subject existed a moment ago: its absence is then recorded too.
 
         Raises:
             AdminUnreachable: No broker answers.
@@ -54,11 +54,11 @@ class Asking:
         return None
 
     def refused(self, source: Source, subject: str, error: AdminError) -> None:
-        """Write a refusal down."""
+        """Record a refusal."""
         self._note(source, subject, error.reason)
 
     def lost(self, source: Source, subject: str, reason: str = REMOVED) -> None:
-        """Write down that something is not to be seen: it was there, and is no more, unless the reason is another."""
+        """Record a subject that can no longer be seen: by default because it was removed."""
         self._note(source, subject, reason)
 
     def _note(self, source: Source, subject: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A check: a pure function from what was seen to findings, with the kinds that it can find."""
+"""A check: a pure function from the state that was read to findings, with the kinds that it can find."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Look = Callable[[Seen], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check.
+    """A check.
 
     Args:
-        kinds: Of the findings that it can have.
-        look: Finds them; it asks nobody.
-        needs: What it judges by; if some of it could not be read, "nothing found" is no "all is well".
-        of_any_topic: It makes sense for a topic without a plan.
+        kinds: Kinds of its findings.
+        look: Yields the findings; makes no calls.
+        needs: Sources that it judges by; if part of a source could not be read, "nothing found" is no "all is well".
+        of_any_topic: True if it applies to a topic without a plan.
     """
 
     kinds: tuple[Kind, ...]

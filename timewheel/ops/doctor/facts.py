@@ -1,4 +1,4 @@
-"""A verdict as JSON's plain values, and as JUnit's XML for pipelines."""
+"""Convert a verdict to plain JSON values, and to JUnit XML for pipelines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["facts_of", "junit_of"]
 
 
 def facts_of(verdict: Verdict, done: Iterable[Step] = ()) -> dict[str, Any]:
-    """Plain values.
+    """Return a verdict as plain values.
 
     Args:
-        verdict: After what was done.
-        done: By `--fix`.
+        verdict: Verdict after the fixes.
+        done: Steps that `--fix` took.
     """
     return {
         "target": verdict.target,
@@ -49,9 +49,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def junit_of(verdict: Verdict) -> str:
-    """A test suite with a case for each kind: failed from warnings on, skipped if it could not be looked for.
+    """Return a test suite with a case for each kind: failed from warnings on, skipped if its sources could not be read.
 
-    Notes are the output of cases that pass.
+    Notes are the output of passing cases.
     """
     found: dict[str, list[Finding]] = {}
     for finding in verdict.findings:
@@ -76,7 +76,7 @@ def _case(suite: Element, kind: Kind) -> Element:
 
 def _add_found(suite: Element, findings: list[Finding]) -> None:
     kind = findings[0].kind
-    # XML has no place for control characters, which names of subscriptions may hold.
+    # XML cannot contain control characters, which names of subscriptions may contain.
     lines = [line for finding in findings for line in (f"{finding.subject}: {finding.read}", f"cure: {finding.cure}")]
     text = "\n".join(map(visible, lines))
     case = _case(suite, kind)

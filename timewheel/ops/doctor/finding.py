@@ -1,4 +1,4 @@
-"""What the doctor says: kinds of findings, which are known beforehand, and findings, which are seen."""
+"""Kinds of findings, which are known in advance, and findings in a setup."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Finding", "Kind", "Severity"]
 
 
 class Severity(IntEnum):
-    """How bad it is, the worst last."""
+    """Severity of a finding, the worst last."""
 
     INFO = 0
-    """True and worth knowing; nothing must be done."""
+    """Worth knowing; no action is needed."""
     WARNING = 1
-    """Timers are late or doubled, or are lost once something else fails too."""
+    """Timers are late or duplicated, or are lost if something else fails too."""
     ERROR = 2
-    """Timers are lost, refused or early, or stay where they are, as soon as they come."""
+    """Timers are lost, refused, early or stuck, as soon as they are sent."""
 
     @property
     def word(self) -> str:
@@ -27,13 +27,13 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One thing that can be wrong; the table of docs/how-to/check-a-setup.md is drawn from these.
+    """A kind of finding; the table in docs/how-to/check-a-setup.md is generated from the kinds.
 
     Args:
-        slug: Its name, which stays the same.
-        severity: Of every finding of this kind.
-        why: Why it matters: one sentence.
-        do: What to do about it; each finding has the command.
+        slug: Stable name.
+        severity: Severity of every finding of this kind.
+        why: Consequence, in a sentence.
+        do: Remedy in general; each finding has the exact command.
     """
 
     slug: str
@@ -44,14 +44,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that was seen.
+    """A finding in a setup.
 
     Args:
-        kind: What it is.
-        subject: The topic, namespace or broker that has it.
-        read: What was read, and where.
-        cure: The command, or the line of a file, that cures it.
-        fix: What `--fix` does about it; None: it leaves that to somebody who knows more.
+        kind: Kind of the finding.
+        subject: The topic, namespace or broker concerned.
+        read: The value that was read, and its place.
+        cure: The command, or the line of a file, that repairs it.
+        fix: The step that `--fix` takes; None if the repair needs a decision by an operator.
     """
 
     kind: Kind

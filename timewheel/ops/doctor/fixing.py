@@ -1,4 +1,4 @@
-"""`--fix`: what is safe, and may be done again."""
+"""`--fix`: the repairs that are safe and repeatable."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ __all__ = ["fix"]
 
 
 def fix(admin: AdminClient, plan: Plan, findings: Iterable[Finding]) -> tuple[Step, ...]:
-    """Make what is missing of a plan's topics, and set their own policies; nothing else is touched.
+    """Create missing topics, partitions and subscriptions of a plan, and set the topics' own policies; nothing else is
+    touched.
 
     Args:
-        admin: Whose role administers the tenant.
+        admin: Client whose role administers the tenant.
         plan: The plan.
-        findings: Those that can be fixed are.
+        findings: Findings of the doctor; those with a fix are repaired.
 
     Returns:
-        What was done.
+        The steps taken.
 
     Raises:
-        TopologyError: A topic is there in a form that cannot be repaired.
-        AdminError: A call failed; running again goes on from there.
+        TopologyError: A topic exists in a form that cannot be repaired.
+        AdminError: A call failed; a second run continues from there.
     """
     steps = [finding.fix for finding in findings if finding.fix is not None]
     if not steps:
         return ()
-    # Timers that an earlier plan left behind are a finding of their own, and no reason to leave this plan broken.
+    # Timers left behind by an earlier plan are a finding of their own, and no reason to leave this plan broken.
     done = list(ensure(admin, plan, now_ms=admin.clock.now_ms(), despite_former_topics=True).steps)
     for step in steps:
-        # Provisioning leaves it alone: a namespace may have what it wants. Where it is a finding, it has not.
+        # Provisioning leaves this policy alone, since a namespace may set it. A finding means that the value is wrong.
         if isinstance(step, SetPolicy) and step.policy is DELAYED_DELIVERY:
             admin.topic_policies.set(step.topic, step.policy, step.value)
             admin.topic_policies.await_value(step.topic, step.policy, step.value)

@@ -1,4 +1,4 @@
-"""The reader: looks at everything that the checks judge by, and decides nothing."""
+"""The reader: reads everything that the checks judge by, and decides nothing."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 __all__ = ["look_at_plan", "look_at_topic"]
 
 CALLS_AT_ONCE = 8
-"""Topics that are looked at side by side; each is a dozen calls of some milliseconds."""
+"""Topics read concurrently; each takes a dozen calls of some milliseconds."""
 BROKER = "the broker"
 
 
 def look_at_plan(admin: AdminClient, plan: Plan, *, target: str) -> Seen:
-    """Look at everything that a plan needs.
+    """Read everything that a plan needs.
 
     Args:
-        admin: Whose role administers the plan's tenants; a superuser's sees more.
+        admin: Client whose role administers the plan's tenants; the role of a superuser sees more.
         plan: The plan.
-        target: How the user named it.
+        target: The user's name for the plan.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -48,21 +48,21 @@ def look_at_plan(admin: AdminClient, plan: Plan, *, target: str) -> Seen:
 
 
 def look_at_topic(admin: AdminClient, topic: str) -> Seen:
-    """Look at anyone's topic.
+    """Read a topic, whether or not it belongs to timewheel.
 
     Args:
-        admin: Whose role may see the topic's stats; that of a tenant's administrator sees more, a superuser's all.
-        topic: Full name of a persistent topic, or of one of its partitions.
+        admin: Client whose role may read the topic's stats; a tenant's administrator sees more, a superuser everything.
+        topic: Full name of a persistent topic, or of a partition.
 
     Raises:
-        NoSuchTarget: There is no such topic.
+        NoSuchTarget: The topic does not exist.
         AdminUnreachable: No broker answers.
     """
     return _Look(admin, topic).at_topic()
 
 
 class _Look:
-    """One look; it may be used once."""
+    """A single read of a setup; not reusable."""
 
     def __init__(self, admin: AdminClient, target: str) -> None:
         self._admin = admin
@@ -155,21 +155,21 @@ class _Look:
         return self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or frozenset()
 
     def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
-        """All topics of each namespace, each partition by its own name."""
+        """List all topics of each namespace, each partition under its own name."""
         self._read_namespaces(namespaces)
         listed = {}
         for name, policies in self._namespaces.items():
             if policies is not None:
                 found = self._asking.ask(Source.TOPICS, name, partial(self._admin.topics.list, name))
                 listed[name] = found
-        # Where topics may not be listed, none of them is called missing.
+        # If topics may not be listed, no topic counts as missing.
         self._namespaces = {
             name: had for name, had in self._namespaces.items() if had is None or listed[name] is not None
         }
         return {name: frozenset(topics) for name, topics in listed.items() if topics is not None}
 
     def _read_namespaces(self, names: Iterable[str]) -> None:
-        """Their policies; one that may not be seen is left out, one that is not there is None."""
+        """Read the namespaces' policies: a namespace that may not be read is left out, a missing namespace is None."""
         for name in sorted(names):
             try:
                 self._namespaces[name] = self._admin.namespaces.policies(name)
@@ -204,7 +204,7 @@ class _Look:
         )
 
     def _gaps(self, topics: Sequence[SeenTopic], profile: BrokerProfile) -> Look:
-        """Of what is under the broker's delay; a relay acknowledges in order, and makes none."""
+        """Read the gaps of topics under the broker's delay; a relay acknowledges in order and leaves no gaps."""
         delayed = [topic for topic in topics if topic.by_broker and topic.exists]
         names = [
             name

@@ -1,4 +1,4 @@
-"""Looking at one topic: its policies, its partitions with their clients, what waits first and what came last."""
+"""Read a topic: its policies, its partitions with their clients, the first waiting timer and the newest message."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ READ: Final[tuple[Policy[Any], ...]] = (
     PERSISTENCE,
 )
 SWITCHED_OFF = 405
-"""Method Not Allowed is how a broker says that it has no policies of topics."""
+"""Method Not Allowed: the broker's answer if topic policies are disabled."""
 
 
 class TopicReader:
-    """Reads topics; several may be read at once.
+    """Reads topics, several concurrently.
 
     Args:
         admin: Client of the cluster.
-        asking: Writes down what is refused.
-        has_settings: The broker's settings are known, so that what is in force without a topic's word is known, too.
+        asking: Records refusals.
+        has_settings: True if the broker's settings are known, and with them the values that topics inherit.
     """
 
     def __init__(self, admin: AdminClient, asking: Asking, *, has_settings: bool) -> None:
@@ -72,14 +72,14 @@ class TopicReader:
         self._has_settings = has_settings
         self.has_topic_policies = True
         self._last: dict[str, tuple[int, EntryPosition]] = {}
-        """Of each partition: when it was asked for its last entry, and where that was."""
+        """For each partition, the time of the read of its last entry, and the entry's position."""
 
     def read(self, topic: SeenTopic, policies: NamespacePolicies | None) -> SeenTopic:
-        """The topic with all that the broker tells of it.
+        """Return the topic with everything that the broker reports about it.
 
         Args:
-            topic: Its name, what the plan says, and its partitions.
-            policies: Of its namespace; None: not known.
+            topic: The topic's name, its part of the plan, and its partitions.
+            policies: Policies of its namespace; None if unknown.
         """
         if not topic.exists:
             return topic
@@ -102,7 +102,7 @@ class TopicReader:
         )
 
     def _properties(self, topic: SeenTopic) -> dict[str, str]:
-        """What a shadow notes beside its journal, and provisioning beside due topics; none before brokers of 2.11."""
+        """Return properties set by a shadow (journal) or by provisioning (due topics); empty before Pulsar 2.11."""
         if topic.spec is None or topic.spec.role not in {"journal", "due"}:
             return {}
         return self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name)) or {}
@@ -135,13 +135,16 @@ class TopicReader:
 
     @staticmethod
     def _subscriptions(topic: SeenTopic, parts: list[Part]) -> dict[int, frozenset[str]]:
-        """By partition. One that could not be seen counts as having what the plan wants: it is told as not seen."""
+        """Return the subscriptions by partition.
+
+        An unreadable partition counts as having the plan's subscriptions: it is reported as unread instead.
+        """
         wanted = frozenset(() if topic.spec is None else topic.spec.subscriptions)
         by_name = {part.name: frozenset(name for name in part.stats.subscriptions) for part in parts}
         return {number: by_name.get(name, wanted) for number, name in topic.existing_parts.items()}
 
     def _part(self, topic: SeenTopic, name: str) -> Part | None:
-        # Partitions of a plan were listed; of another topic some may never have been used.
+        # Partitions of a plan were listed; of another topic, some partitions may never have been used.
         listed = topic.spec is not None
         stats = self._asking.ask(
             Source.TOPICS, name, lambda: self._admin.topics.stats(name, clients=True), was_there=listed
@@ -165,7 +168,7 @@ class TopicReader:
         return replace(part, newest=self._newest(name, stats, internal))
 
     def _internal(self, name: str) -> InternalStats | None:
-        """Of a partition whose stats were told."""
+        """Return the internal stats of a partition whose stats were read."""
         return self._asking.ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name), was_there=True)
 
     def _journal_since_ms(self, name: str, internal: InternalStats) -> int | None:
@@ -203,7 +206,7 @@ class TopicReader:
             return None
         self._last[name] = asked_ms, entry.position
         since_ms = None
-        # What comes from another cluster may have waited for hours.
+        # A message from another cluster may have waited for hours.
         is_own = not entry.is_replicated
         if (
             is_own
@@ -220,7 +223,7 @@ class TopicReader:
         )
 
     def again(self, topic: SeenTopic) -> SeenTopic:
-        """What came while everything else was looked at: of that it is known when it was stored."""
+        """Read the messages that arrived since `read`: their time of storage is known."""
         return replace(topic, parts=tuple(replace(part, later=self._later(part.name)) for part in topic.parts))
 
     def _later(self, name: str) -> Newest | None:
@@ -254,17 +257,17 @@ _ENTRANCES = {"intake": INTAKE_STEP, "journal": JOURNAL_STEP}
 
 
 class _SwitchedOff(Exception):
-    """The broker has no policies of topics."""
+    """Topic policies are disabled on the broker."""
 
 
 def _relayed_by(topic: SeenTopic) -> Step | None:
-    """By which step relays move on what waits in a topic; None: they read none of it, or under the broker's delay."""
+    """Return the step by which relays move a topic's timers; None if no relay reads them, or the broker delays them."""
     entrance = None if topic.spec is None else _ENTRANCES.get(topic.spec.role)
     return entrance or (None if topic.by_broker else topic.step)
 
 
 def _waiting(internal: InternalStats, subscription: str) -> Iterator[EntryPosition]:
-    """Where the entries are that are not acknowledged, in order."""
+    """Yield the positions of unacknowledged entries, in order."""
     cursor = internal.cursors.get(subscription)
     runs = () if cursor is None else open_runs(cursor, internal.ledgers)
     return positions_of(runs, range(sum(run.entries for run in runs)))

@@ -1,4 +1,4 @@
-"""What was seen of a setup: everything that the checks judge by, and what could not be seen."""
+"""The state of a setup: everything that the checks judge by, and a list of unreadable parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Head", "Newest", "Part", "Seen", "SeenTopic", "Source", "Unread"]
 
 
 class Source(Enum):
-    """Where checks get what they judge by."""
+    """Source of the data that checks judge by."""
 
     SETTINGS = "the broker's settings"
     BOOKIES = "the list of bookies"
@@ -37,17 +37,17 @@ class Source(Enum):
 
 
 OPTIONAL = frozenset({Source.SETTINGS, Source.BOOKIES, Source.ENTRIES, Source.TIME})
-"""Not every role may see them, and what matters most is told by topics and namespaces."""
+"""Sources that some roles may not read; the most important facts come from topics and namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What could not be read.
+    """Data that could not be read.
 
     Args:
-        source: Of what kind it is.
+        source: Kind of the data.
         subject: A topic, a namespace or the broker.
-        reason: The broker's.
+        reason: The broker's reason.
     """
 
     source: Source
@@ -57,12 +57,12 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The first timer that waits in a partition of a holding topic, of the intake or of the journal.
+    """The first waiting timer in a partition of a holding topic, of the intake or of the journal.
 
     Args:
-        timer_id: Its name.
-        due_ms: When it is due, UTC milliseconds.
-        release_ms: When it should leave, UTC milliseconds.
+        timer_id: Id of the timer.
+        due_ms: Due time, UTC milliseconds.
+        release_ms: Time at which the timer should leave, UTC milliseconds.
     """
 
     timer_id: str
@@ -76,10 +76,10 @@ class Newest:
 
     Args:
         producer: Name of its producer.
-        published_ms: By the clock of its producer, UTC milliseconds.
-        seen_ms: By this machine's clock, when it was already there.
-        absent_ms: By this machine's clock, when it was not there yet; None: not known.
-        ledger_since_ms: By the broker's clock, when the ledger was begun in which it is; None: not known.
+        published_ms: Publish time by the producer's clock, UTC milliseconds.
+        seen_ms: Time by the local clock at which the message was already stored.
+        absent_ms: Time by the local clock at which it was not stored yet; None if unknown.
+        ledger_since_ms: Time by the broker's clock at which the message's ledger was opened; None if unknown.
     """
 
     producer: str
@@ -91,17 +91,17 @@ class Newest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One partition, or a topic without partitions.
+    """A partition, or a topic without partitions.
 
     Args:
         name: Full name.
-        stats: With clients.
-        head: None: nothing waits, or it could not be read, or no relay holds this topic.
-        newest: None: nothing was sent, or it could not be read.
-        later: The last one at the end of the whole look; None: the same, or it could not be read.
-        producer_names: That the broker remembers for deduplication; None: not asked for.
-        journal_since_ms: Of the journal: when the oldest copy that it keeps was stored, UTC milliseconds; None: there
-            is none, or it could not be read.
+        stats: Stats with clients.
+        head: First waiting timer; None if no timer waits, it could not be read, or no relay reads this topic.
+        newest: Last message; None if the partition is empty or could not be read.
+        later: Last message at the end of the whole read; None if unchanged or unreadable.
+        producer_names: Producer names that the broker remembers for deduplication; None if not read.
+        journal_since_ms: Journal only: time of storage of the oldest copy, UTC milliseconds; None if the journal is
+            empty or could not be read.
     """
 
     name: str
@@ -115,21 +115,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTopic:
-    """One topic, with all its partitions.
+    """A topic with all its partitions.
 
     Args:
         name: Full name without a partition's suffix.
         namespace: ``tenant/namespace``.
-        spec: What the plan says of it; None: there is no plan.
-        state: As provisioning sees it.
-        by_broker: Its messages wait under the broker's delay.
-        step: Of a holding topic; None: it is none.
-        applied: Policies in force that are set neither on the topic nor on its namespace, where the broker's settings
-            may not be read.
-        pauses: By a policy of the topic or its namespace nothing more is delivered at the limit on gaps; None: not
-            known.
-        parts: Those that there are.
-        properties: What is noted beside it, of the journal and of due topics; nothing where it could not be read.
+        spec: The plan's specification of the topic; None without a plan.
+        state: State as provisioning reads it.
+        by_broker: True if its messages wait under the broker's delay.
+        step: Step of a holding topic; None for other topics.
+        applied: Policies in force that neither the topic nor its namespace sets; read only if the broker's settings may
+            not be read.
+        pauses: True if a policy of the topic or its namespace stops delivery at the gap limit; None if unknown.
+        parts: Existing partitions.
+        properties: Properties of the journal and of due topics; empty if they could not be read.
     """
 
     name: str
@@ -149,7 +148,7 @@ class SeenTopic:
 
     @property
     def existing_parts(self) -> Mapping[int, str]:
-        """The names under which the broker stores it, by number, of what is really there."""
+        """Names of the existing partitions, by number."""
         partitions = self.state.partitions
         names = () if partitions is None else parts_of(self.name, partitions)
         return {number: name for number, name in enumerate(names) if number in self.state.existing}
@@ -160,11 +159,11 @@ class SeenTopic:
 
     @property
     def delayed(self) -> int:
-        """Messages that the broker waits to deliver, on the subscription and partition with most."""
+        """Number of delayed messages that the broker holds, on the subscription and partition with the most."""
         return max((subscription.delayed for _, _, subscription in self.subscriptions()), default=0)
 
     def subscriptions(self) -> Iterator[tuple[Part, str, SubscriptionStats]]:
-        """Every durable subscription of every partition."""
+        """Yield every durable subscription of every partition."""
         for part in self.parts:
             for name, subscription in part.stats.subscriptions.items():
                 if subscription.is_durable:
@@ -173,24 +172,24 @@ class SeenTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Everything.
+    """State of a setup.
 
     Args:
-        target: What the user named: a plan's file, or a topic.
-        plan: None: the target is a topic.
-        at_ms: When it was begun to look, UTC milliseconds, by this machine's clock.
-        profile: The broker's limits; those of its version, where they may not be read.
-        settings: The broker's; None: they may not be read.
+        target: Target named by the user: the file of a plan, or a topic.
+        plan: The plan; None if the target is a topic.
+        at_ms: Start of the read by the local clock, UTC milliseconds.
+        profile: The broker's limits; those of its version if its settings may not be read.
+        settings: The broker's settings; None if they may not be read.
         dynamic: Names of the settings that can be changed without a restart.
-        bookies: How many there are; None: not known.
-        time: The broker's clock; None: not known.
-        namespaces: By name; None: there is no such namespace.
-        topics: In the plan's order.
+        bookies: Number of bookies; None if unknown.
+        time: The broker's clock; None if unknown.
+        namespaces: Policies by namespace; None for a missing namespace.
+        topics: Topics in the plan's order.
         former: Topics of earlier plans.
-        gaps: Of all subscriptions under the broker's delay.
-        shadowed: Desired states of shadows, by topic; of topics near their limit.
-        has_topic_policies: Whether the broker has policies of topics at all.
-        unread: What could not be read.
+        gaps: Gaps of all subscriptions under the broker's delay.
+        shadowed: Desired states of shadows by topic, for topics near their limit.
+        has_topic_policies: True if topic policies are enabled on the broker.
+        unread: Data that could not be read.
     """
 
     target: str
@@ -211,10 +210,10 @@ class Seen:
 
     @property
     def is_blind(self) -> bool:
-        """Something could not be read that must be, before one can say that a setup is in order."""
+        """True if data is unread without which a setup cannot be declared sound."""
         return any(one.source not in OPTIONAL for one in self.unread)
 
     @property
     def provisions(self) -> str:
-        """The command that makes topics, subscriptions and policies."""
+        """The command that creates topics, subscriptions and policies."""
         return timewheel_command("topics", "ensure", self.target)

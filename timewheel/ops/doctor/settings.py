@@ -1,5 +1,5 @@
-"""What is in force on a topic, and where it is set: the topic beats its namespace, which beats the broker
-(broker-facts: policies-of-topics).
+"""Settings in force on a topic, and their origin: the topic beats its namespace, which beats the broker (broker-facts:
+policies-of-topics).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ GB_BYTES = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce(Generic[T]):
-    """A value, and where it is set.
+    """A value with its origin.
 
     Args:
-        value: In force.
-        place: Where it is set.
+        value: The value in force.
+        place: Level that sets the value.
         subject: Name of the topic or namespace; ``the broker``.
     """
 
@@ -57,12 +57,12 @@ class InForce(Generic[T]):
 
     @property
     def where(self) -> str:
-        """As the end of a sentence."""
+        """The origin, worded as the end of a sentence."""
         return "of the broker" if self.place == "broker" else f"set on the {self.place} {self.subject}"
 
 
 def number(settings: Settings | None, name: str, default: int) -> int:
-    """A setting of the broker; the default where it is not known, or is no number."""
+    """Return a numeric setting of the broker; the default if it is unknown or no number."""
     try:
         return int(float((settings or {}).get(name, "")))
     except (ValueError, OverflowError):  # "inf" is no number of anything
@@ -70,7 +70,7 @@ def number(settings: Settings | None, name: str, default: int) -> int:
 
 
 def is_on(settings: Settings | None, name: str, *, default: bool) -> bool:
-    """A setting of the broker that is true or false."""
+    """Return a boolean setting of the broker."""
     return {"true": True, "false": False}.get((settings or {}).get(name, "").lower(), default)
 
 
@@ -131,11 +131,11 @@ BROKER_DEFAULTS: Final[Mapping[Policy[Any], Callable[[Settings], Any]]] = {
     PERSISTENCE: _persistence,
     SUBSCRIPTION_EXPIRY_MIN: lambda settings: number(settings, "subscriptionExpirationTimeMinutes", 0),
 }
-"""What a broker's settings say where neither topic nor namespace says anything."""
+"""Values from a broker's settings, in force where neither topic nor namespace sets a policy."""
 
 
 def in_force(seen: Seen, topic: SeenTopic, policy: Policy[T]) -> InForce[T] | None:
-    """What is in force on a topic; None: nobody could tell."""
+    """Return the value in force on a topic; None if unknown."""
     own = topic.state.policies.get(policy)
     if own is not None:
         return InForce(value=own, place="topic", subject=topic.name)
@@ -146,7 +146,7 @@ def in_force(seen: Seen, topic: SeenTopic, policy: Policy[T]) -> InForce[T] | No
 
 
 def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | None:
-    """What is in force on those topics of a namespace that say nothing themselves; None: nobody could tell."""
+    """Return the value in force on those topics of a namespace that set none themselves; None if unknown."""
     policies = seen.namespaces.get(namespace)
     if policies is not None and (found := policies.get(policy)) is not None:
         return InForce(value=found, place="namespace", subject=namespace)
@@ -158,7 +158,7 @@ def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | 
 
 
 def profile_by(settings: Settings | None, version: str) -> BrokerProfile:
-    """The broker's limits; a setting that no profile can have counts as not said, and all others as they are."""
+    """Return the broker's limits; a setting that is invalid for a profile counts as unset, all others apply."""
     sound = {name: value for name, value in (settings or {}).items() if _is_sound(name, value)}
     return BrokerProfile.from_broker_settings(sound, version)
 
@@ -172,7 +172,7 @@ def _is_sound(name: str, value: str) -> bool:
 
 
 def broker_command(seen: Seen, name: str, value: object) -> str:
-    """How a setting of the broker is changed."""
+    """Return the command, or the instruction, that changes a setting of the broker."""
     if name in seen.dynamic:
         return pulsar_admin("brokers", "update-dynamic-config", "--config", name, "--value", value)
     return f"write {name}={value} into broker.conf, and restart the brokers one by one"

@@ -1,4 +1,4 @@
-"""The verdict: what all checks found, and which of them could not be made."""
+"""The verdict: findings of all checks, and the kinds that could not be checked."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from timewheel.ops.doctor.seen import Seen
 __all__ = ["KINDS", "Verdict", "verdict_on"]
 
 KINDS: tuple[Kind, ...] = tuple(kind for check in CHECKS for kind in check.kinds)
-"""Everything that can be found."""
+"""All kinds of findings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is wrong with a setup.
+    """Findings in a setup.
 
     Args:
-        target: As the user named it.
-        at_ms: When it was looked at, UTC milliseconds.
-        topics: How many were looked at.
-        findings: The worst first.
-        clear: Kinds that were looked for and not found.
-        left_out: Kinds that could not be looked for, or not everywhere, and were not found.
-        is_blind: Something could not be read without which nobody can say that all is well.
+        target: The user's name for the target.
+        at_ms: Time of the read, UTC milliseconds.
+        topics: Number of topics read.
+        findings: Findings, the worst first.
+        clear: Kinds that were checked and not found.
+        left_out: Kinds that were not found but could not be checked everywhere.
+        is_blind: True if data is unread without which a setup cannot be declared sound.
     """
 
     target: str
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def verdict_on(seen: Seen) -> Verdict:
-    """Make all checks that make sense for what was looked at."""
+    """Run all checks that apply to the state."""
     unread = {one.source for one in seen.unread}
     findings: list[Finding] = []
     clear: list[Kind] = []

@@ -1,6 +1,7 @@
-"""Gaps: how close each subscription's cursor is to what a broker keeps of it, and what a reload would deliver again.
+"""Gaps: how close each subscription's cursor is to the ranges that a broker stores, and the messages that a reload
+would deliver again.
 
-It works for any topic, whoever sends to it. Nothing is consumed or changed.
+Works for any topic, with or without timewheel. Nothing is consumed or changed.
 """
 
 from timewheel.ops.gaps.growth import GapGrowth

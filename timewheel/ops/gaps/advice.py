@@ -1,4 +1,4 @@
-"""What is behind each cause of a subscription's gaps, in figures, and what helps against it."""
+"""Evidence for each cause of a subscription's gaps, in figures, and remedies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Advice", "advice_on"]
 
 MOST_HOLDERS = 3
 UNDELAYED_SHARE = 0.02
-"""Of a topic's entries, from which on undelayed ones beside delayed ones are worth a topic of their own."""
+"""Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +40,13 @@ class Advice:
 def advice_on(
     found: Explained, profile: BrokerProfile, *, gap_limit: int | None = None, reached_by: Sequence[str] = ()
 ) -> tuple[Advice, ...]:
-    """Advice on each cause that is at work, the greatest first.
+    """Return advice on each cause that was found, the greatest share first.
 
     Args:
-        found: What was looked at.
-        profile: The broker's limit.
-        gap_limit: The limit that the user gave, since the role may not read it; commands repeat it.
-        reached_by: Options by which a command reaches the cluster.
+        found: Explanation of the gaps.
+        profile: The broker's limits.
+        gap_limit: Limit given by the user because the role may not read it; commands repeat it.
+        reached_by: Options by which a command connects to the cluster.
     """
     sampling = [*([] if gap_limit is None else ["--limit", str(gap_limit)]), *reached_by]
     return tuple(

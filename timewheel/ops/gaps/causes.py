@@ -1,8 +1,8 @@
-"""Causes: why entries stay open while later ones are acknowledged, told apart by looking at some of them.
+"""Causes: why entries stay open while later entries are acknowledged, determined from a sample of entries.
 
-Every gap stands behind a *hole*: entries that are still open. What keeps a hole open is what makes its gap, and there
-are four kinds (those of Tencent's article on message gaps). The entry itself tells two of them: it is not due yet, or
-it is ready. Of a ready one the kind of subscription tells the rest.
+Every gap follows a *hole*: entries that are still open. The reason that keeps a hole open is the cause of its gap, and
+four kinds exist (those of Tencent's article on message gaps). The entry itself shows whether it is not due yet or
+ready. For a ready entry, the subscription type decides among the other three.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ __all__ = ["Cause", "Hole", "OpenEntry", "Share", "cause_of", "holes_of", "share
 
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
-"""Of the ready entries in holes, from which on they wait for more than an acknowledgement of what is in hand."""
+"""Fraction of the ready entries in holes from which they wait for more than the acknowledgement of messages in hand."""
 HOT_SHARE = 0.3
-"""Of the ready entries in holes that one key has, from which on it is hot or slow."""
+"""Fraction of the ready entries in holes with the same key from which the key is hot or slow."""
 LEAST_LOOKED_AT = 5
-"""Entries of which the share of a key says anything."""
+"""Least number of entries from which the share of a key is estimated."""
 
 
 class Cause(Enum):
-    """Why an entry stays open while later ones are acknowledged."""
+    """Cause of an entry's staying open while later entries are acknowledged."""
 
     DELAYS = "mixed delays"
-    """It is not due yet, and later ones were."""
+    """The entry is not due yet, and later entries were due."""
     UNACKNOWLEDGED = "unacknowledged messages"
-    """Consumers have it in hand, and acknowledge others first."""
+    """Consumers have the entry in hand, and acknowledge others first."""
     KEYS = "hot or slow keys"
-    """Its key waits for a consumer that is busy; other keys go on."""
+    """The entry's key waits for a busy consumer; other keys proceed."""
     SINGLE = "single acknowledgements"
-    """One consumer gets all in order, and does not acknowledge all."""
+    """A single consumer gets all entries in order, and does not acknowledge all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Open entries right before a range of acknowledged ones.
+    """Open entries right before a range of acknowledged entries.
 
     Args:
         topic: A partition, or a topic without partitions.
-        run: Those of them that are in the range's ledger, or in the one before.
+        run: The open entries within the range's ledger, or within the ledger before.
     """
 
     topic: str
@@ -56,13 +56,13 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEntry:
-    """An entry of a hole, as it is stored.
+    """A stored entry of a hole.
 
     Args:
-        hole_entries: How many the hole has.
-        deliver_at_ms: UTC milliseconds; None: it is not delayed.
-        publish_at_ms: UTC milliseconds.
-        key: None: it has none.
+        hole_entries: Number of entries in the hole.
+        deliver_at_ms: Delivery time, UTC milliseconds; None if not delayed.
+        publish_at_ms: Publish time, UTC milliseconds.
+        key: Key; None without a key.
     """
 
     hole_entries: int
@@ -76,12 +76,12 @@ class OpenEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A cause's part of the gaps.
+    """A cause's share of the gaps.
 
     Args:
-        cause: That.
-        share: In parts of one.
-        error: Of that at 95 %; 0: every hole was looked at.
+        cause: The cause.
+        share: Fraction of the gaps.
+        error: Error of `share` at 95 %; 0 if every hole was read.
     """
 
     cause: Cause
@@ -90,13 +90,13 @@ class Share:
 
 
 def holes_of(topic: str, mark_delete: EntryPosition, runs: Sequence[Run], ledgers: Sequence[Ledger]) -> Iterator[Hole]:
-    """The hole before each range of acknowledged entries. Ranges that only the end of a ledger parts have one together.
+    """Yield the hole before each range of acknowledged entries. Ranges split only by the end of a ledger share a hole.
 
     Args:
-        topic: Where they are.
-        mark_delete: All up to here is acknowledged.
+        topic: Topic of the ranges.
+        mark_delete: Everything up to this position is acknowledged.
         runs: Acknowledged entries beyond it, in topic order.
-        ledgers: Of the topic, in order.
+        ledgers: Ledgers of the topic, in order.
     """
     entries = {ledger.ledger_id: ledger.entries for ledger in ledgers if ledger.entries}
     before = {later: earlier for earlier, later in zip(entries, list(entries)[1:], strict=False)}
@@ -113,13 +113,13 @@ def holes_of(topic: str, mark_delete: EntryPosition, runs: Sequence[Run], ledger
 
 
 def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hottest: float) -> Cause:
-    """Why ready entries stay open.
+    """Decide why ready entries stay open.
 
     Args:
-        subscription_type: As the broker writes it.
-        ready_entries: About how many there are in all holes.
+        subscription_type: Type as the broker writes it.
+        ready_entries: Estimated number of ready entries in all holes.
         unacked: Messages that consumers have in hand.
-        hottest: Share of these entries that the most frequent key has; 0: not known.
+        hottest: Share of these entries with the most frequent key; 0 if unknown.
     """
     if subscription_type in IN_ORDER_TYPES:
         return Cause.SINGLE
@@ -132,14 +132,14 @@ def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hott
 def shares_of(
     looked_at: Sequence[OpenEntry], holes: int, subscription_type: str, unacked: int, now_ms: int
 ) -> tuple[Share, ...]:
-    """The causes at work, the greatest first.
+    """Return the causes that were found, the greatest share first.
 
     Args:
-        looked_at: One entry of each hole that was drawn; each hole had the same chance.
-        holes: How many there are.
-        subscription_type: As the broker writes it.
+        looked_at: An entry of each sampled hole; each hole had the same chance.
+        holes: Number of all holes.
+        subscription_type: Type as the broker writes it.
         unacked: Messages that consumers have in hand.
-        now_ms: UTC milliseconds.
+        now_ms: Present time, UTC milliseconds.
     """
     if not looked_at:
         return ()
@@ -163,7 +163,7 @@ def shares_of(
 
 
 def hottest_of(keys: Iterable[str | None]) -> tuple[str, float]:
-    """The most frequent key and its share of all entries; ("", 0): too few, or they have no keys."""
+    """Return the most frequent key and its share of all entries; ("", 0) if the entries are too few or have no keys."""
     found = list(keys)
     named = Counter(key for key in found if key)
     if len(found) < LEAST_LOOKED_AT or not named:
@@ -173,7 +173,7 @@ def hottest_of(keys: Iterable[str | None]) -> tuple[str, float]:
 
 
 def _error(count: int, looked_at: int, holes: int) -> float:
-    """Of a share at 95 %, by Agresti and Coull, which holds for shares near 0 and 1 as well."""
+    """Return the error of a share at 95 %, by Agresti and Coull, which holds for shares near 0 and 1 as well."""
     if looked_at >= holes:
         return 0.0
     share = (count + 2) / (looked_at + 4)

@@ -1,4 +1,4 @@
-"""Explaining the gaps of one subscription: which causes, in which shares, by what evidence, and what helps."""
+"""Explain the gaps of a subscription: their causes with shares, the evidence, and remedies."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from timewheel.ops.shadowed import shadow_of
 __all__ = ["DEFAULT_ENTRIES", "DEFAULT_HOLES", "Explained", "Holder", "explain"]
 
 DEFAULT_HOLES = 400
-"""Holes that are looked into: a share of one half is then right within 5 points, 95 times of 100."""
+"""Holes to sample: the error of a share of 50 % is then at most 5 points, in 95 of 100 samples."""
 DEFAULT_ENTRIES = 2_000
-"""Entries of the topic that are sampled for their delays."""
+"""Entries of the topic to sample for their delays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A connected consumer on one partition.
+    """A connected consumer on a partition.
 
     Args:
         topic: The partition.
-        consumer: As the broker tells of it.
+        consumer: The broker's stats of the consumer.
     """
 
     topic: str
@@ -46,24 +46,24 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What is behind a subscription's gaps.
+    """Explanation of a subscription's gaps.
 
     Args:
-        at_ms: When it was looked at, UTC milliseconds.
-        whole: The topic of it that a plan would name: the partitioned one of a partition.
-        shadow: The desired state of its shadow; None: it has none.
-        gaps: The subscription.
-        holes: Stretches of open entries that gaps stand behind.
-        looked_at: Of these so many were looked into.
-        unreadable: Of others the entry that was drawn is there, and could not be read.
-        shares: The causes, the greatest first; empty: there are no gaps.
-        hottest_key: The most frequent key in holes that are not waiting for a due time; empty: none stands out.
-        hottest_share: Its share of those entries.
-        oldest_ms: Since when the oldest ready entry that was seen is there, UTC milliseconds; None: none was seen.
-        delayed: Of those that were looked into, how many are delayed.
-        first_due_ms: When the first of these is due, UTC milliseconds; None: none was seen.
-        holders: Connected consumers, those with most in hand first.
-        figures: Of a sample of the topic; None: it could not be sampled.
+        at_ms: Time of the read, UTC milliseconds.
+        whole: The topic as a plan would name it: for a partition, its partitioned topic.
+        shadow: Desired state of the topic's shadow; None without a shadow.
+        gaps: Gaps of the subscription.
+        holes: Number of runs of open entries before gaps.
+        looked_at: Number of sampled holes whose drawn entry was read.
+        unreadable: Number of sampled holes whose drawn entry exists but could not be read.
+        shares: Causes, the greatest share first; empty without gaps.
+        hottest_key: The most frequent key among ready entries in holes; empty if no key stands out.
+        hottest_share: The key's share of those entries.
+        oldest_ms: Publish time of the oldest ready entry that was read, UTC milliseconds; None if none was read.
+        delayed: Number of delayed entries among those read.
+        first_due_ms: Due time of the first of the delayed entries, UTC milliseconds; None if none was read.
+        holders: Connected consumers, those with the most messages in hand first.
+        figures: Figures of a sample of the topic; None if it could not be sampled.
     """
 
     at_ms: int
@@ -94,21 +94,21 @@ def explain(
     seed: int = 0,
     tell: Tell = lambda _done, _total: None,
 ) -> Explained:
-    """Look into the holes of a subscription, at its consumers, and at the delays of its topic. Nothing is consumed.
+    """Read a subscription's holes, its consumers, and the delays of its topic. Nothing is consumed.
 
     Args:
-        admin: Whose role may see the topic's stats and peek at its messages.
+        admin: Client whose role may read the topic's stats and peek at its messages.
         topic: Full name, partitioned or not.
-        subscription: None: the one with the most gaps.
+        subscription: Name of the subscription; defaults to the subscription with the most gaps.
         profile: The broker's limit and format.
-        holes: To look into; all, if there are fewer.
-        entries: Of the topic, to sample for delays.
-        seed: Which ones.
-        tell: Told of the progress.
+        holes: Number of holes to sample; all if fewer exist.
+        entries: Number of the topic's entries to sample for delays.
+        seed: Seed of the samples.
+        tell: Progress callback.
 
     Raises:
-        NoSuchTarget: There is no such topic or subscription.
-        NothingToSample: More than a tenth of the entries were gone too soon.
+        NoSuchTarget: The topic or subscription does not exist.
+        NothingToSample: More than a tenth of the entries disappeared too soon.
         AdminError: A call failed for another reason.
     """
     parts = _parts(admin, topic)
@@ -172,7 +172,7 @@ def _parts(admin: AdminClient, topic: str) -> dict[str, TopicStats]:
         try:
             found[part] = admin.topics.stats(part, clients=True)
         except AdminMissing:
-            continue  # brokers make a partition when it is first used
+            continue  # brokers create a partition at its first use
     if not found:
         raise NoSuchTarget(topic, "there is no such topic, or nobody has used it yet")
     return found
@@ -190,14 +190,14 @@ def _fullest(topic: str, parts: dict[str, TopicStats]) -> str:
 
 
 def _type(gaps: SubscriptionGaps) -> str:
-    """Of partitions that nobody is connected to the broker does not know it."""
+    """Return the subscription's type; the broker does not know it for partitions without a connected consumer."""
     return next((part.type for part in gaps.parts if part.type != "None"), "None")
 
 
 def _looked_into(
     admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, tell: Tell
 ) -> tuple[list[OpenEntry], int]:
-    """One random entry of each hole that is drawn, and how many of these could not be read."""
+    """Return a random entry of each sampled hole, and the number of unreadable entries."""
     if not holes:
         return [], 0
     chance = random.Random(seed)  # noqa: S311 - a fair draw, not a secret

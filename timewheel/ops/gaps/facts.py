@@ -1,4 +1,4 @@
-"""A look as plain values, for JSON and CSV."""
+"""Convert a look at gaps to plain values, for JSON and CSV."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["look_facts", "subscription_facts"]
 def look_facts(
     look: Look, limit: Limit, looks: Looks, messages: Mapping[tuple[str, str], AgainMessages]
 ) -> dict[str, Any]:
-    """All that is known of a look.
+    """Return all values of a look.
 
     Args:
-        look: That.
-        limit: Of the broker, and how it is known.
-        looks: This and earlier ones, for growth.
-        messages: By topic and subscription, where they were looked at.
+        look: The look.
+        limit: The broker's limit and its source.
+        looks: This look and earlier looks, for growth.
+        messages: Messages that a reload repeats, by topic and subscription, as far as they were counted.
     """
     return {
         "at_ms": look.at_ms,
@@ -49,7 +49,7 @@ def look_facts(
 
 
 def subscription_facts(one: SubscriptionGaps, looks: Looks) -> dict[str, Any]:
-    """One row: sums over partitions, and the worst of them."""
+    """Return a row: sums over partitions, and the worst partition."""
     growth, worst = looks.growth(one), one.worst
     return {
         "topic": one.topic,

@@ -1,4 +1,4 @@
-"""First aid against gaps that delays cause: a shadow, which takes what is far from due out of the topic as it comes."""
+"""First aid against gaps caused by delays: a shadow, which moves timers that are far from due out of the topic."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ BESIDE_SHADOW = (
 )
 PLAN_FILE = "shadow.toml"
 MAY_DELAY = DELAYING_TYPES | {"None"}
-"""Of a partition that nobody is connected to, the broker does not know the type."""
+"""Types that may delay; the broker does not know the type of a partition without a connected consumer."""
 
 
 def may_need_shadow(gaps: SubscriptionGaps) -> bool:
-    """Whether a subscription is near its limit, or past it, and delays may be why."""
+    """Return whether a subscription is near or past its limit, and delays may be the cause."""
     return (
         gaps.level is not Level.OK
         and gaps.delayed + gaps.unknown > 0
@@ -47,16 +47,16 @@ def may_need_shadow(gaps: SubscriptionGaps) -> bool:
 
 
 def may_have_shadow(gaps: SubscriptionGaps) -> bool:
-    """Whether it matters if the topic of a subscription has a shadow."""
+    """Return whether a shadow of the subscription's topic would matter."""
     return gaps.level is not Level.OK and not is_own(gaps.topic)
 
 
 def shadow_helps(topic: str, shadow: str | None = None) -> str:
-    """Whether a shadow is first aid, as a sentence.
+    """State in a sentence whether a shadow is first aid.
 
     Args:
         topic: Full name of a whole topic (`timewheel.ops.parts.whole_topic`).
-        shadow: The desired state of its shadow; None: it has none.
+        shadow: Desired state of its shadow; None without a shadow.
     """
     if shadow is not None:
         return BESIDE_SHADOW.format(state=shadow)
@@ -64,13 +64,15 @@ def shadow_helps(topic: str, shadow: str | None = None) -> str:
 
 
 def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[str] = ()) -> tuple[str, ...]:
-    """From a plan, made without moving anything, to a shadow that runs; none where there can be none, as of topics of
-    timewheel's own, or where one is there: nobody knows the name of its plan's file.
+    """Return the commands from a plan, made without moving any timer, to a running shadow.
+
+    Empty if no shadow is possible, as for timewheel's own topics, or if the topic has a shadow already: the name of its
+    plan file is unknown.
 
     Args:
         topic: Full name of a whole topic.
-        shadow: The desired state of its shadow; None: it has none.
-        reached_by: Options by which a command reaches the cluster.
+        shadow: Desired state of its shadow; None without a shadow.
+        reached_by: Options by which a command connects to the cluster.
     """
     if shadow is not None or is_own(topic) or is_lone_partition(topic):
         return ()
@@ -82,10 +84,10 @@ def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[
 
 
 def is_lone_partition(topic: str) -> bool:
-    """Whether a whole topic has the name of a partition: neither a plan nor a shadow can be for it."""
+    """Return whether a whole topic has the name of a partition: neither a plan nor a shadow is possible for it."""
     return partition_of(topic)[1] >= 0
 
 
 def is_own(topic: str) -> bool:
-    """Whether a topic is timewheel's own."""
+    """Return whether a topic is timewheel's own."""
     return OWN_INFIX in topic.rpartition("/")[2]

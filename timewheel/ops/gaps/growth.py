@@ -1,4 +1,4 @@
-"""Growth of a subscription's gaps over several looks, and when it brings them to the limit."""
+"""Growth of a subscription's gaps over several looks, and the time until they reach the limit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from timewheel.core.slope import LEAST_POINTS, slope_of
 __all__ = ["LEAST_SPAN_MS", "GapGrowth", "growth_of"]
 
 LEAST_SPAN_MS = MINUTE_MS
-"""From the first look to the last: a broker's ticks and consumers' batches make gaps go up and down within seconds."""
+"""From the first look to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapGrowth:
-    """How fast the gaps of the worst partition grow.
+    """Growth of the gaps of the worst partition.
 
     Args:
-        per_hour: Gaps; 0: not, as far as can be told.
-        gap_count: At the last look.
-        gap_limit: The broker's.
-        looks: How many it is from.
-        span_ms: From the first to the last of them.
+        per_hour: Gaps per hour; 0 if no growth was found.
+        gap_count: Gaps at the last look.
+        gap_limit: The broker's limit.
+        looks: Number of looks.
+        span_ms: Time from the first look to the last.
     """
 
     per_hour: float
@@ -34,7 +34,7 @@ class GapGrowth:
 
     @property
     def hours_to_limit(self) -> float | None:
-        """Until the gaps are as many as the limit, if it goes on like this; None: never. At or beyond it: 0."""
+        """Hours until the gaps reach the limit at this growth; None if never, 0 at or beyond the limit."""
         if self.gap_count >= self.gap_limit:
             return 0.0
         return (self.gap_limit - self.gap_count) / self.per_hour if self.per_hour > 0 else None
@@ -45,10 +45,10 @@ def growth_of(looks: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth | N
 
     Args:
         looks: (UTC milliseconds, gaps of the worst partition), in order of time.
-        gap_limit: The broker's.
+        gap_limit: The broker's limit.
 
     Returns:
-        None: there are too few looks, or they are too close together.
+        The growth; None if the looks are too few or too close together.
     """
     if len(looks) < LEAST_POINTS or looks[-1][0] - looks[0][0] < LEAST_SPAN_MS:
         return None

@@ -1,4 +1,4 @@
-"""The limit that gaps are held against, and how it is known: not every role may read a broker's settings."""
+"""The gap limit and its source: some roles may not read a broker's settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Limit", "limit_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What a broker keeps of a cursor.
+    """The broker's limit on the stored ranges of a cursor.
 
     Args:
-        profile: With limit, format and rule.
-        source: Where they are from, as the end of a sentence.
+        profile: Profile with limit, format and rule.
+        source: Source of these values, worded as the end of a sentence.
     """
 
     profile: BrokerProfile
@@ -25,14 +25,14 @@ class Limit:
 
 
 def limit_of(admin: AdminClient, *, gap_limit_ranges: int | None = None) -> Limit:
-    """Read the limit, or take that of the broker's version.
+    """Read the limit from the broker's settings, or else use the default of its version.
 
     Args:
-        admin: Asked for settings, which takes a superuser, and for its version.
-        gap_limit_ranges: Who knows better says so.
+        admin: Client that reads the settings, which needs a superuser, and the version.
+        gap_limit_ranges: Limit given by the user; takes precedence.
 
     Raises:
-        AdminError: It does not answer.
+        AdminError: The broker does not answer.
         ProfileError: A setting is no number.
     """
     settings = admin.brokers.runtime_configuration()

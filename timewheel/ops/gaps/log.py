@@ -1,4 +1,4 @@
-"""A log of looks: a line of JSON for each subscription that has gaps, from which their growth is read."""
+"""A log of looks: a line of JSON for each subscription with gaps, from which their growth is read."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ __all__ = ["Looks", "append_look", "read_looks"]
 
 FORMAT = 1
 MOST_LOOKS = 240
-"""Of one subscription that are kept: four hours of one a minute, ten days of one an hour."""
+"""Looks kept per subscription: four hours at a look per minute, ten days at a look per hour."""
 
 
 class Looks:
-    """The gaps of subscriptions' worst partitions over time; the last `MOST_LOOKS` of each."""
+    """Gaps of each subscription's worst partition over time; the last `MOST_LOOKS` values."""
 
     def __init__(self) -> None:
         self._of: defaultdict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=MOST_LOOKS))
 
     def add(self, look: Look) -> None:
-        """Take in a later look."""
+        """Add a later look."""
         for one in look.subscriptions:
             self.note(look.at_ms, one.topic, one.subscription, one.worst.gap_count)
 
     def note(self, at_ms: int, topic: str, subscription: str, gap_count: int) -> None:
-        """Take in one figure."""
+        """Add a single value."""
         own = self._of[topic, subscription]
         if not own or own[-1][0] < at_ms:
             own.append((at_ms, gap_count))
 
     def growth(self, one: SubscriptionGaps) -> GapGrowth | None:
-        """Of a subscription; None: not known yet."""
+        """Return the growth of a subscription's gaps; None if not known yet."""
         return growth_of(self._of.get((one.topic, one.subscription), ()), one.worst.gap_limit)
 
 
 def read_looks(path: Path) -> Looks:
-    """The looks in a log; none if there is no such file.
+    """Read the looks in a log; empty if the file does not exist.
 
     Raises:
-        GapLogUnreadable: Something else is in it, or it cannot be read.
+        GapLogUnreadable: The file cannot be read, or is not a log of looks.
     """
     looks = Looks()
     try:
@@ -62,10 +62,10 @@ def read_looks(path: Path) -> Looks:
 
 
 def append_look(path: Path, look: Look) -> None:
-    """Write a look to the end of a log; makes the file, but no folder. Subscriptions without gaps are left out.
+    """Append a look to a log; creates the file, but no folder. Subscriptions without gaps are left out.
 
     Raises:
-        GapLogUnreadable: It cannot be written.
+        GapLogUnreadable: The file cannot be written.
     """
     lines = [
         json.dumps(

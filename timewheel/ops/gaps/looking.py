@@ -1,4 +1,4 @@
-"""Looking at the subscriptions of many topics, some topics at once; what cannot be seen is said."""
+"""Read the subscriptions of many topics concurrently, and list the topics that cannot be read."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at", "with_lost", "with_sh
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 DEFAULT_AT_ONCE = 16
-"""Requests at once, over all brokers: each is some milliseconds of a broker's web threads."""
+"""Concurrent requests over all brokers; each takes some milliseconds of a broker's web threads."""
 
 MOST_ASKED = 100
-"""Topics near their limit, the worst first, whose shadows are asked for."""
+"""Number of topics near their limit, the worst first, whose shadows are looked up."""
 
 Tell = Callable[[int, int], None]
-"""Told of the progress: topics that were looked at, topics to look at."""
+"""Progress callback: called with the number of topics read, and of all topics to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """What could not be looked at.
+    """A target that could not be read.
 
     Args:
         what: A topic, namespace or tenant.
-        reason: The broker's.
-        is_target: It was asked for by this name, and nothing of it was seen.
+        reason: The broker's reason.
+        is_target: True if the user named it, and nothing of it was read.
     """
 
     what: str
@@ -48,16 +48,16 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What was seen of some topics.
+    """The gaps of some topics at a moment.
 
     Args:
-        at_ms: When it began, UTC milliseconds.
-        subscriptions: The worst first.
-        topics: How many were looked at, each partition for itself.
-        bare: Of these, those without a durable subscription.
-        gone: Topics that were not there, and partitions that were never used.
-        unseen: What could not be looked at.
-        missing: Topics of plans that are not there: nobody has made them.
+        at_ms: Start of the look, UTC milliseconds.
+        subscriptions: Subscriptions, the worst first.
+        topics: Number of topics read; each partition counts.
+        bare: Topics read that have no durable subscription.
+        gone: Topics that did not exist, and partitions that were never used.
+        unseen: Targets that could not be read.
+        missing: Topics of plans that do not exist: they were never created.
         shadowed: Desired states of shadows, by topic (`with_shadows`).
     """
 
@@ -72,12 +72,12 @@ class Look:
 
     @property
     def is_whole(self) -> bool:
-        """Everything that was named was there, and could be looked at; of a namespace or tenant: could be listed."""
+        """True if every named topic existed and was read, and every named namespace and tenant was listed."""
         return not self.missing and not any(one.is_target for one in self.unseen)
 
     @property
     def level(self) -> Level:
-        """The worst; of what was seen."""
+        """The worst level among the subscriptions read."""
         return max((one.level for one in self.subscriptions), default=Level.OK)
 
 
@@ -99,19 +99,19 @@ def look_at(
     at_once: int = DEFAULT_AT_ONCE,
     tell: Tell = lambda _done, _total: None,
 ) -> Look:
-    """Look at all durable subscriptions of these topics. One request for a topic, one more where it has gaps,
-    and one where entries are neither delayed nor in consumers' hands.
+    """Read all durable subscriptions of these topics.
 
-    A topic that no broker has loaded is loaded by that, as by any use of it.
+    Each topic takes a request, another if it has gaps, and another if entries are neither delayed nor in hand. A topic
+    that no broker has loaded is loaded by the read, as by any use of it.
 
     Args:
-        admin: Whose role may see the topics' stats.
+        admin: Client whose role may read the topics' stats.
         topics: Full names: partitions, and topics without partitions.
         profile: The broker's limit and format.
-        unseen: What was found to be out of sight before; becomes part of the look.
-        missing: Topics of plans that were found not to be there; likewise.
-        at_once: Requests at once, at least 1.
-        tell: Told of the progress, from the thread that calls this.
+        unseen: Targets that were found unreadable before; included in the look.
+        missing: Topics of plans that were found missing before; included in the look.
+        at_once: Concurrent requests, at least 1.
+        tell: Progress callback; called in the caller's thread.
 
     Raises:
         AdminUnreachable: No broker answers any more.
@@ -142,11 +142,11 @@ def look_at(
 
 
 def with_lost(look: Look, named: AbstractSet[str]) -> Look:
-    """The look, in which a topic that was asked for, and of which nothing was there any more, counts as not seen.
+    """Return the look with those topics counted as unread that the user named and of which nothing exists any more.
 
     Args:
-        look: What was seen.
-        named: Full names of the topics that were asked for, without a partition suffix.
+        look: The look.
+        named: Full names of the topics that the user named, without a partition suffix.
     """
     others = [one.topic for one in look.subscriptions] + [*look.bare, *(one.what for one in look.unseen)]
     lost = {partition_of(name)[0] for name in look.gone} & named - {partition_of(name)[0] for name in others}
@@ -162,7 +162,7 @@ def with_lost(look: Look, named: AbstractSet[str]) -> Look:
 
 
 def with_shadows(admin: AdminClient, look: Look) -> Look:
-    """The look, in which the shadows of topics near their limit are known; a request for each of the worst of these.
+    """Return the look with the shadows of topics near their limit; takes a request for each of the worst.
 
     Raises:
         AdminUnreachable: No broker answers any more.
@@ -173,7 +173,7 @@ def with_shadows(admin: AdminClient, look: Look) -> Look:
 
 
 def _seen(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:
-    """Each topic as soon as it was looked at; so many requests are under way at most."""
+    """Yield each topic once it has been read, with a bounded number of concurrent requests."""
     left = iter(topics)
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="timewheel-gaps")
     try:
@@ -203,7 +203,7 @@ def _look(admin: AdminClient, topic: str, profile: BrokerProfile) -> _Seen:
         lost: set[str] = set()
         if internal is not None:
             lost = {name for name, stats in durable.items() if stats.gap_count} - internal.cursors.keys()
-        # What was removed meanwhile is lost rightly.
+        # A subscription that was removed meanwhile is lost for a good reason.
         hidden = lost & admin.topics.stats(topic).subscriptions.keys() if lost else lost
     except AdminMissing:
         return _Seen(topic=topic, is_gone=True)  # deleted meanwhile, or a partition that was never used

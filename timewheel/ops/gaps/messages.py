@@ -1,4 +1,4 @@
-"""How many messages are in the entries that a reload would deliver again: a batch is one entry."""
+"""Count the messages in the entries that a reload would deliver again: a batch is a single entry."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from timewheel.ops.sample import Place, draw, look
 __all__ = ["MOST_READ", "AgainMessages", "messages_again"]
 
 MOST_READ = 2_000
-"""Entries that are looked at; of more a sample. Each is a call of some milliseconds, eight at once."""
+"""Entries to read; of more entries a sample. Each takes a call of some milliseconds, eight concurrently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainMessages:
-    """Messages that would be delivered again.
+    """Messages that a reload would deliver again.
 
     Args:
-        messages: How many.
-        error: Of that at 95 %; 0: all entries were looked at.
-        read: Entries that were looked at.
-        originals: Messages among these that a shadow has lifted and that are not due yet: nothing else acknowledges a
-            message before it is due, and the shadow acknowledges them again before a consumer sees them.
+        messages: Number of messages.
+        error: Error of `messages` at 95 %; 0 if all entries were read.
+        read: Entries read.
+        originals: Messages among these that a shadow has lifted and that are not due yet: only a shadow acknowledges a
+            message before it is due, and it acknowledges these messages again before a consumer gets them.
     """
 
     messages: int
@@ -41,16 +41,16 @@ class AgainMessages:
 def messages_again(
     admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, most_read: int = MOST_READ
 ) -> AgainMessages:
-    """Look into the entries that a reload would deliver again.
+    """Read the entries that a reload would deliver again.
 
     Args:
-        admin: Whose role may peek at the topic's messages.
-        one: Of one look.
-        shadowed: The topic has a shadow, whose originals are counted apart.
-        most_read: Up to so many are all looked at.
+        admin: Client whose role may peek at the topic's messages.
+        one: Gaps of a subscription, from the same look.
+        shadowed: True if the topic has a shadow, whose originals are counted separately.
+        most_read: Number of entries up to which all are read.
 
     Raises:
-        NothingToSample: More than a tenth of the entries were gone too soon.
+        NothingToSample: More than a tenth of the entries disappeared too soon.
         AdminError: A call failed for another reason.
     """
     runs = [(part.topic, run) for part in one.parts for run in part.again]
@@ -76,7 +76,7 @@ def messages_again(
 
 
 def _places(runs: Sequence[tuple[str, Run]], numbers: Sequence[int]) -> list[Place]:
-    """Where entries of these ascending numbers are, counted through all runs."""
+    """Return the places of the entries with these ascending numbers, counted through all runs."""
     found: list[Place] = []
     wanted = iter(numbers)
     number = next(wanted, None)

@@ -1,15 +1,16 @@
-"""Reload: what a broker would keep of a cursor if its topic were unloaded now, and what it would deliver again.
+"""Predict a reload: the acknowledged ranges that a broker would store if it unloaded a topic now, and the entries that
+it would deliver again.
 
-A cursor is written in one of two ways when its topic is unloaded (broker-facts: persisted-ranges):
+A cursor is written in either of two forms when its topic is unloaded (broker-facts: persisted-ranges):
 
 - as ranges: the first ``limit + 1`` ranges;
-- as a bitmap: whole ledgers, the oldest first, as long as the acknowledged entries of those before are within the
-  limit. Only with more ranges than the metadata store takes, and only into the cursor's own ledger: a cursor that has
-  none open, as after a reload without an acknowledgement since, is written as ranges.
+- as a bitmap: whole ledgers, the oldest first, as long as the acknowledged entries of earlier ledgers are within the
+  limit. This form is used only with more ranges than the metadata store accepts, and only in the cursor's own ledger: a
+  cursor without an open ledger, as after a reload without an acknowledgement since, is written as ranges.
 
-What is not written comes again. Exact for whole entries. Which messages inside a batch are acknowledged the admin API
-does not show; brokers bring them back if the cursor was in its own ledger, and not from the metadata store
-(broker-facts: parts-of-batches).
+Acknowledged entries that are not written are delivered again. The prediction is exact for whole entries. The admin API
+does not show acknowledgements inside a batch; brokers restore them if the cursor was in its own ledger, but not from
+the metadata store (broker-facts: parts-of-batches).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from timewheel.core.broker_profile import AckFormat, BrokerProfile
 __all__ = ["Reload", "Run", "reload_of", "runs_of"]
 
 NO_LEDGER = "NoLedger"
-"""State of a cursor that has been loaded, and not written since."""
+"""State of a cursor that has been loaded but not written since."""
 
 
 class Run(NamedTuple):
-    """Acknowledged entries of one ledger: ``first`` up to and with ``last``."""
+    """Acknowledged entries of a ledger, from ``first`` to ``last`` inclusive."""
 
     ledger: int
     first: int
@@ -42,17 +43,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """What an unload right now would make of one cursor.
+    """Effect that an unload would have on a cursor right now.
 
     Args:
-        form: In which it would be written.
-        in_metadata_store: It would be written there, and not into the cursor's own ledger. Then messages that are
-            acknowledged inside a batch that is not acknowledged as a whole come again, too.
+        form: Form in which the cursor would be written.
+        in_metadata_store: True if it would be written to the metadata store instead of the cursor's own ledger. Then
+            acknowledged messages inside a partly acknowledged batch are delivered again, too.
         acked_entries: Acknowledged entries beyond the mark-delete position.
-        span_entries: Entries from the first one after that position to the last acknowledged one.
-        counted_to_limit: By `form`, what is counted against the limit, ranges less one or acknowledged entries before
-            the last ledger that has any; with no more than the limit nothing is forgotten.
-        forgotten: What would not be written, in topic order.
+        span_entries: Entries from the first after that position to the last acknowledged entry.
+        counted_to_limit: Count to compare with the limit, by `form`: ranges less 1, or acknowledged entries before the
+            last ledger with any; up to the limit nothing is forgotten.
+        forgotten: Acknowledged entries that would not be written, in topic order.
     """
 
     form: AckFormat
@@ -69,23 +70,23 @@ class Reload:
 
     @property
     def kept_entries(self) -> int:
-        """Acknowledged entries that would not."""
+        """Acknowledged entries that would not be delivered again."""
         return self.acked_entries - self.again_entries
 
 
 def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerProfile) -> Reload:
-    """What an unload right now would make of a cursor.
+    """Predict the effect that an unload would have on a cursor right now.
 
     Args:
-        cursor: With its ranges.
-        ledgers: Of the topic, in order.
+        cursor: Cursor with its ranges.
+        ledgers: Ledgers of the topic, in order.
         profile: The broker's limit, format and rule.
     """
     runs = list(runs_of(cursor.acked_ranges(), ledgers))
     in_metadata_store = (
         len(runs) <= profile.metadata_store_limit_ranges or cursor.cursor_ledger < 0 or cursor.state == NO_LEDGER
     )
-    # The metadata store takes ranges only.
+    # The metadata store accepts ranges only.
     form: AckFormat = "ranges" if in_metadata_store else _form(runs, profile)
     acked = sum(run.entries for run in runs)
     kept, counted = (_kept_as_bitmap if form == "bitmap" else _kept_as_ranges)(runs, profile)
@@ -100,7 +101,7 @@ def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerPro
 
 
 def runs_of(ranges: Iterable[AckedRange], ledgers: Sequence[Ledger]) -> Iterator[Run]:
-    """Ranges by ledger, in topic order. Brokers end a range with its ledger, but for those that cache no bitmaps."""
+    """Split ranges by ledger, in topic order. Brokers that cache bitmaps end a range with its ledger."""
     last_entry = {ledger.ledger_id: ledger.entries - 1 for ledger in ledgers}
     for after, upto in ranges:
         if after.ledger == upto.ledger:
@@ -116,13 +117,13 @@ def runs_of(ranges: Iterable[AckedRange], ledgers: Sequence[Ledger]) -> Iterator
 
 def _form(runs: Sequence[Run], profile: BrokerProfile) -> AckFormat:
     if profile.ack_format == "bitmap" and not _kept_as_bitmap(runs, profile)[0]:
-        # Towards 5.0: if the first ledger alone is beyond the limit, there is nothing to write but ranges.
+        # Pulsar 5.0 development: if the first ledger alone exceeds the limit, only ranges can be written.
         return "ranges"
     return profile.ack_format
 
 
 def _kept_as_ranges(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, int]:
-    """(how many runs are kept, what is counted against the limit)."""
+    """Return (number of kept runs, count to compare with the limit)."""
     return profile.gap_limit_ranges + 1, max(len(runs) - 1, 0)
 
 

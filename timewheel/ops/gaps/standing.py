@@ -1,4 +1,6 @@
-"""How one subscription stands: its gaps beside the broker's limit, its backlog, what it pins, what a reload repeats."""
+"""State of a subscription: its gaps against the broker's limit, its backlog, the ledgers that it pins, and the entries
+that a reload repeats.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ from timewheel.ops.gaps.reload import Reload, Run, reload_of
 __all__ = ["WATCH_SHARE", "GapStanding", "Level", "SubscriptionGaps", "by_subscription", "ghost_words", "standing_of"]
 
 WATCH_SHARE = 0.8
-"""Of the limit. The makers of TDMQ, a Pulsar service, tell their users to alarm between 8,000 and 10,000 of 10,000."""
+"""Fraction of the limit. The makers of TDMQ, a Pulsar service, advise alarms between 8,000 and 10,000 of 10,000."""
 
 
 class Level(IntEnum):
-    """How bad it is, the worst last."""
+    """Level of a subscription, the worst last."""
 
     OK = 0
     WATCH = 1
-    """From `WATCH_SHARE` of the limit on."""
+    """`WATCH_SHARE` of the limit is reached."""
     ALARM = 2
-    """At the limit, or a reload would deliver something again that was acknowledged."""
+    """The limit is reached, or a reload would deliver acknowledged entries again."""
 
     @property
     def word(self) -> str:
@@ -35,32 +37,34 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapStanding:
-    """One subscription of one topic without partitions, or of one partition.
+    """A subscription on a partition, or on a topic without partitions.
 
     Args:
         topic: Full name, with the partition's suffix.
-        subscription: Its name.
-        type: ``Shared``, ``Key_Shared``, ...; ``None`` (a text): nobody has been connected since the topic was loaded.
+        subscription: Name of the subscription.
+        type: ``Shared``, ``Key_Shared``, ...; the string ``None`` if no consumer has connected since the topic was
+            loaded.
         gap_count: Ranges of acknowledged entries beyond the mark-delete position.
-        gap_limit: So many the broker writes down, and one more.
-        backlog: Entries that are not acknowledged.
-        delayed: Of these, those that the broker holds until they are due. It reads for consumers, so without one it
-            knows of none, or of those that it knew when the last one left. At most so many where there are ghosts.
-        ghosts: At least so many more the broker counts as delayed, though they are acknowledged: originals that a
-            shadow has lifted. It forgets them when they are due, or at an unload.
+        gap_limit: The broker stores this many ranges, plus 1.
+        backlog: Unacknowledged entries.
+        delayed: Entries of the backlog that the broker holds until they are due. The broker reads on behalf of
+            consumers: without a consumer it knows no delayed entries, or only those that it knew when the last consumer
+            left. An upper bound if `ghosts` is not 0.
+        ghosts: Least number of further entries that the broker counts as delayed although they are acknowledged:
+            originals that a shadow has lifted. The broker forgets them when they are due, or at an unload.
         unacked: Messages that consumers have in hand.
-        index_bytes: The broker's memory for delayed ones; 0 where it does not say.
-        written_bytes: Of the ranges when the broker last wrote them; 0 where it does not say.
-        knows_delays: The broker knows what is delayed: a consumer is connected (that of a shadow, which takes nothing,
-            is none), or the type is one without delays.
-        span_entries: From the first entry that is not acknowledged to the last one that is.
+        index_bytes: The broker's memory for delayed entries; 0 if not reported.
+        written_bytes: Size of the ranges when the broker last wrote them; 0 if not reported.
+        knows_delays: True if the broker knows the delayed entries: a consumer is connected (a shadow's consumer, which
+            takes nothing, does not count), or the subscription type has no delays.
+        span_entries: Entries from the first unacknowledged entry to the last acknowledged entry.
         acked_entries: Acknowledged entries among these.
-        pinned_ledgers: Ledgers that cannot go before this subscription has gone on.
-        pinned_bytes: Their size.
-        form: In which a reload would write the cursor.
-        keeps_parts: Whether acknowledgements inside batches would be kept; see `reload.Reload`.
-        limit_share: What is counted against the limit in that form, in parts of it: ranges, or acknowledged entries.
-        again: What a reload right now would deliver again, in topic order.
+        pinned_ledgers: Ledgers that cannot be deleted before this subscription proceeds.
+        pinned_bytes: Size of these ledgers.
+        form: Form in which a reload would write the cursor.
+        keeps_parts: True if acknowledgements inside batches would be kept; see `reload.Reload`.
+        limit_share: Fraction of the limit by that form's count: ranges, or acknowledged entries.
+        again: Entries that a reload right now would deliver again, in topic order.
     """
 
     topic: str
@@ -86,7 +90,7 @@ class GapStanding:
 
     @property
     def share(self) -> float:
-        """Of the limit: of gaps, which is what dashboards show, or of what the form counts, whichever is more."""
+        """Fraction of the limit: by gaps, as dashboards show it, or by the form's count, whichever is greater."""
         return max(self.gap_count / max(self.gap_limit, 1), self.limit_share)
 
     @property
@@ -95,12 +99,12 @@ class GapStanding:
 
     @property
     def ready(self) -> int:
-        """Entries of the backlog that are neither delayed nor in a consumer's hand; of batches an estimate."""
+        """Entries of the backlog that are neither delayed nor in a consumer's hand; for batches an estimate."""
         return self._others if self.knows_delays else 0
 
     @property
     def unknown(self) -> int:
-        """Those that are delayed or ready; the broker does not know which, since it reads for consumers alone."""
+        """Entries that are delayed or ready; without a consumer, the broker cannot distinguish them."""
         return 0 if self.knows_delays else self._others
 
     @property
@@ -116,12 +120,12 @@ class GapStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGaps:
-    """One subscription of a topic with all its partitions; every partition has a cursor and a limit of its own.
+    """A subscription of a topic with all partitions; every partition has a cursor and a limit of its own.
 
     Args:
         topic: Full name without a partition's suffix.
-        subscription: Its name.
-        parts: At least one, in order of partitions.
+        subscription: Name of the subscription.
+        parts: At least one partition, in order.
     """
 
     topic: str
@@ -181,14 +185,14 @@ class SubscriptionGaps:
 def standing_of(
     topic: str, subscription: str, stats: SubscriptionStats, internal: InternalStats | None, profile: BrokerProfile
 ) -> GapStanding:
-    """How a subscription stands, from what the broker says.
+    """Derive the state of a subscription from the broker's stats.
 
     Args:
         topic: A partition, or a topic without partitions.
-        subscription: Its name.
-        stats: Of the subscription; without its consumers, if it has no entries that may be delayed or ready.
-        internal: Of the topic; None: it was not asked for, since there are no gaps. Where there are some it has the
-            subscription's cursor: what a reload repeats is not known without it.
+        subscription: Name of the subscription.
+        stats: Stats of the subscription; may lack its consumers if no entry can be delayed or ready.
+        internal: Internal stats of the topic; None if they were not read because the subscription has no gaps. With
+            gaps they must contain the subscription's cursor, from which the repeated entries of a reload are computed.
         profile: The broker.
     """
     standing = GapStanding(
@@ -214,10 +218,10 @@ def standing_of(
 def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalStats, reload: Reload) -> GapStanding:
     pinned = [ledger for ledger in internal.ledgers if ledger.ledger_id >= cursor.mark_delete.ledger and ledger.entries]
     if pinned and (pinned[0].ledger_id, pinned[0].entries - 1) <= cursor.mark_delete:
-        pinned = pinned[1:]  # all of it is acknowledged
+        pinned = pinned[1:]  # the whole ledger is acknowledged
     return replace(
         standing,
-        # Of one moment with the ranges.
+        # Read at the same moment as the ranges.
         gap_count=cursor.gap_count,
         span_entries=reload.span_entries,
         acked_entries=reload.acked_entries,
@@ -231,7 +235,7 @@ def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalS
 
 
 def ghost_words(gaps: SubscriptionGaps) -> str:
-    """What the broker counts as delayed beyond the backlog, as the end of a sentence; empty: nothing."""
+    """Describe the entries that the broker counts as delayed beyond the backlog, as the end of a sentence."""
     if not gaps.ghosts:
         return ""
     return (
@@ -243,12 +247,12 @@ def ghost_words(gaps: SubscriptionGaps) -> str:
 def by_subscription(
     standings: Iterable[GapStanding], partitioned: AbstractSet[str] | None = None
 ) -> tuple[SubscriptionGaps, ...]:
-    """Partitions put together, the worst subscription first.
+    """Group partitions by subscription, the worst subscription first.
 
     Args:
-        standings: Of partitions, and of topics without partitions.
-        partitioned: The partitioned topics among them; what else is named as a partition stands alone. None: names say
-            it.
+        standings: States on partitions, and on topics without partitions.
+        partitioned: The partitioned topics among them; any other topic with a partition's name stands alone. None:
+            decide by the names.
     """
     found: dict[tuple[str, str], list[tuple[int, GapStanding]]] = {}
     for standing in standings:

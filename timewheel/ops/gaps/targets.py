@@ -1,4 +1,4 @@
-"""Targets: what a user names, as the topics that are looked at."""
+"""Resolve targets named by a user to topics."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from timewheel.ops.gaps.looking import Unseen
 __all__ = ["EVERYTHING", "Targets", "full_name", "topics_of"]
 
 EVERYTHING = "*"
-"""Instead of names: every tenant."""
+"""A target that stands for every tenant."""
 _SLASHES_OF_A_TOPIC = 2
 _OWN_TOPIC = "__"
-"""How the names of topics begin that the broker keeps for itself in each namespace."""
+"""Prefix of the topics that the broker reserves for itself in each namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """Topics to look at.
+    """Topics to read.
 
     Args:
         topics: Full names of partitions, and of topics without partitions; each once, in order.
-        unseen: Targets that are not there or may not be looked at; namespaces and tenants within others whose topics
-            may not be listed.
-        missing: Topics of plans that are not there.
-        named: Full names of the topics that were asked for by name, or by a plan; without a partition suffix.
+        unseen: Targets that do not exist or may not be read; namespaces and tenants within others whose topics may not
+            be listed.
+        missing: Topics of plans that do not exist.
+        named: Full names of the topics that the user named, directly or by a plan; without a partition suffix.
     """
 
     topics: tuple[str, ...]
@@ -42,18 +42,18 @@ class Targets:
 
 
 def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = ()) -> Targets:
-    """The topics that are meant. A target that is not there, or may not be looked at, hides no other.
+    """Resolve names and plans to topics. A target that does not exist, or may not be read, hides no other.
 
     Args:
-        admin: Asked for what is there.
-        names: Each a topic (``persistent://tenant/namespace/topic``, or without the scheme), one of its partitions, a
-            namespace (``tenant/namespace``), a tenant, or `EVERYTHING`.
-        plans: With all their topics.
+        admin: Client that lists topics.
+        names: Each a topic (``persistent://tenant/namespace/topic``, or without the scheme), a partition, a namespace
+            (``tenant/namespace``), a tenant, or `EVERYTHING`.
+        plans: Plans with all their topics.
 
     Raises:
-        NoSuchTarget: There is no such topic, namespace or tenant, or it is no name; and nothing else was asked for.
+        NoSuchTarget: The only target does not exist, or its name is invalid.
         AdminUnreachable: No broker answers.
-        AdminError: The one thing that was asked for may not be looked at.
+        AdminError: The only target may not be read.
     """
     wanted, of_plans = list(names), list(plans)
     is_alone = len(wanted) + len(of_plans) == 1
@@ -110,10 +110,10 @@ def _is_topic(name: str) -> bool:
 
 
 def full_name(name: str) -> str:
-    """A topic's full name, also from ``tenant/namespace/topic``.
+    """Return a topic's full name, also from ``tenant/namespace/topic``.
 
     Raises:
-        NoSuchTarget: It is not persistent.
+        NoSuchTarget: The topic is not persistent.
     """
     topic = name if "://" in name else f"{DOMAINS[0]}://{name}"
     if not topic.startswith(f"{DOMAINS[0]}://"):
@@ -122,7 +122,7 @@ def full_name(name: str) -> str:
 
 
 def _namespaces_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
-    """The namespaces that are meant by a name that is not a topic's."""
+    """Return the namespaces of a target that is not a topic."""
     if name == EVERYTHING:
         try:
             tenants = admin.tenants.list()
@@ -149,7 +149,7 @@ def _of_tenant(admin: AdminClient, tenant: str, unseen: list[Unseen], *, only: b
 
 
 def _listed(admin: AdminClient, namespace: str, unseen: list[Unseen], *, only: bool) -> list[str]:
-    """Its topics, each partition for itself, without those of the broker."""
+    """List the topics of a namespace, each partition under its own name, without the broker's own topics."""
     try:
         topics = admin.topics.list(namespace)
     except AdminMissing:
@@ -167,9 +167,9 @@ def _listed(admin: AdminClient, namespace: str, unseen: list[Unseen], *, only: b
 
 
 def _parts(admin: AdminClient, topic: str) -> list[str]:
-    """The partitions of a topic, or itself."""
+    """Return the partitions of a topic, or the topic itself if it has none."""
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NoSuchTarget(topic, "there is no such topic")
-    # Older brokers say of a topic that is not there that it has no partitions: the look finds nothing then.
+    # Older brokers report 0 partitions for a missing topic: the read then finds nothing.
     return list(parts_of(topic, partitions))

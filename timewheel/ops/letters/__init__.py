@@ -1,4 +1,4 @@
-"""Letters, dead or parked: look at them, send them again, drop them."""
+"""Dead letters and parked timers: list them, replay them, discard them."""
 
 from timewheel.ops.letters.box import Box, dead_letter_box, parked_box
 from timewheel.ops.letters.dealing import Dealt, drop, replay, replay_parked, spread

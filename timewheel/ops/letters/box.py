@@ -1,4 +1,4 @@
-"""Topics in which letters wait for an operator."""
+"""Topics in which letters wait for an operator: dead letters and parked timers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Box", "dead_letter_box", "parked_box"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """One of them.
+    """A topic of letters.
 
     Args:
         topic: Full name, without a partition suffix.
-        subscription: By which they are taken out.
-        reason_property: Says why a letter is here.
-        from_property: Says where it was.
-        error_property: Says what its handler raised; empty: no handler had it.
-        missing: What to say if there is no such topic.
-        sources: How the names of topics begin whose schemas its letters may have, stored without them; none: its
-            letters are stored under theirs.
+        subscription: Subscription that acknowledges the letters.
+        reason_property: Property with the reason why a timer became a letter.
+        from_property: Property with the topic that the letter was taken from.
+        error_property: Property with the exception of its handler; empty if no handler was involved.
+        missing: Error message if the topic does not exist.
+        sources: Name prefixes of the topics whose schemas the letters, stored without a schema, may refer to; empty if
+            letters are stored with their schema.
     """
 
     topic: str
@@ -37,7 +37,7 @@ class Box:
 
 
 def dead_letter_box(plan: Plan) -> Box:
-    """Of what relays could not move on."""
+    """Return the topic of dead letters, which relays could not move."""
     names = Names(plan)
     return Box(
         topic=names.dead_letter,
@@ -50,7 +50,7 @@ def dead_letter_box(plan: Plan) -> Box:
 
 
 def parked_box(plan: Plan, subscription: str) -> Box:
-    """Of what handlers of one subscription gave up; also of one that the plan had before."""
+    """Return the topic of timers parked by a subscription, which may belong to an earlier revision of the plan."""
     missing = "there is no such topic: write retry = true in the plan, and run `timewheel topics ensure PLAN`"
     if subscription not in plan.subscriptions:
         known = ", ".join(plan.subscriptions)

@@ -1,8 +1,8 @@
-"""Dealing with letters: send them again, or drop them.
+"""Replay letters, or discard them.
 
-Whatever is published is confirmed before anything is acknowledged, so a crash in between leaves a letter that was sent
-again and is still there: a copy under the same id, never a loss. Acknowledged is by entry. Where an entry is a batch of
-which only a part is meant, the rest is filed again at the tail first.
+Every publish is confirmed before an acknowledgement, so a crash in between leaves a letter that was replayed and still
+exists: a copy under the same id, never a loss. Acknowledgements are by entry: if only part of a batch is selected, the
+rest is first published to the tail of its own topic again.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ RECEIVE_TIMEOUT_MS = 10_000
 SEND_TIMEOUT_MS = 10_000
 
 Decision = Callable[[Letter, Any], Again | Refused | None]
-"""Of a letter and its message: where to, or why not; None: to nowhere."""
+"""Maps a letter and its message to its destination, or to a refusal; None for no destination."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """What became of one letter.
+    """Outcome of a letter.
 
     Args:
         letter: The letter.
-        sent_to: The partition that it was published to; None: it was not.
-        refused: Why it is left as it was; None: it is dealt with.
+        sent_to: The partition that it was published to; None if it was not published.
+        refused: Reason why it was left unchanged; None if it was replayed or discarded.
     """
 
     letter: Letter
@@ -69,17 +69,17 @@ def replay(
     *,
     due_now: bool = False,
 ) -> list[Dealt]:
-    """Send dead letters again, each to where its producer would send it now, and take them out.
+    """Replay dead letters, each to the topic where its producer would send it now, and acknowledge them.
 
     Args:
-        client: Makes the producers, and the consumer that acknowledges.
-        admin: Asked whether the destinations are there: a client would make them, without subscriptions.
-        plan: By which they go on.
-        letters: Which, from `timewheel.ops.letters.letters` of the `dead_letter_box`.
-        due_now: They are due now, whatever they say.
+        client: Client that creates the producers, and the consumer that acknowledges.
+        admin: Client that checks the destinations: a client would create a missing topic, without subscriptions.
+        plan: Plan that routes the letters.
+        letters: Letters to replay, from `timewheel.ops.letters.letters` of the `dead_letter_box`.
+        due_now: Make them due now, instead of at their due time.
 
     Raises:
-        DealingFailed: A publish was not confirmed, or the broker refused; what was not dealt with is as it was.
+        DealingFailed: A publish was not confirmed, or the broker refused; the remaining letters are unchanged.
     """
     router, now_ms = Router(plan), admin.clock.now_ms()
 
@@ -99,20 +99,20 @@ def replay_parked(
     chance: Chance,
     per_s: float | None = None,
 ) -> list[Dealt]:
-    """Have parked letters handled again by their subscription, as first attempts, and take them out.
+    """Replay parked timers to their subscription, as first attempts, and acknowledge them.
 
     Args:
-        client: Makes the producers, and the consumer that acknowledges.
-        admin: Asked whether the destinations are there.
-        plan: By which they go on.
-        subscription: Whose they are.
-        letters: Which, from `timewheel.ops.letters.letters` of the `parked_box`.
-        chance: For their new generations.
-        per_s: So many become due each second; None: all are due at once.
+        client: Client that creates the producers, and the consumer that acknowledges.
+        admin: Client that checks the destinations.
+        plan: Plan that routes the letters.
+        subscription: Subscription that parked them.
+        letters: Letters to replay, from `timewheel.ops.letters.letters` of the `parked_box`.
+        chance: Source of randomness for their new generations.
+        per_s: Number of timers that become due each second; None makes all due at once.
 
     Raises:
-        DealingFailed: A publish was not confirmed, or the broker refused; what was not dealt with is as it was.
-        NoSuchTarget: The plan has no such subscription.
+        DealingFailed: A publish was not confirmed, or the broker refused; the remaining letters are unchanged.
+        NoSuchTarget: The plan does not have the subscription.
     """
     router, now_ms, stamps = Router(plan), admin.clock.now_ms(), Stamps(chance)
     due_ms = spread(len(letters), now_ms, per_s)
@@ -125,25 +125,25 @@ def replay_parked(
 
 
 def spread(count: int, now_ms: int, per_s: float | None) -> Iterator[int]:
-    """When each of so many is due, UTC milliseconds.
+    """Yield the due time of each timer, UTC milliseconds.
 
     Args:
-        count: How many.
-        now_ms: UTC milliseconds.
-        per_s: So many each second; None: all at once.
+        count: Number of timers.
+        now_ms: Present time, UTC milliseconds.
+        per_s: Timers per second; None for all at once.
     """
     for number in range(count):
         yield now_ms if per_s is None else now_ms + int(number * 1_000 / per_s)
 
 
 def drop(client: ClientLike, box: Box, letters: Sequence[Letter], *, clock: Clock | None = None) -> list[Dealt]:
-    """Take letters out; they are gone.
+    """Discard letters for good.
 
     Args:
-        client: Makes the consumer that acknowledges.
-        box: Where they are.
-        letters: Which, from `timewheel.ops.letters.letters`.
-        clock: By which it waits; None: the machine's.
+        client: Client that creates the consumer that acknowledges.
+        box: Topic of the letters.
+        letters: Letters to discard, from `timewheel.ops.letters.letters`.
+        clock: Clock for waits; defaults to the system clock.
 
     Raises:
         DealingFailed: The broker refused.
@@ -152,20 +152,20 @@ def drop(client: ClientLike, box: Box, letters: Sequence[Letter], *, clock: Cloc
 
 
 def _is_of_letter(result: str) -> bool:
-    """Whether a result, by its name, says nothing about the next letter."""
+    """Return whether a result, by its name, concerns this letter only and not the next."""
     return result == "CryptoError" or is_of_message(result)
 
 
 class _NotStored(Exception):
-    """A publish had such a result."""
+    """A publish failed for a reason that concerns its letter only."""
 
 
 class _NoSuchNote(Exception):
-    """No relay of this plan wrote these notes."""
+    """The properties were not written by a relay of this plan."""
 
 
 class _Existing:
-    """A decision by the message itself, refused where the destination does not exist."""
+    """Decides by the message itself, and refuses a destination that does not exist."""
 
     def __init__(self, admin: AdminClient, decide: Callable[[Letter], Again | Refused]) -> None:
         self._admin = admin
@@ -175,7 +175,7 @@ class _Existing:
     def __call__(self, letter: Letter, message: Any) -> Again | Refused:
         if letter.is_whole:
             return Refused(f"{letter.reason}: it can be dropped, or read by a client of its topic")
-        # By the message itself: the admin API shows Latin-1 only.
+        # Decide by the message itself: the admin API shows only Latin-1.
         found = self._decide(_as_received(letter, message))
         if isinstance(found, Refused):
             return found
@@ -212,7 +212,7 @@ def _as_received(letter: Letter, message: Any) -> Letter:
 
 
 class _Desk:
-    """What it takes to deal with the letters of one partition, opened once."""
+    """Producers and consumer for the letters of a partition, opened once."""
 
     def __init__(self, client: ClientLike, topic: str, box: Box, clock: Clock) -> None:
         self._client = client
@@ -230,7 +230,7 @@ class _Desk:
                 self._box.subscription,
                 consumer_type=pulsar.ConsumerType.Shared,
                 initial_position=pulsar.InitialPosition.Earliest,
-                receiver_queue_size=1,  # it acknowledges by position; what it is handed goes back when it closes
+                receiver_queue_size=1,  # acknowledges by position; a message it receives is returned when it closes
             )
         except pulsar.PulsarException as error:
             raise DealingFailed(self._topic, f"its subscription could not be opened: {error}") from error
@@ -241,13 +241,13 @@ class _Desk:
             opened.close()
 
     def deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
-        """Publish what is to be published of one entry, wait for it, then acknowledge the entry."""
+        """Publish the messages of an entry as decided, wait for confirmation, then acknowledge the entry."""
         try:
             return self._deal(position, wanted, decide)
         except (pulsar.PulsarException, _NotStored, UnicodeDecodeError) as error:
             if isinstance(error, pulsar.PulsarException) and not _is_of_letter(type(error).__name__):
                 raise DealingFailed(self._topic, f"{position.text}: {error}") from error
-            # What was stored of this entry comes as a copy when it is dealt with anew.
+            # Messages of this entry that were stored become copies when the entry is replayed again.
             return [Dealt(letter=letter, refused=f"it cannot be published: {error}") for letter in wanted.values()]
 
     def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
@@ -289,7 +289,7 @@ class _Desk:
         return [Dealt(letter=letter)]
 
     def _messages(self, position: EntryPosition) -> list[tuple[LetterPlace, Any]]:
-        """All messages of one entry, as a reader gets them: untouched, unlike what the admin API shows."""
+        """Return all messages of an entry as a reader receives them: unaltered, unlike those from the admin API."""
         start = pulsar.MessageId(-1, position.ledger, position.entry, -1)
         reader = self._client.create_reader(self._topic, start, start_message_id_inclusive=True)
         found: list[tuple[LetterPlace, Any]] = []
@@ -333,31 +333,31 @@ class _Desk:
         return self._producers[key]
 
     def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
-        """The topic that has its definition, and the version there.
+        """Return the topic that has the message's schema, and the schema's version.
 
         Raises:
-            _NoSuchNote: Its notes name another topic than one that a relay of this plan reads.
+            _NoSuchNote: The properties name a topic that no relay of this plan reads.
         """
-        # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
-        # A parked one is stored under it.
+        # A dead letter is stored without its schema, and a property names it; a re-filed letter keeps that property. A
+        # parked timer is stored with its schema.
         noted = properties.get(DEAD_SCHEMA) if self._box.sources else None
         if noted is None:
             return self._topic, schema_version_of(message)
         version, source = whole_number(noted), properties.get(DEAD_FROM, "")
-        # The client crashes with the whole process on some names.
+        # Some names crash the client, and with it the whole process.
         if version is None or not source.startswith(self._box.sources):
             raise _NoSuchNote
         return source, version
 
     def _lost_schema(self, message: Any) -> str | None:
-        """What to say if the definition of its schema is no more; None: it is there."""
+        """Return the reason why the message's schema cannot be used; None if it exists."""
         try:
             source, version = self._schema_of(message, message.properties())
         except _NoSuchNote:
             return f"its {DEAD_SCHEMA} and {DEAD_FROM} name no schema of a topic of this plan: no relay wrote them"
         try:
             self._schemas(source).producer_options(version)
-        except pulsar.TopicNotFound:  # or the topic is there anew, and has no such schema
+        except pulsar.TopicNotFound:  # or the topic was created anew without the schema
             problem = "is gone with that topic"
         except pulsar.PulsarException as error:
             problem = f"could not be read ({error})"
@@ -386,12 +386,12 @@ class _Desk:
 
 
 class _Outcomes:
-    """Of the publishes of one entry."""
+    """Send outcomes for an entry."""
 
     def __init__(self) -> None:
         self.expected = 0
         self.queue: SimpleQueue[Any] = SimpleQueue()
 
     def heard(self, result: Any, message_id: Any) -> None:
-        """On the client's thread: nothing here can raise."""
+        """Record an outcome, on the client's thread: nothing here can raise."""
         self.queue.put((result, message_id))

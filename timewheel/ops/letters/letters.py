@@ -1,4 +1,4 @@
-"""Letters: what waits for an operator, dead or parked, with the reason; read without consuming."""
+"""Letters that wait for an operator, dead or parked, with their reasons; read without consuming."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from timewheel.wire.positions import Position
 __all__ = ["DEFAULT_MOST", "Letter", "LetterPlace", "Letters", "Wish", "letters"]
 
 DEFAULT_MOST = 1_000
-"""Entries that are looked at, each by a call of some milliseconds; and letters that are kept, but for the rest of the
-last one's entry."""
+"""Limit of entries to read, each by a call of some milliseconds, and of letters to return, except that the last entry
+is always complete.
+"""
 
 
 class LetterPlace(NamedTuple):
-    """Where a letter lies: the entry, and its number in the batch that this is; -1: it is none."""
+    """Position of a letter: its entry, and its index in the batch; -1 if the entry is no batch."""
 
     ledger: int
     entry: int
@@ -37,7 +38,7 @@ class LetterPlace(NamedTuple):
 
     @property
     def position(self) -> EntryPosition:
-        """The entry's."""
+        """Position of the entry."""
         return EntryPosition(self.ledger, self.entry)
 
     def __str__(self) -> str:
@@ -45,7 +46,7 @@ class LetterPlace(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> LetterPlace | None:
-        """Read what `str` writes; None: it is nothing of the kind."""
+        """Parse the result of `str`; None if the text is invalid."""
         parts = [whole_number(part) for part in text.split(":")]
         numbers = [part for part in parts if part is not None]
         return cls(*numbers) if len(numbers) == len(parts) and len(parts) in (2, 3) else None
@@ -53,21 +54,21 @@ class LetterPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One of them.
+    """A message that waits for an operator.
 
     Args:
-        topic: The partition that it lies in.
-        place: Where there.
-        timer_id: Its id; None: it has none.
-        envelope: Its envelope; None: it has none that can be read.
-        reason: Why it is here.
-        error: What its handler raised; empty: it does not say.
-        source: The partition topic that it was taken from; empty: it does not say.
-        since_ms: Since when it is here, UTC milliseconds.
-        key: Its partition key.
-        properties: All that it has, the notes on why it is here with them.
-        payload: As it was sent.
-        is_whole: It stands for an entry that is not opened: it can be dropped, and not sent again.
+        topic: Partition that contains the letter.
+        place: Position in the partition.
+        timer_id: Id of the timer; None without an id.
+        envelope: Envelope; None if missing or unreadable.
+        reason: Reason why it is dead or parked.
+        error: Exception of the handler; empty if unknown.
+        source: Partition that it was taken from; empty if unknown.
+        since_ms: Time of arrival, UTC milliseconds.
+        key: Partition key.
+        properties: All properties, including those that record the reason.
+        payload: Payload as it was sent.
+        is_whole: True if it stands for an entry that is not opened: it can be discarded, but not replayed.
     """
 
     topic: str
@@ -86,13 +87,13 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Which letters are meant: those that meet all that is said here.
+    """Selection of letters: those that meet all conditions.
 
     Args:
-        places: One of these; none: anywhere.
-        timer_ids: With one of these ids; none: any.
-        reason: In whose reason this is found, in capitals or not.
-        source: From a topic in whose name this is found.
+        places: Positions to select; empty for any.
+        timer_ids: Ids to select; empty for any.
+        reason: Text contained in the reason, case-insensitive.
+        source: Text contained in the name of the source topic.
     """
 
     places: frozenset[LetterPlace] = frozenset()
@@ -102,11 +103,11 @@ class Wish:
 
     @property
     def is_open(self) -> bool:
-        """Nothing is said: all are meant."""
+        """True if the selection has no condition and selects all letters."""
         return self == Wish()
 
     def means(self, letter: Letter) -> bool:
-        """Whether this one is meant."""
+        """Return whether a letter is selected."""
         place = letter.place
         return (
             (not self.places or place in self.places or place._replace(number=-1) in self.places)
@@ -116,7 +117,7 @@ class Wish:
         )
 
     def unmet(self, letters: Iterable[Letter]) -> tuple[str, ...]:
-        """Of the positions and ids that are named those that none of these letters has."""
+        """Return the selected positions and ids that none of these letters has."""
         there = tuple(letters)
         found = {place for one in there for place in (one.place, one.place._replace(number=-1))}
         places = tuple(str(place) for place in sorted(self.places - found))
@@ -125,14 +126,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letters:
-    """What was found.
+    """Result of reading letters.
 
     Args:
-        topic: The topic that they lie in.
-        letters: Those that were meant, the oldest first.
-        looked_at: Letters that were looked at.
-        entries: Entries that nobody has dealt with.
-        is_cut: Some of these were not looked at, since there are too many.
+        topic: Topic of the letters.
+        letters: Selected letters, the oldest first.
+        looked_at: Letters read.
+        entries: Unacknowledged entries.
+        is_cut: True if some of these entries were not read because they are too many.
     """
 
     topic: str
@@ -143,16 +144,16 @@ class Letters:
 
 
 def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int = DEFAULT_MOST) -> Letters:
-    """The letters that nobody has dealt with.
+    """Read the unacknowledged letters.
 
     Args:
-        admin: Whose role may see the topic's stats and peek at its messages.
-        box: Where they are.
-        wish: Which; None: all.
-        most: So many entries are looked at, of each partition the oldest first, until so many letters are meant.
+        admin: Client whose role may read the topic's stats and peek at its messages.
+        box: Topic of the letters.
+        wish: Selection of letters; defaults to all.
+        most: Limit of entries to read, the oldest of each partition first, and of letters to select.
 
     Raises:
-        NoSuchTarget: Nobody has made the topic.
+        NoSuchTarget: The topic does not exist.
         AdminError: A call failed.
     """
     partitions = admin.topics.partitions(box.topic)
@@ -177,7 +178,7 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
 
 
 class _Open(NamedTuple):
-    """What nobody has dealt with in one partition: how many entries, and where the first of them are."""
+    """Unacknowledged entries of a partition: their number, and the positions of the first."""
 
     entries: int
     first: tuple[EntryPosition, ...]
@@ -200,7 +201,7 @@ def _letters_at(admin: AdminClient, topic: str, box: Box, position: EntryPositio
     try:
         return _letters_in(topic, box, admin.topics.entry(topic, position))
     except AdminMissing:
-        return ()  # somebody dealt with it meanwhile
+        return ()  # it was acknowledged meanwhile
     except (AdminDenied, AdminUnreachable):
         raise
     except (AdminError, ValueError) as error:  # its properties are too long for a header, for example

@@ -1,4 +1,4 @@
-"""Where a letter goes when it is sent again: pure."""
+"""Decide the destination of a replayed letter: pure functions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Again", "Refused", "again", "handled_again"]
 
 
 class Again(NamedTuple):
-    """Publish it there.
+    """Destination of a replayed letter.
 
     Args:
         topic: Full name of the partition, or of a due topic that is not partitioned.
-        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
-        envelope: Its new one; None: it has no id, so it goes as it is, and is handled at once.
+        deliver_at_ms: Delivery time to request from the broker, UTC milliseconds; 0 for at once.
+        envelope: The new envelope; None for a letter without an id, which is sent unchanged and handled at once.
     """
 
     topic: str
@@ -30,28 +30,28 @@ class Again(NamedTuple):
     envelope: Envelope | None
 
     def properties(self, had: Mapping[str, str]) -> dict[str, str]:
-        """Its new properties: the caller's own, and the envelope."""
+        """Return the new properties: those of the sender, and the envelope."""
         kept = {name: value for name, value in had.items() if not name.startswith((PREFIX, DEAD_PREFIX))}
         return kept if self.envelope is None else {**kept, **self.envelope.properties()}
 
 
 class Refused(NamedTuple):
-    """It cannot be sent again so, with the reason as a sentence."""
+    """The letter cannot be replayed this way; the reason is a sentence."""
 
     reason: str
 
 
 def again(router: Router, letter: Letter, now_ms: int, *, due_now: bool = False) -> Again | Refused:
-    """Decide where a dead letter goes: where a producer would send it now, under its own id and due time.
+    """Route a dead letter to where a producer would send it now, under its own id and due time.
 
-    Its partition stays, its generation and its group, so that handlers take it for the same timer; hops are counted
-    from 0, since too many of them may be what it died of.
+    The letter keeps its partition, its generation and its group, so that handlers treat it as the same timer. Its hops
+    are counted from 0, since too many hops may be the reason why it is dead.
 
     Args:
-        router: The plan's.
+        router: Router of the plan.
         letter: The dead letter.
-        now_ms: UTC milliseconds.
-        due_now: It is due now, whatever it says; needed where it says nothing that can be read.
+        now_ms: Present time, UTC milliseconds.
+        due_now: Make it due now instead of at its due time; required if its due time cannot be read.
     """
     envelope, plan = letter.envelope, router.plan
     if (why := _why_not_whole(letter)) is not None:
@@ -77,18 +77,18 @@ def again(router: Router, letter: Letter, now_ms: int, *, due_now: bool = False)
 def handled_again(
     router: Router, letter: Letter, subscription: str, due_ms: int, now_ms: int, stamp: int
 ) -> Again | Refused:
-    """Decide where a parked letter goes: to the subscription that parked it, and to no other, as a first attempt.
+    """Route a parked timer to the subscription that parked it, and to no other, as a first attempt.
 
-    It gets a new generation, so that whoever remembers that it went here takes it for another; and what was cancelled
-    before this moment does not stop it: somebody wants it handled.
+    The timer gets a new generation, so that consumers that remember parking it treat it as a different timer. Earlier
+    cut-offs do not stop it: an operator wants it handled.
 
     Args:
-        router: The plan's.
-        letter: The parked letter.
-        subscription: Whose it is.
-        due_ms: When it is to be handled, UTC milliseconds.
-        now_ms: UTC milliseconds.
-        stamp: A new one (`timewheel.core.cut_offs.Stamps`), above the letter's generation.
+        router: Router of the plan.
+        letter: The parked timer.
+        subscription: Subscription that parked it.
+        due_ms: Due time, UTC milliseconds.
+        now_ms: Present time, UTC milliseconds.
+        stamp: A new stamp (`timewheel.core.cut_offs.Stamps`), above the letter's generation.
     """
     envelope, plan = letter.envelope, router.plan
     if (why := _why_not_whole(letter)) is not None:
@@ -106,7 +106,7 @@ def handled_again(
 
 
 def _why_not_whole(letter: Letter) -> str | None:
-    """Why a letter is not the message that was sent; None: it is."""
+    """Return the reason why a letter differs from the message that was sent; None if it does not."""
     properties = letter.properties
     if (part := properties.get(DEAD_PART) or properties.get(PARKED_PART)) is not None:
         return f"it has {part} of what was sent: put all parts together, or ask its sender, and send it anew"
@@ -116,6 +116,6 @@ def _why_not_whole(letter: Letter) -> str | None:
 
 
 def _part(router: Router, topic: str, letter: Letter) -> str:
-    """Of the partitions of a topic the one that the letter had, so that its key stays there."""
+    """Return the partition with the letter's former number, so that its key stays in place."""
     had, partitions = partition_of(letter.source)[1], router.plan.own_partitions
     return router.names.part(topic, had if 0 <= had < partitions else partition_for_key(letter.key or "", partitions))

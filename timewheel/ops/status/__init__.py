@@ -1,4 +1,4 @@
-"""How a plan stands: timers by due time and place, what is late, and who holds what. Nothing is consumed or changed."""
+"""Status of a plan: timers by due time and place, lateness, and relays. Nothing is consumed or changed."""
 
 from timewheel.ops.status.horizon import Amount, Bucket, Horizon
 from timewheel.ops.status.looking import DEFAULT_READS, status_of

@@ -1,7 +1,7 @@
-"""From entries that were looked at in one place to the timers in it by due time: pure.
+"""Estimate the timers of a place by due time from a sample of its entries: pure.
 
-An entry holds one timer or a batch of them. The entries of a place are drawn with the same chance each, so the timers
-of a stretch are the mean of them in an entry, times the entries.
+An entry contains a timer or a batch of timers. The entries of a place are drawn with equal chances, so the estimate for
+a stretch is the mean number of its timers in an entry, times the number of entries.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from timewheel.ops.status.horizon import Amount, Horizon
 __all__ = ["by_stretch", "total"]
 
 SURE = 1.96
-"""Standard errors on each side, for 95 times of 100."""
+"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 RARE = 3.0
-"""What was seen in none of n entries, or in all of them, is so in all but 3 / n of the others, 95 times of 100."""
+"""A property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples."""
 
 
 def total(looked_at: Sequence[Sequence[int]], entries: int) -> Amount:
-    """How many timers are in a place.
+    """Estimate the timers in a place.
 
     Args:
-        looked_at: The due times in each entry that was looked at, at least one entry.
-        entries: How many there are.
+        looked_at: Due times in each sampled entry; at least one entry.
+        entries: Number of entries.
     """
     return _scaled([len(due) for due in looked_at], entries)
 
@@ -32,20 +32,20 @@ def total(looked_at: Sequence[Sequence[int]], entries: int) -> Amount:
 def by_stretch(
     looked_at: Sequence[Sequence[int]], entries: int, horizon: Horizon, known: range | None = None
 ) -> tuple[Amount, ...]:
-    """The same by due time, for each stretch of the horizon.
+    """Estimate the timers in a place for each stretch of the horizon.
 
     Args:
-        looked_at: As above.
-        entries: As above.
+        looked_at: Due times in each sampled entry; at least one entry.
+        entries: Number of entries.
         horizon: The stretches.
-        known: The stretches that the topic's name allows: a slot's, or an interval's. None: any.
+        known: Stretches that the topic's name permits (of a slot or an interval); None for any.
     """
     counts = [[0] * len(looked_at) for _ in horizon.buckets]
     for number, due in enumerate(looked_at):
         for due_ms in due:
             counts[horizon.number_of(due_ms)][number] += 1
     if known is not None and len(known) == 1 and all(not any(one) for n, one in enumerate(counts) if n not in known):
-        # All of it is there, whatever was drawn: only the number of timers in an entry is an estimate.
+        # All timers are in this stretch, independent of the draw: only the number of timers in an entry is an estimate.
         whole = total(looked_at, entries)
         return tuple(whole if number in known else Amount() for number in range(len(counts)))
     return tuple(

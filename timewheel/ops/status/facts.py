@@ -1,4 +1,4 @@
-"""A status as plain values, for JSON."""
+"""Convert a status to plain values, for JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["status_facts"]
 
 
 def status_facts(found: Status) -> dict[str, Any]:
-    """All that is known of a plan."""
+    """Return everything known about a plan."""
     horizon = found.horizon
     return {
         "due_topic": found.plan.due_topic,

@@ -1,4 +1,4 @@
-"""When timers are due, in steps that grow with the distance: pure."""
+"""Stretches of due times that grow with their distance: pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Amount:
     """A number of timers.
 
     Args:
-        count: How many; an estimate where there is an error.
-        error: Of that at 95 %; 0: it is exact.
+        count: The number; an estimate if `error` is not 0.
+        error: Error of `count` at 95 %; 0 if exact.
     """
 
     count: float = 0.0
     error: float = 0.0
 
     def __add__(self, other: Amount) -> Amount:
-        """The sum of two that were drawn apart."""
+        """Add an amount that was sampled independently."""
         return Amount(self.count + other.count, (self.error**2 + other.error**2) ** 0.5)
 
 
@@ -33,8 +33,8 @@ class Bucket:
 
     Args:
         name: ``overdue``, ``next minute``, ``next hour``, ``next day``, ``day 2`` (the second from now), ...
-        from_ms: The first due time in it, UTC milliseconds; None: there is no earliest.
-        until_ms: The first one beyond it.
+        from_ms: First due time, UTC milliseconds; None if unbounded.
+        until_ms: End of the stretch, exclusive.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Bucket:
 
 
 class Horizon:
-    """The stretches from one moment on.
+    """The stretches from a moment on.
 
     Args:
-        now_ms: That, UTC milliseconds.
-        longest_ms: How far ahead timers can be due.
+        now_ms: The moment, UTC milliseconds.
+        longest_ms: Longest time ahead at which timers can be due.
     """
 
     def __init__(self, now_ms: int, longest_ms: int) -> None:
@@ -61,9 +61,9 @@ class Horizon:
         )
 
     def number_of(self, due_ms: int) -> int:
-        """Of the stretch that a due time is in; what is beyond all of them counts to the last."""
+        """Return the number of a due time's stretch; later due times count to the last stretch."""
         return min(bisect_right(self._ends, due_ms), len(self._ends) - 1)
 
     def numbers_of(self, first_ms: int, until_ms: int) -> range:
-        """Of the stretches that due times from one to before another are in."""
+        """Return the numbers of the stretches that due times from the first to before the second moment are in."""
         return range(self.number_of(first_ms), self.number_of(until_ms - 1) + 1)

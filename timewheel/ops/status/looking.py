@@ -1,4 +1,4 @@
-"""Looking at all topics of a plan: counters of every partition, its head, and a sample of what waits there."""
+"""Read all topics of a plan: counters of every partition, its head, and a sample of its waiting timers."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from timewheel.ops.status.runs import OpenRun, open_runs, positions_of
 __all__ = ["AT_ONCE", "DEFAULT_READS", "status_of"]
 
 DEFAULT_READS = 2_000
-"""Entries that are looked at, over all topics, beside one head in each partition."""
+"""Entries to read over all topics, in addition to the head of each partition."""
 FEWEST = 8
 """Entries that are looked at in a partition, if it has so many: else a small one would say nothing."""
 AT_ONCE = 16
 """Requests at once."""
 
 FIRST_REFUSAL = 400
-"""What a broker answers with a lower status is there, even if it cannot be read."""
+"""An entry exists, even if it cannot be read, when the broker answers with a lower status."""
 
 IsDead = Callable[[Envelope], bool]
-"""Whether a timer is known to be cancelled or replaced."""
+"""Returns whether a timer is known to be cancelled or replaced."""
 Tell = Callable[[int, int], None]
-"""Told of the progress: requests that are done, requests to do."""
+"""Progress callback: called with the number of completed requests, and of all requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """One partition as its counters are."""
+    """A partition with its counters."""
 
     topic: _Topic
     name: str
@@ -86,18 +86,18 @@ def status_of(
     is_dead: IsDead | None = None,
     tell: Tell = lambda _done, _total: None,
 ) -> Status:
-    """Look at a plan. Nothing is consumed or changed.
+    """Read the status of a plan. Nothing is consumed or changed.
 
-    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``; and
-    a list of each namespace, with one request for each partition of an earlier plan's topics in it.
+    The cost does not grow with the backlog: two requests for each partition, a request for its head, and ``reads``; and
+    a list of each namespace, with a request for each partition of an earlier plan's topics in it.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
-        plan: Of any scheme.
-        reads: So many entries are looked at; all, if there are no more: then every figure is exact.
-        seed: Which ones.
-        is_dead: Says of a timer whether it is cancelled, as `timewheel.core.CutTable.is_dead` does; None: nobody knows.
-        tell: Told of the progress, from the thread that calls this.
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan of any scheme.
+        reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
+        seed: Seed of the sample.
+        is_dead: Returns whether a timer is cancelled, as `timewheel.core.CutTable.is_dead` does; None if unknown.
+        tell: Progress callback; called in the caller's thread.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -200,7 +200,7 @@ class _Look:
         return _Part(topic=topic, name=name, subscription=slowest, stats=stats[slowest], runs=runs[slowest])
 
     def _drawn(self, part: _Part, reads: int, entries: int) -> list[Place]:
-        """The head, and a share of what is looked at that is in proportion to the entries."""
+        """Return the head, and a number of sampled entries in proportion to the partition's entries."""
         if not part.entries:
             return []
         count = max(reads * part.entries // max(entries, 1), FEWEST)
@@ -215,7 +215,7 @@ class _Look:
         except AdminUnreachable:
             raise
         except AdminError as error:
-            # Of others: acknowledged and removed meanwhile.
+            # Other errors mean that the entry was acknowledged and removed meanwhile.
             if isinstance(error, AdminDenied) or (
                 not isinstance(error, AdminMissing) and (error.status is None or error.status < FIRST_REFUSAL)
             ):

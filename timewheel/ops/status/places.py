@@ -1,4 +1,4 @@
-"""How the topics of a plan stand at one moment, as values."""
+"""Status of a plan's topics at a moment, as values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Kind = Literal["tier", "slot", "due", "retry", "intake", "journal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The first entry of a partition with a timer that is not acknowledged: a relay's probe may lie before it.
+    """The first unacknowledged entry of a partition with a timer: a relay's probe may be before it.
 
     Args:
-        position: Where it lies.
-        due_ms: Of its first timer, UTC milliseconds.
-        leaves_ms: Its release from a holding topic, its entry into the intake or the journal, or its due time in a due
-            topic.
-        late_ms: How long ago that was; 0: it is to come.
+        position: Position of the entry.
+        due_ms: Due time of its first timer, UTC milliseconds.
+        leaves_ms: Release from a holding topic, entry into the intake or the journal, or due time in a due topic, UTC
+            milliseconds.
+        late_ms: Time since then; 0 if it is in the future.
     """
 
     position: EntryPosition
@@ -39,12 +39,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayHold:
-    """A consumer of one partition.
+    """A consumer of a partition.
 
     Args:
-        name: Its name, which for relays has their id.
-        address: Of its connection.
-        is_active: It gets the messages (of a Failover subscription one does).
+        name: Name of the consumer, which contains the id of a relay.
+        address: Address of its connection.
+        is_active: True if it receives the messages (on a Failover subscription, only one consumer does).
         unacked: Messages that it has in hand.
     """
 
@@ -56,19 +56,19 @@ class RelayHold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceStatus:
-    """One partition of one topic of the plan.
+    """Status of a partition of the plan.
 
     Args:
-        topic: Its full name, with the partition's suffix.
-        kind: What it is for.
-        subscription: Whose acknowledgements count; of several that with the most left.
-        entries: Not acknowledged; a batch is one entry.
-        timers: In these.
-        by_stretch: The same by due time, for each stretch of the horizon.
-        cancelled: Those of them that are known to be cancelled or replaced.
-        head: The first of them; None: there is none, or it was gone when it was looked at.
-        consumers: That are connected to that subscription.
-        begins_anew: None is, and a relay was a moment ago.
+        topic: Full name, with the partition's suffix.
+        kind: Kind of the topic.
+        subscription: Subscription whose acknowledgements count; of several, that with the largest backlog.
+        entries: Unacknowledged entries; a batch is a single entry.
+        timers: Timers in these entries.
+        by_stretch: Timers by due time, for each stretch of the horizon.
+        cancelled: Timers known to be cancelled or replaced.
+        head: The first entry; None if the partition is drained, or the entry was removed before it was read.
+        consumers: Connected consumers of the subscription.
+        begins_anew: True if no consumer is connected, and a relay was a moment ago.
     """
 
     topic: str
@@ -84,18 +84,18 @@ class PlaceStatus:
 
     @property
     def is_held(self) -> bool:
-        """Whether relays move on what is in it."""
+        """True if relays move the timers of this topic."""
         return self.is_entrance or self.kind in ("tier", "slot")
 
     @property
     def is_entrance(self) -> bool:
-        """Whether what is in it moves on at once."""
+        """True if the timers of this topic move at once."""
         return self.kind in ("intake", "journal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """All partitions of a topic together; the latest head of them."""
+    """Sums over all partitions of a topic; the lateness is that of the latest head."""
 
     topic: str
     kind: Kind
@@ -108,20 +108,20 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A plan at one moment.
+    """Status of a plan at a moment.
 
     Args:
-        plan: Whose.
-        at_ms: When the look began, UTC milliseconds.
-        horizon: From then on.
-        places: Every partition that is there and can be seen.
-        missing: Topics of the plan that are not there, and partitions of others.
-        dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
-        parked: The same of the topics in which timers are parked, of all subscriptions together.
-        former: Topics of earlier plans in which something waits; none of it is in ``places``.
-        read: Entries that were looked at.
-        knows_cancelled: It was known which timers are cancelled.
-        unseen: What could not be looked at.
+        plan: The plan.
+        at_ms: Start of the read, UTC milliseconds.
+        horizon: Stretches of due times from then on.
+        places: Every existing partition that could be read.
+        missing: Missing topics of the plan, and missing partitions of others.
+        dead_letters: Unacknowledged entries in the dead-letter topic; None if it does not exist or could not be read.
+        parked: The same for the topics of parked timers, over all subscriptions.
+        former: Topics of earlier plans with a backlog; not included in ``places``.
+        read: Entries read.
+        knows_cancelled: True if the cancelled timers are known.
+        unseen: Topics that could not be read.
     """
 
     plan: Plan
@@ -138,25 +138,25 @@ class Status:
 
     @property
     def timers(self) -> Amount:
-        """All of them."""
+        """All timers."""
         return summed(place.timers for place in self.places)
 
     @property
     def cancelled(self) -> Amount | None:
-        """Those of them that are known to be cancelled or replaced; None: it was not looked at."""
+        """Timers known to be cancelled or replaced; None if unknown."""
         return summed(place.cancelled for place in self.places) if self.knows_cancelled else None
 
     @property
     def former_entries(self) -> int:
-        """That wait in topics of earlier plans; a batch is one entry."""
+        """Entries that wait in topics of earlier plans; a batch is a single entry."""
         return sum(topic.backlog for topic in self.former)
 
     def by_stretch(self) -> tuple[Amount, ...]:
-        """All of them, by due time."""
+        """Return all timers by due time."""
         return _columns(self.places, len(self.horizon.buckets))
 
     def topics(self) -> tuple[TopicStatus, ...]:
-        """By topic, in the order of the plan: where timers wait longest first."""
+        """Return the status by topic, in the order of the plan: the longest stays first."""
         found: defaultdict[str, list[PlaceStatus]] = defaultdict(list)
         for place in self.places:
             found[partition_of(place.topic)[0]].append(place)
@@ -175,11 +175,11 @@ class Status:
 
     @property
     def relay_late_ms(self) -> int:
-        """How long ago the latest head of a holding topic should have left it; 0: all are on time."""
+        """Time since the latest head of a holding topic should have left it; 0 if all are on time."""
         return max((_late_ms(place) for place in self.places if place.is_held), default=0)
 
     def relays(self) -> dict[str, tuple[PlaceStatus, ...]]:
-        """The partitions of holding topics that each connected relay has, by its id."""
+        """Return the partitions of holding topics that each connected relay reads, by relay id."""
         found: defaultdict[str, list[PlaceStatus]] = defaultdict(list)
         for place in self.places:
             if place.is_held:
@@ -189,7 +189,7 @@ class Status:
         return {name: tuple(found[name]) for name in sorted(found)}
 
     def unattended(self) -> tuple[PlaceStatus, ...]:
-        """Partitions of holding topics whose head is late, and to which no relay is connected."""
+        """Return the partitions of holding topics whose head is late, and that have no connected relay."""
         return tuple(place for place in self.places if place.is_held and _late_ms(place) > 0 and not place.consumers)
 
 
@@ -199,7 +199,7 @@ def _relay_of(consumer: str) -> str:
 
 
 def summed(amounts: Iterable[Amount]) -> Amount:
-    """The sum of amounts that were drawn apart."""
+    """Add amounts that were sampled independently."""
     return sum(amounts, Amount())
 
 

@@ -1,4 +1,4 @@
-"""The entries of a partition that a subscription has not acknowledged, as runs: pure."""
+"""Unacknowledged entries of a partition as runs: pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OpenRun", "open_runs", "positions_of"]
 
 
 class OpenRun(NamedTuple):
-    """Entries side by side in one ledger."""
+    """Consecutive entries of a ledger."""
 
     ledger: int
     first: int
@@ -21,7 +21,7 @@ class OpenRun(NamedTuple):
 
 
 def open_runs(cursor: CursorStats, ledgers: Sequence[Ledger]) -> tuple[OpenRun, ...]:
-    """What is behind the mark-delete position and in none of the acknowledged ranges, in topic order."""
+    """Return the entries after the mark-delete position and outside the acknowledged ranges, in topic order."""
     acked = cursor.acked_ranges()
     runs: list[OpenRun] = []
     at = 0
@@ -35,7 +35,7 @@ def open_runs(cursor: CursorStats, ledgers: Sequence[Ledger]) -> tuple[OpenRun, 
             begin = acked[at].after.entry + 1 if acked[at].after.ledger == ledger.ledger_id else 0
             runs += _run(ledger.ledger_id, first, begin)
             if acked[at].upto.ledger > ledger.ledger_id:
-                first = ledger.entries  # it goes on in the next ledger
+                first = ledger.entries  # the range continues in the next ledger
                 break
             first = max(first, acked[at].upto.entry + 1)
             at += 1
@@ -44,7 +44,7 @@ def open_runs(cursor: CursorStats, ledgers: Sequence[Ledger]) -> tuple[OpenRun, 
 
 
 def positions_of(runs: Sequence[OpenRun], numbers: Sequence[int]) -> Iterator[EntryPosition]:
-    """Where the entries of these numbers are, counted through all runs."""
+    """Yield the positions of the entries with these numbers, counted through all runs."""
     ends = list(accumulate(run.entries for run in runs))
     for number in numbers:
         which = bisect_right(ends, number)

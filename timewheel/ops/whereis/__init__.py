@@ -1,4 +1,4 @@
-"""Where a timer is: its way is computed, and only the places on it are looked at. Nothing is consumed or changed."""
+"""Find a timer: its way is computed, and only the places on it are read. Nothing is consumed or changed."""
 
 from timewheel.ops.whereis.itinerary import Stop, Ways
 from timewheel.ops.whereis.search import DEFAULT_MOST_READS, whereis

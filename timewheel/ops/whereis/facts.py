@@ -1,4 +1,4 @@
-"""Whereabouts as plain values, for JSON."""
+"""Convert the whereabouts of a timer to plain values, for JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["whereabouts_facts"]
 
 
 def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
-    """All that is known of one timer."""
+    """Return everything known about a timer."""
     sent, cut_off = found.wanted.sent, found.cut_off
     return {
         "timer_id": found.wanted.timer_id,

@@ -1,9 +1,9 @@
-"""Which entry of a partition to look at next: pure. A partition is in the order in which timers entered it, nearly.
+"""Choose the next entry of a partition to read: pure. A partition is nearly in the order in which timers entered it.
 
-Entries are numbered through all ledgers. What an entry holds tells on which side of it the wanted one stands; between
-two that are known, its number is guessed by their times. Close by, the order is not strict: producers' clocks differ,
-and hops come in beside sends. So where nothing is left in between, the neighbours are looked at as well, from the
-inside out, if that is asked for.
+Entries are numbered through all ledgers. The content of an entry shows on which side of it the wanted timer is; between
+two known entries, the number is guessed by their times. At close range the order is not strict: clocks of producers
+differ, and hops arrive beside sends. So when no entry is left in between, the neighbours are read as well, from the
+inside out, if requested.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 __all__ = ["Hunt", "Mark"]
 
 GUESSES = 4
-"""By times, between two known entries; from there on every other look halves, which is surer."""
+"""Guesses by time between two known entries; after these, every other read bisects, which is safer."""
 
 CLOSE_MS = 1_000
-"""Relays of several topics hop to one: each in order, and each as much later than the release as its hops wait."""
+"""Relays of several topics hop to the same topic: each in order, each a little later after the release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An entry that was looked at, and is of use for a guess.
+    """An entry that was read and helps to guess.
 
     Args:
-        number: Of the entry.
-        entered_ms: When a timer in it entered the topic.
-        sent_ms: When that was sent, by its id; 0: it does not say.
-        ahead: How many entries further on the wanted one is, by the count in its id; 0: not known.
+        number: Number of the entry.
+        entered_ms: Time at which a timer in it entered the topic.
+        sent_ms: Send time from the timer's id; 0 if the id has none.
+        ahead: Distance to the wanted entry, by the counter in the ids; 0 if unknown.
     """
 
     number: int
@@ -37,18 +37,19 @@ class Mark:
 
 
 class Hunt:
-    """The search of one partition.
+    """The search of a partition.
 
     Args:
-        entries: How many the partition stores.
-        first: The wanted one has this number or a later one, as far as publish times are in order.
-        start: The likeliest one.
-        entered_ms: When the wanted one entered.
-        sent_ms: When it was sent.
-        end: Looked at next if the wanted one is behind ``start``: the last of those that entered with it, as timers of
-            one slot do; None: not known.
-        slack: So many neighbours are looked at beyond what the order says.
-        near: The same, if what stands behind it entered at nearly the same time: by another relay, it may be before it.
+        entries: Number of stored entries.
+        first: Lower bound of the wanted number, as far as publish times are in order.
+        start: Most likely number.
+        entered_ms: Time at which the wanted timer entered.
+        sent_ms: Time at which it was sent.
+        end: Number to read next if the wanted entry is after ``start``: the last entry that entered with it, as timers
+            of a slot do; None if unknown.
+        slack: Number of neighbours to read outside the order.
+        near: The same, if the following entry entered at nearly the same time: sent by another relay, the wanted entry
+            may be before it.
     """
 
     __slots__ = (
@@ -97,21 +98,21 @@ class Hunt:
 
     @property
     def is_before_all(self) -> bool:
-        """Nothing is stored that entered before it: it is not there any more, or never was."""
+        """True if no stored entry entered before the wanted timer: it is no longer stored, or never was."""
         return self._last < 0
 
     def next(self) -> int | None:
-        """The number of the entry to look at; None: it is not here."""
+        """Return the number of the entry to read next; None if the wanted entry is not in this partition."""
         if self._first > self._last or all(number in self._seen for number in range(self._first, self._last + 1)):
             return self._neighbour()
         return self._free(min(max(self._guess(), self._first), self._last))
 
     def saw(self, mark: Mark, side: int) -> None:
-        """Tell what an entry holds.
+        """Record an entry that was read.
 
         Args:
             mark: The entry.
-            side: -1: its timers entered before the wanted one, 1: after it, 0: it cannot be told.
+            side: -1 if its timers entered before the wanted timer, 1 if after, 0 if unknown.
         """
         self._seen.add(mark.number)
         if side < 0 and mark.number >= self._first:
@@ -137,14 +138,14 @@ class Hunt:
                 return mark.number + mark.ahead
         self._guesses += 1
         at_ms, low_ms, high_ms = self._entered_ms, low.entered_ms, high.entered_ms
-        if low_ms == high_ms:  # as all timers of a slot, which keep the order of their sends
+        if low_ms == high_ms:  # as with all timers of a slot, which keep the order of their sends
             at_ms, low_ms, high_ms = self._sent_ms, low.sent_ms, high.sent_ms
         if (self._guesses > GUESSES and self._guesses % 2) or not low_ms <= at_ms <= high_ms or low_ms == high_ms:
             return (low.number + high.number) // 2
         return low.number + round((at_ms - low_ms) / (high_ms - low_ms) * (high.number - low.number))
 
     def _free(self, guess: int) -> int:
-        """The nearest one in the bracket that was not looked at yet, rather behind than before."""
+        """Return the nearest unread number in the bracket, preferring later numbers."""
         for distance in range(self._last - self._first + 1):
             for number in (guess + distance, guess - distance):
                 if self._first <= number <= self._last and number not in self._seen:

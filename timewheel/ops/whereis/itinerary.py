@@ -1,8 +1,8 @@
-"""Where a timer was, is and will be: pure, from the plan, when it was sent, and when it is due.
+"""The past, present and future places of a timer: pure, from the plan, the send time and the due time.
 
-What the due time is may be unknown. Then all ways are followed that due times can take: the routing steps cut the span
-of possible due times in pieces, each of which goes one way. With a known due time the span is one millisecond, and the
-way is the router's own.
+The due time may be unknown. Then the ways of all possible due times are followed: the routing steps cut the span of due
+times into pieces, and each piece goes a single way. With a known due time the span is a millisecond, and the way is
+that of the router.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Stop:
 
     Args:
         topic: Full name, without a partition's suffix.
-        step: Of a holding topic; of a due topic its kind is ``due``.
-        entered: When it enters: the send, or the nominal release from the topic before.
-        due: The due times with which it comes here.
-        leaves_ms: Its nominal release at the latest, UTC milliseconds; the due time for a due topic.
-        hops: How often a relay has moved it on, at most.
+        step: Step of the topic; a due topic has a step of kind ``due``.
+        entered: Time of entry: the send, or the nominal release from the topic before.
+        due: Due times of the timers that come here.
+        leaves_ms: Latest nominal release, UTC milliseconds; the due time for a due topic.
+        hops: Largest number of moves by relays.
     """
 
     topic: str
@@ -41,12 +41,12 @@ class Stop:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is a due topic."""
+        """True for a due topic."""
         return self.step.kind == "due"
 
 
 class Ways:
-    """All ways through the topics of one plan.
+    """All ways through the topics of a plan.
 
     Args:
         plan: The plan.
@@ -59,7 +59,7 @@ class Ways:
         self._rows = tuple((step, self._names.of_step(step)) for step in steps(plan))
 
     def after(self, entered_ms: int, due: Span, hops: int = 0) -> Iterator[Stop]:
-        """Where timers go that are routed at one time: a stop for each topic, with the due times that lead there."""
+        """Yield the stops of timers routed at a given time: each topic, with the due times that lead to it."""
         entered = Span(entered_ms, entered_ms)
         last_ms = due.last_ms
         for step, topics in self._rows:
@@ -81,12 +81,12 @@ class Ways:
                 )
 
     def places(self, due_ms: int) -> dict[str, Step]:
-        """All topics in which a timer can be that is due then, whenever it was sent, each with its step."""
+        """Return all topics that can contain a timer with this due time, whenever it was sent, each with its step."""
         due = Span(due_ms, due_ms)
         return {self._topic(step, topics, due, due_ms): step for step, topics in self._rows}
 
     def way(self, sent_ms: int, due_ms: int) -> tuple[Stop, ...]:
-        """The whole way of one timer, from its first topic to its due topic; or as far as the plan's hops lead."""
+        """Return the whole way of a timer, from its first topic to its due topic, or as far as the plan's hops lead."""
         found: list[Stop] = []
         at_ms = sent_ms
         for hops in range(self._most_hops(0) + 1):
@@ -98,11 +98,11 @@ class Ways:
         return tuple(found)
 
     def now(self, wanted: Wanted, now_ms: int) -> tuple[tuple[Stop, ...], tuple[Stop, ...]]:
-        """Where a timer can be now if all is on time, and where it was before, if a relay is late.
+        """Return the places where a timer can be now if all is on time, and its earlier places, if a relay is late.
 
         Returns:
-            Both with each topic and time of entering once, the likeliest first: holding topics, due topics, and last
-            what must have been handled by now.
+            Both with each topic and time of entry once, the most likely first: holding topics, due topics, and last the
+                stops whose timers must have been handled by now.
         """
         here: dict[tuple[str, int], Stop] = {}
         before: dict[tuple[str, int], Stop] = {}
@@ -110,19 +110,19 @@ class Ways:
         for sent_ms in sorted({wanted.sent.first_ms, wanted.sent.last_ms}):
             for stop, last in self._reached(sent_ms, wanted.due_span(self._plan), now_ms, most_hops):
                 known, entered_ms = (here if last else before), stop.entered.first_ms
-                # As far off as the send is what follows from it; the release of a slot does not.
+                # Later stops inherit the uncertainty of the send time; the release of a slot does not.
                 key = (stop.topic, entered_ms if self._by_slots and stop.hops else entered_ms - sent_ms)
                 known[key] = _joined(known[key], stop) if key in known else stop
         return _ordered(here, now_ms), _ordered(before, now_ms)
 
     def _most_hops(self, off_ms: int) -> int:
-        """The most hops of a timer whose send time is so far off; more is no way of a timer of this plan."""
-        # A millisecond more than the longest delay may be a stay more.
+        """Return the most hops of a timer whose send time is uncertain by this much; the plan allows no longer way."""
+        # A millisecond more than the longest delay may mean another stay.
         more = off_ms // self._plan.scheme.tiers_ms[0] + 1 if isinstance(self._plan.scheme, Tiered) else 0
         return min(hop_bound(self._plan) + more, MAX_HOPS)
 
     def _reached(self, sent_ms: int, due: Span, now_ms: int, most_hops: int) -> Iterator[tuple[Stop, bool]]:
-        """Every stop that was reached by now; True: its timers are not to leave yet."""
+        """Yield every stop that was reached by now; True if its timers do not have to leave yet."""
         waiting: dict[int, list[Span]] = {sent_ms: [due]}
         hops = {sent_ms: 0}
         while waiting:
@@ -149,7 +149,7 @@ class Ways:
 
 
 def _first_due_ms(step: Step, at_ms: int) -> int:
-    """The earliest due time that takes this step."""
+    """Return the earliest due time that takes this step."""
     if step.kind == "tier":
         return at_ms + step.min_remaining_ms
     if step.kind == "slot":
@@ -158,14 +158,14 @@ def _first_due_ms(step: Step, at_ms: int) -> int:
 
 
 def _parts(step: Step, due: Span, at_ms: int) -> Iterator[Span]:
-    """The due times by the topics that they lead to."""
+    """Split the due times by the topics that they lead to."""
     length_ms = step.slot_ms or step.interval_ms
     if not length_ms:
         yield due
         return
     first_ms = due.first_ms
     while first_ms <= due.last_ms:
-        # What is past due goes to the interval of its send.
+        # Overdue timers go to the interval of their send.
         end_ms = (max(first_ms, at_ms if step.interval_ms else 0) // length_ms + 1) * length_ms
         last_ms = min(end_ms - 1, due.last_ms)
         yield Span(first_ms, last_ms)
@@ -173,7 +173,7 @@ def _parts(step: Step, due: Span, at_ms: int) -> Iterator[Span]:
 
 
 def _merged(spans: list[Span]) -> Iterator[Span]:
-    """The same times in as few spans as possible."""
+    """Merge the spans into as few as possible."""
     current: Span | None = None
     for span in sorted(spans, key=lambda one: one.first_ms):
         if current is None:

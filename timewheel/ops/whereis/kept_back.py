@@ -1,4 +1,4 @@
-"""What a subscription has acknowledged in the due topic and not handled: parked, or to be tried again."""
+"""Find timers that a subscription acknowledged in the due topic but did not handle: parked, or waiting for a retry."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["kept_back"]
 def kept_back(
     reading: Reading, names: Names, due: Sighting, number: int, is_spent: Callable[[], bool]
 ) -> Iterator[tuple[State, Sighting]]:
-    """Copies that are not acknowledged in the topics of those that acknowledged the timer in its due topic.
+    """Yield unacknowledged copies in the retry and parked topics of the subscriptions that acknowledged the timer.
 
     Args:
-        reading: Counts the looks.
-        names: The plan's.
+        reading: Reads the broker, and counts the reads.
+        names: Names of the plan.
         due: The timer in its due topic.
-        number: Its partition.
-        is_spent: Asked before each look: no more is allowed.
+        number: Number of the partition.
+        is_spent: Called before each read; returns True when no more reads are allowed.
     """
     for name in due.done_by:
         for state, topic, reader in (

@@ -1,4 +1,4 @@
-"""What is asked of a broker in the search of one timer, each thing once, and counted."""
+"""Reads of a broker in the search for a timer, each made once, and counted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Cost", "Partition", "Reading", "Seen"]
 
 @dataclass(slots=True)
 class Cost:
-    """What a search has cost.
+    """Cost of a search.
 
     Args:
-        reads: Stored entries that were looked at.
-        seeks: Questions to the broker where a time begins in a partition, for which it halves by itself.
-        partitions: Whose ledgers and cursors were asked for.
+        reads: Stored entries read.
+        seeks: Requests for the position of a time in a partition, which the broker answers by bisection.
+        partitions: Partitions whose ledgers and cursors were read.
     """
 
     reads: int = 0
@@ -38,13 +38,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """An entry that was looked at.
+    """An entry that was read.
 
     Args:
-        position: Where it lies.
-        publish_ms: When it was published.
+        position: Position of the entry.
+        publish_ms: Publish time.
         timers: Envelopes of the timers in it.
-        reasons: Of each, why it is a dead letter; None: it is none.
+        reasons: For each timer, the reason if it is a dead letter, else None.
     """
 
     position: EntryPosition
@@ -55,11 +55,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What one partition stores: entries by number, through all its ledgers.
+    """Contents of a partition: entries by number, through all its ledgers.
 
     Args:
         name: Full name.
-        stats: Of the moment of the look.
+        stats: Internal stats at the moment of the read.
     """
 
     name: str
@@ -69,23 +69,23 @@ class Partition:
 
     @classmethod
     def of(cls, name: str, stats: InternalStats) -> Partition:
-        """From the broker's answer."""
+        """Create a partition from the broker's stats."""
         ledgers = tuple((ledger.ledger_id, ledger.entries) for ledger in stats.ledgers if ledger.entries)
         return cls(name=name, stats=stats, _starts=ledgers, _ends=tuple(accumulate(count for _, count in ledgers)))
 
     @property
     def entries(self) -> int:
-        """How many are stored."""
+        """Number of stored entries."""
         return self._ends[-1] if self._ends else 0
 
     def position_of(self, number: int) -> EntryPosition:
-        """Where an entry lies."""
+        """Return the position of an entry."""
         which = bisect_right(self._ends, number)
         ledger, count = self._starts[which]
         return EntryPosition(ledger, number - (self._ends[which] - count))
 
     def number_of(self, position: EntryPosition) -> int:
-        """The number of the first entry at a position or behind it; ``entries`` if there is none."""
+        """Return the number of the first entry at or after a position; ``entries`` if no entry is."""
         for (ledger, count), end in zip(self._starts, self._ends, strict=True):
             if position.ledger < ledger:
                 return end - count
@@ -94,7 +94,7 @@ class Partition:
         return self.entries
 
     def acknowledged_by(self, position: EntryPosition, subscription: str) -> bool | None:
-        """Whether a subscription has acknowledged an entry; None: there is no such subscription."""
+        """Return whether a subscription has acknowledged an entry; None if the subscription does not exist."""
         cursor = self.stats.cursors.get(subscription)
         if cursor is None:
             return None
@@ -104,10 +104,10 @@ class Partition:
 
 
 class Reading:
-    """Asks a broker.
+    """Reads from a broker.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
+        admin: Client whose role may read the topics' stats and peek at their messages.
     """
 
     def __init__(self, admin: AdminClient) -> None:
@@ -117,15 +117,15 @@ class Reading:
         self._starts: dict[tuple[str, int], int] = {}
         self.cost = Cost()
         self.unseen: dict[str, Unseen] = {}
-        """What the role may not look at, or what could not be read, by topic."""
+        """Topics that the role may not read, or that could not be read."""
 
     def look_again(self) -> None:
-        """Forget how long the partitions were: timers move while one is looked for. What was read stays so."""
+        """Forget the lengths of partitions, since timers move during the search. Entries that were read stay valid."""
         self._partitions.clear()
         self._starts.clear()
 
     def partition(self, name: str) -> Partition | None:
-        """A partition; None: there is none, or it cannot be seen."""
+        """Return a partition; None if it does not exist or cannot be read."""
         if name not in self._partitions:
             self.cost.partitions += 1
             try:
@@ -140,7 +140,7 @@ class Reading:
         return self._partitions[name]
 
     def start(self, partition: Partition, at_ms: int) -> int:
-        """The number of the first entry that was published at a time or later; ``entries`` if there is none."""
+        """Return the number of the first entry published at or after a time; ``entries`` if no entry was."""
         key = partition.name, at_ms
         if key not in self._starts:
             self.cost.seeks += 1
@@ -155,7 +155,7 @@ class Reading:
         return self._starts[key]
 
     def entry(self, partition: Partition, position: EntryPosition) -> Seen | None:
-        """One stored entry; None: it went meanwhile, or cannot be read."""
+        """Return a stored entry; None if it was deleted meanwhile or cannot be read."""
         key = partition.name, position
         if key not in self._entries:
             self.cost.reads += 1
@@ -171,7 +171,7 @@ class Reading:
         return self._entries[key]
 
     def cannot(self, topic: str, error: AdminError) -> None:
-        """Note what could not be looked at."""
+        """Record a topic that could not be read."""
         self.unseen[topic] = Unseen(what=topic, reason=error.reason)
 
 
@@ -180,7 +180,7 @@ def _seen(entry: StoredEntry) -> Seen:
     if entry.batch_messages is not None:
         every = (message.properties for message in messages_of_batch(entry.payload, entry.batch_messages))
     found: list[tuple[Envelope, str | None]] = []
-    with suppress(BatchGarbled):  # encrypted: its readers alone can tell what is in it
+    with suppress(BatchGarbled):  # encrypted: only its readers can decode it
         found.extend((envelope, one.get(DEAD_REASON)) for one in every if (envelope := envelope_in(one)) is not None)
     return Seen(
         position=entry.position,

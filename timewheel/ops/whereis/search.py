@@ -1,4 +1,4 @@
-"""Finding a timer: looks at the places on its way, the likeliest first."""
+"""Find a timer: read the places on its way, the most likely first."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ from timewheel.ops.whereis.wanted import Span, Wanted
 __all__ = ["DEFAULT_MOST_READS", "whereis"]
 
 DEFAULT_MOST_READS = 500
-"""Entries that are looked at for one timer; each is a call of some milliseconds."""
+"""Limit of entries to read for a timer; each takes a call of some milliseconds."""
 STRANGERS = 16
-"""Entries of the other kind (hops among sends, sends among hops) that are passed before the next place is looked at."""
+"""Entries of the other kind (hops among sends, sends among hops) to pass before the search turns to the next place."""
 ON_TIME_MS = 5_000
-"""A relay that is on time has published a copy so long after its release: it lets hops wait for each other for up to a
-second. What was published later than that stands behind it."""
+"""Longest time from a release until a relay on time has published the copy: hops wait for each other for up to a
+second. Messages published later than that are after the copy.
+"""
 NEAR = 3
-"""Neighbours that are looked at at once among copies, which come in by several relays."""
+"""Neighbours to read at once among copies, which arrive from several relays."""
 SLACK = 24
-"""Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
+"""Neighbours to read if a timer is not at its place: clocks differ, and hops arrive beside sends."""
 
 FORMER = "topics of earlier plans"
 SENT_BY_FORMER = ": if it was sent by one of those, give the file of that plan"
 PUT_OFF = "none has parked it; if a handler has put it off for long, that attempt is held, and is not looked for"
 THERE = frozenset({State.HELD, State.DUE, State.HANDLED, State.RETRYING, State.PARKED, State.DEAD})
 CUT_SHORT = frozenset({State.HELD, State.DUE, State.RETRYING, State.REMOVED, State.NOT_FOUND})
-"""Where a copy that was seen, and is cancelled, has or will come to its end unhandled. What all have acknowledged may
-have been handled before it was cancelled."""
+"""States in which a cancelled copy has ended or will end unhandled. A copy that all subscriptions have acknowledged may
+have been handled before it was cancelled.
+"""
 
 
 def whereis(
@@ -57,14 +59,14 @@ def whereis(
     most_reads: int = DEFAULT_MOST_READS,
     cut_offs: CutTable | None = None,
 ) -> Whereabouts:
-    """Find one timer. Nothing is consumed or changed.
+    """Find a timer. Nothing is consumed or changed.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
-        plan: By which it was sent.
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan by which it was sent.
         wanted: The timer.
-        most_reads: So many entries are looked at before it counts as not found.
-        cut_offs: What is cancelled, as read from the plan's log; None: nobody knows.
+        most_reads: Limit of entries to read before the timer counts as not found.
+        cut_offs: Cut-offs read from the plan's log; None if unknown.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -74,7 +76,7 @@ def whereis(
 
 @dataclass(slots=True)
 class _Outcome:
-    """Of one partition: the entry, or whether all that is stored there entered later."""
+    """Result for a partition: the entry, or whether all stored entries entered later."""
 
     sighting: Sighting | None
     is_before_all: bool = False
@@ -102,7 +104,7 @@ class _Search:
     def run(self) -> Whereabouts:
         state = self._state() if self._wanted.knows_sent else self._state_by_id()
         seen = self._sightings
-        due_ms = seen[0].envelope.due_ms if seen else self._wanted.due_ms  # an attempt's is another
+        due_ms = seen[0].envelope.due_ms if seen else self._wanted.due_ms  # the due time of an attempt differs
         if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
             self._reason = (
                 f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
@@ -128,7 +130,7 @@ class _Search:
         )
 
     def _may_be_in_former(self) -> bool:
-        """Whether something waits in topics of earlier plans: this plan does not tell the way of what is there."""
+        """Return whether timers wait in topics of earlier plans: this plan does not determine their way."""
         former = waiting_in_former(self._admin, self._plan, self._reading.cannot)
         if former:
             there = counted(sum(topic.backlog for topic in former), "entry waits there", "entries wait there")
@@ -143,7 +145,7 @@ class _Search:
         return self._cut_offs.why_dead(seen.envelope)
 
     def _state(self) -> State:
-        """First in its likeliest partition; then in all of them, since it may be moved on meanwhile; then around."""
+        """Search the most likely partition, then all (the timer may move meanwhile), then neighbours of its places."""
         partitions = self._wanted.partitions(self._plan)
         for where, slack in ((partitions[:1], 0), (partitions, 0), (partitions, SLACK)):
             for partition, stop, is_passed in self._places(where):
@@ -161,7 +163,7 @@ class _Search:
         return self._missing()
 
     def _state_by_id(self) -> State:
-        """Where nobody knows when it was sent: all entries of the places that its due time leads to are looked at."""
+        """Search without a send time: read all entries of the places that the due time leads to."""
         due_ms = self._wanted.due_ms
         assert due_ms is not None, "without it the wanted timer is refused"
         for topic, step in self._ways.places(due_ms).items():
@@ -184,7 +186,7 @@ class _Search:
                 due = Span(envelope.due_ms, envelope.due_ms)
                 (routed,) = self._ways.after(envelope.entered_ms, due, envelope.hops)
                 stop = replace(routed, topic=topic, step=step)
-                # Routed by another plan, or placed by hand: this plan does not tell its way.
+                # Routed by another plan, or placed by hand: this plan does not determine its way.
                 if not envelope.hops and routed.topic == topic:
                     self._wanted = replace(self._wanted, sent=stop.entered)
                 found = self._sighting(stop, partition, seen, envelope), stop
@@ -199,27 +201,27 @@ class _Search:
         return found
 
     def _is_wanted(self, envelope: Envelope, due_ms: int) -> bool:
-        """An id of one's own may be that of a later timer as well."""
+        """Return whether an envelope is the wanted timer: an id chosen by the caller may be reused by a later timer."""
         return self._wanted.is_id(envelope.timer_id) and abs(envelope.due_ms - due_ms) < SECOND_MS
 
     def _is_after(self, earlier: Envelope | None, envelope: Envelope, stop: Stop) -> bool:
-        """A copy of the timer, and one that was made from the copy that was seen before, if one was."""
+        """Return whether an envelope is a copy of the timer, made from the earlier copy if one is known."""
         if not self._wanted.is_id(envelope.timer_id):
             return False
-        # In a due topic its way is over; there a dead letter that was sent again has made none.
+        # A due topic ends the way; a dead letter that was replayed to it has made no hops.
         return earlier is None or (
             envelope.generation == earlier.generation and (stop.is_due or envelope.hops > earlier.hops)
         )
 
     def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
-        """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""
+        """Yield by partition the places where the timer should be now, then those of a late relay (True)."""
         here, before = self._ways.now(self._wanted, self._now_ms)
         for partition in partitions:
             yield from ((partition, stop, False) for stop in here)
             yield from ((partition, stop, True) for stop in before)
 
     def _is_empty_of(self, stop: Stop, number: int) -> bool:
-        """All that entered a holding topic with it has left: cursors tell it, without a look at any entry."""
+        """Return whether all timers that entered a holding topic with the wanted timer have left, by cursors alone."""
         if (partition := self._reading.partition(self._names.part(stop.topic, number))) is None:
             return False
         cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
@@ -233,7 +235,7 @@ class _Search:
         )
 
     def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
-        """From a copy that a relay has moved on to the next one, which has more hops, until one is where it is."""
+        """Follow the timer from copy to copy, each with more hops, until its present place."""
         while True:
             self._sightings.append(sighting)
             if sighting.is_due:
@@ -275,7 +277,7 @@ class _Search:
         return replace(stop, entered=entered)
 
     def _note_removed(self, stop: Stop, outcome: _Outcome) -> None:
-        # Nothing is handled before it is due.
+        # No timer is handled before it is due.
         self._removed |= stop.is_due and outcome.is_before_all and stop.due.first_ms <= self._now_ms
 
     def _look(self, stop: Stop, number: int, slack: int, earlier: Envelope | None = None) -> _Outcome:
@@ -302,7 +304,7 @@ class _Search:
         if not partition.entries:
             return None, True
         start = reading.start(partition, stop.entered.first_ms - self._early_ms(stop))
-        # A batch was published when its first timer was sent: this one may be in the entry before.
+        # A batch is published when its first timer is sent: the wanted timer may be in the entry before.
         first = start - 1 if self._plan.holds_in_relay and not stop.hops and not stop.is_due else start
         hunt = Hunt(
             partition.entries,
@@ -333,22 +335,22 @@ class _Search:
     def _end(self, stop: Stop, partition: Partition) -> int | None:
         if not stop.hops or not isinstance(self._plan.scheme, Wheel):
             return None
-        # Not as far as the timers of the slot behind it.
+        # Not as far as the timers of the following slot.
         ahead_ms = min(ON_TIME_MS, self._plan.scheme.rings[0].slot_ms // 4)
         return self._reading.start(partition, stop.entered.last_ms + ahead_ms) - 1
 
     def _early_ms(self, stop: Stop) -> int:
-        """How much before its nominal time a copy may be published: a broker delivers up to two ticks early."""
+        """Return how long before its nominal time a copy may be published: a broker delivers up to two ticks early."""
         return 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
 
     def _judged(self, number: int, seen: Seen, alike: Sequence[Envelope], stop: Stop) -> tuple[Mark, int]:
-        # Sends and hops come in side by side, and hops a little later after their time than sends: each are in order.
+        # Sends and hops arrive side by side, each kind in order; hops a little later after their time than sends.
         if not alike:
             is_later = seen.publish_ms > stop.entered.last_ms + ON_TIME_MS
             return Mark(number, seen.publish_ms), 1 if is_later else 0
         sides = {self._wanted.side_of(one, stop.entered) for one in alike}
         generated = GeneratedId.parse(alike[0].timer_id)
-        # Where all timers of a producer go to one topic, its count tells how far it is.
+        # If all timers of a producer go to the same topic, the counter of its ids shows the distance.
         is_all = isinstance(self._plan.scheme, Native) and len(seen.timers) == 1
         mark = Mark(
             number,
@@ -364,11 +366,11 @@ class _Search:
         return Sighting.of(partition, seen, envelope, (RELAY_SUBSCRIPTION,))
 
     def _missing(self) -> State:
-        """It is at none of its places."""
+        """Return the state of a timer that is at none of its places."""
         return self._dead() or (State.REMOVED if self._removed and not self._gave_up else State.NOT_FOUND)
 
     def _dead(self) -> State | None:
-        """Dead letters are few, and in the order of their deaths, of which nobody knows the time: all are looked at."""
+        """Search the dead letters: they are few, and ordered by a time that is unknown, so all are read."""
         if (partition := self._reading.partition(partition_topic(self._names.dead_letter, 0))) is None:
             return None
         before = self._reading.cost.reads
@@ -395,6 +397,6 @@ class _Search:
         return None
 
     def _spent(self) -> bool:
-        """Whether the next look is not made any more: asked before each, so that a search that is over is whole."""
+        """Return whether no more reads are allowed; called before each read, so that a finished search is complete."""
         self._gave_up |= self._reading.cost.reads >= self._most_reads
         return self._gave_up

@@ -1,4 +1,4 @@
-"""What came of the search for a timer, as values."""
+"""Result of the search for a timer, as values."""
 
 from __future__ import annotations
 
@@ -19,42 +19,44 @@ __all__ = ["Searched", "Sighting", "State", "Whereabouts"]
 
 @unique
 class State(Enum):
-    """Where a timer is."""
+    """State of a timer."""
 
     HELD = "held"
-    """In a holding topic."""
+    """The timer is in a holding topic."""
     DUE = "due"
-    """In a due topic, and not every subscription has acknowledged it: it waits, or a consumer has it in hand."""
+    """The timer is in a due topic, and not every subscription has acknowledged it: it waits or is in hand."""
     HANDLED = "handled"
-    """Every subscription has acknowledged it, and none has it parked, or about to be tried again."""
+    """Every subscription has acknowledged the timer, and it is neither parked nor waiting for a retry."""
     RETRYING = "retrying"
-    """A subscription's handler has not handled it: its next attempt waits in the subscription's own topic."""
+    """A subscription's handler has not handled the timer: its next attempt waits in the subscription's retry topic."""
     PARKED = "parked"
-    """A subscription has given it up: it waits for an operator."""
+    """A subscription has given the timer up: it waits for an operator."""
     REMOVED = "removed"
-    """Nothing is stored any more of the time when it was in its due topic: it was handled, if it was ever sent, and if
-    relays were on time then."""
+    """No entry is stored any more from the time when it was in its due topic: it was handled, if it was ever sent, and
+    if relays were on time then.
+    """
     CANCELLED = "cancelled"
-    """It was cancelled or replaced: what is left of it is dropped on its way, and handed out nowhere any more. If
-    nothing is left of it, only its id is known: then it was handled only if the cancel came too late."""
+    """The timer was cancelled or replaced: remaining copies are dropped on their way, and no longer delivered. Without
+    a remaining copy only the id is known; in that case it was handled only if the cancel came too late.
+    """
     DEAD = "dead"
-    """In the dead-letter topic."""
+    """The timer is in the dead-letter topic."""
     NOT_FOUND = "not_found"
-    """It was never sent so, or it takes a way that the plan does not tell."""
+    """The timer was never sent with this id or time, or its way does not follow from the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """An entry with the timer in it.
+    """An entry that contains the timer.
 
     Args:
         topic: Full name of the partition.
-        position: Of the entry.
-        envelope: The timer's, as it lies there.
-        published_ms: When the entry was published, UTC milliseconds.
+        position: Position of the entry.
+        envelope: The stored envelope of the timer.
+        published_ms: Publish time of the entry, UTC milliseconds.
         waits_for: Subscriptions that have not acknowledged it.
-        done_by: Those that have.
-        is_due: It is a due topic.
+        done_by: Subscriptions that have acknowledged it.
+        is_due: True for a due topic.
     """
 
     topic: str
@@ -69,7 +71,7 @@ class Sighting:
     def of(
         cls, partition: Partition, seen: Seen, envelope: Envelope, subscriptions: Iterable[str], *, is_due: bool = False
     ) -> Sighting:
-        """As one entry of a partition shows it, to subscriptions that have acknowledged it or not."""
+        """Create a sighting from an entry, and determine the subscriptions that have acknowledged it."""
         done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
         return cls(
             topic=partition.name,
@@ -87,11 +89,11 @@ class Searched:
     """A partition that was searched.
 
     Args:
-        topic: Its full name.
-        entered_ms: Where in it: about the entries of this time.
-        reads: Entries that were looked at for that.
-        found: It was there.
-        is_before_all: What is stored there begins later.
+        topic: Full name of the partition.
+        entered_ms: Time whose entries were searched.
+        reads: Entries read.
+        found: True if the timer was found.
+        is_before_all: True if the stored entries begin later.
     """
 
     topic: str
@@ -103,21 +105,21 @@ class Searched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whereabouts:
-    """Where a timer is.
+    """Whereabouts of a timer.
 
     Args:
-        wanted: Which one.
-        at_ms: When it was looked for, UTC milliseconds.
-        state: In short.
-        here: The entry that it is in now; None: it was not found.
-        sightings: All entries in which it was seen on the way, the last one at the end.
-        way: From its send to its due topic, if its due time is known: past and coming stops.
-        reason: Of a dead letter; why the search ended before all was looked at; or what may be known besides.
-        cut_off: By which it is cancelled or replaced: the copy that was seen last, or, if none was seen, whatever was
-            sent under its id before the cut. None: it is not, or nobody looked.
-        searched: What was looked at, in order.
-        unseen: What could not be looked at.
-        cost: Of it all.
+        wanted: The timer.
+        at_ms: Time of the search, UTC milliseconds.
+        state: State of the timer.
+        here: The entry that contains it now; None if it was not found.
+        sightings: All entries on its way that contain it, in order.
+        way: Past and future stops from its send to its due topic, if its due time is known.
+        reason: Reason of a dead letter, reason why the search ended early, or a remark.
+        cut_off: Cut-off that cancels or replaces the last copy that was seen, or, if none was seen, everything sent
+            under its id before the cut. None if no cut-off applies, or cut-offs are unknown.
+        searched: Partitions that were searched, in order.
+        unseen: Topics that could not be read.
+        cost: Cost of the search.
     """
 
     wanted: Wanted
@@ -134,6 +136,6 @@ class Whereabouts:
 
     @property
     def due_ms(self) -> int | None:
-        """When it is due, as its envelope says, or else whoever asked; None: nobody said it."""
+        """Due time from its envelope, or else from the caller; None if unknown."""
         seen = self.sightings[-1].envelope.due_ms if self.sightings else None
         return self.wanted.due_ms if seen is None else seen

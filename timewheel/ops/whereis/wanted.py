@@ -1,4 +1,4 @@
-"""The timer that is looked for: its id, and all that is known of it besides."""
+"""The wanted timer: its id, and all that the caller knows about it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from timewheel.ops.errors import SendTimeUnknown
 __all__ = ["DEFAULT_WITHIN_MS", "Span", "Wanted"]
 
 DEFAULT_WITHIN_MS = 1_000
-"""How far off a send time may be that somebody noted beside the send."""
+"""Default uncertainty of a send time that was recorded beside the send."""
 LAST_OF_LATIN_1 = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From a millisecond to a millisecond, both in it."""
+    """A span of milliseconds, both ends included."""
 
     first_ms: int
     last_ms: int
@@ -28,20 +28,20 @@ class Span:
         return Span(self.first_ms + by_ms, self.last_ms + by_ms)
 
     def side_of(self, at_ms: int) -> int:
-        """-1: the time is before it, 1: after it, 0: in it."""
+        """Return -1 for a time before the span, 1 after it, 0 within it."""
         return -1 if at_ms < self.first_ms else 1 if at_ms > self.last_ms else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """One timer.
+    """The wanted timer.
 
     Args:
-        timer_id: As it was given or generated.
-        sent: When it was sent; from 0 on: at any time before it is due.
-        due_ms: When it is due, UTC milliseconds; None: not known, so all ways are possible that due times can take.
-        key: Its partition key; None: it had none, or it is not known.
-        generated: What the id says; None: it is a caller's own.
+        timer_id: Id of the timer, given or generated.
+        sent: Time of its send; a span from 0 on means any time before it is due.
+        due_ms: Due time, UTC milliseconds; None if unknown: then the ways of all due times are possible.
+        key: Partition key; None without a key, or if unknown.
+        generated: Parts of a generated id; None for an id chosen by the caller.
     """
 
     timer_id: str
@@ -60,18 +60,18 @@ class Wanted:
         due_ms: int | None = None,
         key: str | None = None,
     ) -> Wanted:
-        """What is wanted, from what somebody knows.
+        """Create the description of a timer from the caller's knowledge.
 
         Args:
-            timer_id: The id.
-            sent_ms: When it was sent, or ``due_ms``, is needed for an id that does not say it. A generated one does, to
-                the millisecond, and is believed.
-            within_ms: How far off ``sent_ms`` may be.
-            due_ms: When it is due, as `Timer.due_at` of the send had it.
-            key: Its partition key.
+            timer_id: Id of the timer.
+            sent_ms: Send time; this or ``due_ms`` is required for an id that does not contain it. A generated id
+                contains the send time to the millisecond, which takes precedence.
+            within_ms: Uncertainty of ``sent_ms``.
+            due_ms: Due time, as in `Timer.due_at` of the send.
+            key: Partition key.
 
         Raises:
-            SendTimeUnknown: Neither the id nor ``sent_ms`` says when it was sent, and when it is due is not known.
+            SendTimeUnknown: Neither the id nor ``sent_ms`` gives the send time, and the due time is unknown.
         """
         generated = GeneratedId.parse(timer_id)
         if generated is not None:
@@ -86,19 +86,19 @@ class Wanted:
 
     @property
     def knows_sent(self) -> bool:
-        """Whether it is known when it was sent, so that its way can be computed."""
+        """True if the send time is known, so that the way can be computed."""
         return self.sent.first_ms > 0
 
     def due_span(self, plan: Plan) -> Span:
-        """The due times that it can have: none is sent for later than the plan's longest delay."""
+        """Return the possible due times: no timer is sent for later than the plan's longest delay."""
         if self.due_ms is not None:
             return Span(self.due_ms, self.due_ms)
         return Span(self.sent.first_ms, self.sent.last_ms + plan.max_delay_ms)
 
     def partitions(self, plan: Plan) -> tuple[int, ...]:
-        """Where it can be, the likeliest first: one if its key is known, else all.
+        """Return the possible partitions, the most likely first: a single partition if the key is known, else all.
 
-        A producer counts its sends and its generated ids alike, and deals timers without a key out in turn.
+        A producer counts its sends and its generated ids alike, and distributes timers without a key in turn.
         """
         if self.key is not None:
             return (partition_for_key(self.key, plan.own_partitions),)
@@ -106,24 +106,25 @@ class Wanted:
         return (first, *(partition for partition in range(plan.own_partitions) if partition != first))
 
     def is_id(self, stored_id: str) -> bool:
-        """Whether a stored id is this one; the admin API shows Latin-1 only, and a space for any other character.
+        """Return whether a stored id is the wanted id.
 
-        Brokers up to 3.x show it without spaces at its ends.
+        The admin API shows only Latin-1, and a space for any other character. Brokers up to 3.x also strip leading and
+        trailing spaces.
         """
         shown = _shown(self.timer_id)
         return stored_id in (self.timer_id, shown, shown.strip())
 
     def side_of(self, envelope: Envelope, entered: Span) -> int:
-        """-1: a timer entered its topic before this one, 1: after it, 0: it cannot be told.
+        """Return -1 if another timer entered its topic before the wanted timer, 1 if after, 0 if unknown.
 
         Args:
-            envelope: The other's.
-            entered: When this one entered the topic.
+            envelope: Envelope of the other timer.
+            entered: Time at which the wanted timer entered the topic.
         """
         side = entered.side_of(envelope.entered_ms)
         if side:
             return side
-        # They entered in the same moment, as all timers of a slot do: they keep the order in which they were sent.
+        # Timers that entered at the same moment, as all timers of a slot do, keep the order in which they were sent.
         other = GeneratedId.parse(envelope.timer_id)
         if other is None:
             return 0
@@ -133,7 +134,7 @@ class Wanted:
         return -1 if other.number < self.generated.number else 1 if other.number > self.generated.number else 0
 
     def steps_after(self, envelope: Envelope, partitions: int) -> int:
-        """How many timers further on in its partition this one was sent by the same producer; 0: not known."""
+        """Return the distance in timers from another timer of the same producer, within the partition; 0 if unknown."""
         other = GeneratedId.parse(envelope.timer_id)
         if other is None or self.generated is None or other.producer != self.generated.producer:
             return 0

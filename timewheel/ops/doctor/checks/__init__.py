@@ -1,4 +1,4 @@
-"""All checks, in the order in which their findings are told."""
+"""All checks, in the order in which their findings are reported."""
 
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.checks.clients import CLIENTS

@@ -1,4 +1,4 @@
-"""Who is connected: of which subscription type, how old, and whether the broker still hands anything out."""
+"""Checks of connected clients: subscription type, version, and blocked subscriptions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OLD_CLIENT = Kind(
     do="Upgrade the client library of whoever is connected.",
 )
 TRIED_CLIENT = (4, 2)
-"""The C++ client in pulsar-client 3.13 for Python says ``Pulsar-CPP-v4.2.0``."""
+"""The C++ client in pulsar-client 3.13 for Python reports ``Pulsar-CPP-v4.2.0``."""
 _VERSION = re.compile(r"Pulsar-CPP-v(\d+)\.(\d+)")
 ORDERED_TYPES = frozenset({"Failover"})
 
@@ -93,18 +93,18 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
 
 
 def _right_types(topic: SeenTopic, subscription: str, *, is_shadowed: bool) -> frozenset[str]:
-    """Empty: any is right."""
+    """Return the subscription types that work on a topic; empty if any type does."""
     if topic.spec is None:
         return DELAYING_TYPES if topic.delayed else frozenset()
     if is_shadowed and topic.spec.role == "due":
-        return DELAYING_TYPES  # a shadow acknowledges on every subscription, also on one that the plan does not name
+        return DELAYING_TYPES  # a shadow acknowledges on every subscription, including those missing from the plan
     if subscription not in topic.spec.subscriptions or not topic.spec.takes_hops:
         return frozenset()
     return DELAYING_TYPES if topic.by_broker else ORDERED_TYPES
 
 
 def _versions(seen: Seen) -> Iterator[Finding]:
-    """Of C++ clients, which Python's are: timewheel's own, and no others, do what it takes for safe."""
+    """Find old C++ clients, Python's included: timewheel relies on them only, not on clients in other languages."""
     for topic in seen.topics:
         old: dict[str, set[str]] = {}
         for part in topic.parts:

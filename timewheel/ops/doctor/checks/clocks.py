@@ -1,4 +1,4 @@
-"""Clocks that differ: this machine's, a broker's, and those of whoever sent a moment ago."""
+"""Checks of clock differences: the local clock, a broker's clock, and those of recent producers."""
 
 from __future__ import annotations
 
@@ -31,36 +31,37 @@ PRODUCER_BEHIND = Kind(
     do="Set the clock of the producer's machine by NTP.",
 )
 SEND_WAIT_MS = 30 * SECOND_MS
-"""So long a message may wait in its client before it is stored: after that clients give it up, by default."""
+"""Longest time that a message waits in its client before it is stored: by default, clients then give up."""
 MOST_NAMED = 3
 USUAL_SKEW_MS = MINUTE_MS
-"""What differs by less is no matter to a plan with the usual guard."""
+"""Smaller differences do not matter to a plan with the usual guard."""
 
 
 def _offsets_ms(time: BrokerTime) -> tuple[int, int]:
-    """By how much the broker's clock is ahead of this machine's (below 0: behind), at the least and at the most."""
-    # It said a whole second: it showed that, or up to a second later, at some moment between question and answer.
+    """Return the least and the greatest offset of the broker's clock from the local clock (negative: behind)."""
+    # The answer is in whole seconds: the clock showed it, or up to a second later, at a moment between request and
+    # answer.
     return time.told_ms - time.answered_ms, time.told_ms + SECOND_MS - time.asked_ms
 
 
 def offset_ms(time: BrokerTime) -> int:
-    """By how much the broker's clock is certainly ahead of this machine's (below 0: behind); 0: perhaps not at all."""
+    """Return the certain offset of the broker's clock from the local clock (negative: behind); 0 if it may be none."""
     least, most = _offsets_ms(time)
     return least if least > 0 else min(0, most)
 
 
 def producer_off_ms(newest: Newest, time: BrokerTime | None) -> int:
-    """By how much the clock of a message's producer is certainly ahead of the broker's (below 0: behind).
+    """Return the certain offset of a producer's clock from the broker's clock (negative: behind), from a message.
 
-    It was sent before it was stored, and stored before it was seen. It was stored after it was seen to be absent, and
-    after its ledger was begun; and it was sent at most `SEND_WAIT_MS` before that.
+    The message was sent before it was stored, and stored before it was seen. It was stored after it was seen to be
+    absent, and after its ledger was opened; and it was sent at most `SEND_WAIT_MS` before that.
 
     Args:
         newest: The message.
-        time: The broker's clock; None: it is taken for that of this machine.
+        time: The broker's clock; None to assume that it equals the local clock.
 
     Returns:
-        0: Perhaps not at all.
+        The offset in milliseconds; 0 if it may be none.
     """
     least, most = (0, 0) if time is None else _offsets_ms(time)
     ahead_ms = newest.published_ms - (newest.seen_ms + most)
@@ -112,7 +113,7 @@ def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Fi
 
 
 def _address(part: Part, producer: str) -> str:
-    """Where it is, if it is still connected."""
+    """Return the producer's address if it is still connected."""
     return next((f" ({one.address})" for one in part.stats.producers if one.name == producer and one.address), "")
 
 

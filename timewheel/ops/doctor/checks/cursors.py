@@ -1,4 +1,4 @@
-"""What a broker keeps of a cursor: gaps beside their limit, its format, and what happens at the limit."""
+"""Checks of stored cursors: gaps against their limit, the format, and the broker's behaviour at the limit."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _pauses(seen: Seen) -> Iterator[Finding]:
 
 
 def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
-    """How pausing is switched off, where it is on; None: it is not, as far as can be told."""
+    """Return the command that disables pausing where it is enabled; None if it is disabled or unknown."""
     command = "remove-dispatcher-pause-on-ack-state-persistent"
     policies = seen.namespaces.get(topic.namespace)
     of_namespace = None if policies is None else policies.get(PAUSE_ON_ACK_STATE)
@@ -120,7 +120,7 @@ def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
         return pulsar_admin("namespaces", command, topic.namespace)
     if topic.pauses:
         return pulsar_admin("topicPolicies", command, topic.name)
-    # What is said to be in force on a topic leaves the broker's setting out (4.0.7, 4.2.4).
+    # The value in force that the broker reports for a topic leaves the broker's setting out (4.0.7, 4.2.4).
     if of_namespace is None and is_on(seen.settings, "dispatcherPauseOnAckStatePersistentEnabled", default=False):
         return broker_command(seen, "dispatcherPauseOnAckStatePersistentEnabled", "false")
     return None

@@ -1,4 +1,4 @@
-"""The broker's delayed delivery: whether it is on, its tick, its bounds, and what its tracker of delays does."""
+"""Checks of delayed delivery: enabled or not, tick, bounds, and the effects of the broker's delay tracker."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TRACKER_UNTRIED = Kind(
 )
 IN_MEMORY = "InMemoryDelayedDeliveryTrackerFactory"
 NEAR_SHARE = 0.5
-"""Of the lookahead: twice as many may wait before anybody looks again."""
+"""Fraction of the lookahead: twice as many messages may wait before the doctor runs again."""
 
 
 def _delays(seen: Seen) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, 
 
 def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
     if found.tick_ms % SECOND_MS and topic.spec is not None:
-        # The tool takes whole seconds, so its line would change the tick.
+        # pulsar-admin accepts whole seconds, so its command would change the tick.
         return timewheel_command("doctor", seen.target, "--fix")
     return set_delayed_delivery(topic.name, found)
 
@@ -137,8 +137,8 @@ def _tracker(seen: Seen) -> Iterator[Finding]:
 
 def _starved(seen: Seen) -> Iterator[Finding]:
     lookahead = number(seen.settings, "delayedDeliveryFixedDelayDetectionLookahead", 0)
-    # Where all readers are timewheel's, its producers and relays mix the order on purpose
-    # (broker-facts: starved-due-topic).
+    # If all readers are timewheel's, its producers and relays mix the order on purpose (broker-facts:
+    # starved-due-topic).
     if not lookahead or (seen.plan is not None and seen.plan.readers == "timewheel"):
         return
     name = "delayedDeliveryFixedDelayDetectionLookahead"
@@ -152,7 +152,7 @@ def _starved(seen: Seen) -> Iterator[Finding]:
 
 
 def _fills(topic: SeenTopic) -> bool:
-    """Whether delays are mixed there; in a tier that the broker holds they are all the same, and order is wanted."""
+    """Return whether the topic mixes delays; a tier held by the broker has equal delays, in order on purpose."""
     return topic.by_broker and (topic.spec is None or topic.spec.is_consumed)
 
 

@@ -1,4 +1,4 @@
-"""What makes messages or subscriptions expire: TTL, and subscriptions that nobody uses."""
+"""Checks of expiry: TTL of messages, and expiry of unused subscriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deduplication where hops arrive, and how long the broker remembers the names that it goes by."""
+"""Checks of deduplication at the destinations of hops, and of the broker's memory for producer names."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ NAMES_FORGOTTEN_SOON = Kind(
 USUAL_NAMES = 10_000
 USUAL_MEMORY_MIN = 360
 SHORT_MEMORY_MIN = 60
-"""Shorter than an outage that somebody has to come for."""
+"""Shorter than an outage that needs an operator."""
 SDK_PRODUCERS = 100
-"""Names for the processes that send, beside those of relays."""
+"""Producer names of sending processes, in addition to those of relays."""
 
 
 def _deduplication(seen: Seen) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def _limits(seen: Seen) -> Iterator[Finding]:
         return
     name = "brokerDeduplicationMaxNumberOfProducers"
     names = number(seen.settings, name, USUAL_NAMES)
-    # Each holding topic has two names for each partition that it hops to: for hops that go alone, and for groups.
+    # Each holding topic has two producer names per destination partition: for single hops, and for groups.
     needed = 2 * sum(_holds(topic) for topic in seen.topics) + SDK_PRODUCERS
     if names < needed:
         read = f"{name} is {names:,}; {needed:,} or more may come to a partition"

@@ -1,4 +1,4 @@
-"""What is kept for ever, or removed because nobody seems to use it: retention, inactive topics, auto-creation."""
+"""Checks of data that is kept for ever or removed as unused: retention, inactive topics, auto-creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be there before the first message: namespaces, topics, partitions, subscriptions; and what is too much."""
+"""Checks of the layout: missing and superfluous namespaces, topics, partitions and subscriptions."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _topics(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=TOPIC_IN_THE_WAY, subject=topic.name, read=error.problem, cure=error.remedy)
             continue
         if isinstance(next(iter(steps), None), CreateTopic):
-            steps = steps[:1]  # all else comes with it
+            steps = steps[:1]  # its creation includes all other steps
         for step in steps:
             kind = _KINDS.get(type(step))
             if kind is not None:
@@ -151,7 +151,7 @@ def _missing(step: Step) -> str:
 
 
 def _unguarded(seen: Seen, topic: SeenTopic, steps: list[SetPolicy]) -> Iterator[Finding]:
-    """What is not set on the topic itself; what does harm today is found by the checks of each policy."""
+    """Find policies that are not set on the topic itself; the checks of each policy find those that do harm now."""
     lacking = [step for step in steps if topic.state.policies.get(step.policy) is None]
     if lacking and seen.has_topic_policies:
         yield Finding(
@@ -173,7 +173,7 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
 
 
 def _connected(topic: SeenTopic) -> str:
-    """Who reads a topic of ours by a subscription that is not ours, as the end of a sentence."""
+    """Describe the consumers of foreign subscriptions on a topic of timewheel, as the end of a sentence."""
     known = () if topic.spec is None else topic.spec.subscriptions
     found = sorted(
         {

@@ -1,4 +1,4 @@
-"""What a namespace does to whatever is in it: replication, and rules about schemas."""
+"""Checks of a namespace's effects on all its topics: replication, and rules about schemas."""
 
 from __future__ import annotations
 

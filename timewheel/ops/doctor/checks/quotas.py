@@ -1,4 +1,4 @@
-"""Backlog quotas, by size and by time, with what each policy does."""
+"""Checks of backlog quotas, by size and by time, and the effect of each policy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _quotas(seen: Seen) -> Iterator[Finding]:
 
 
 def _limit(policy: Policy[BacklogQuota], quota: BacklogQuota) -> str | None:
-    """In words; None: there is no such limit."""
+    """Return the limit in words; None without a limit."""
     if policy is SIZE_QUOTA:
         return f"{quota.limit_bytes:,} bytes" if quota.limit_bytes >= 0 else None
     return format_duration(quota.limit_s * SECOND_MS) if quota.limit_s > 0 else None

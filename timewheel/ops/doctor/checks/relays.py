@@ -1,4 +1,4 @@
-"""Relays: whether one works wherever timers wait for it, whether another could take over, how late they are."""
+"""Checks of relays: presence wherever timers wait for a relay, standby relays, and lateness."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ FOREIGN_CONSUMER = Kind(
 )
 MOST_NAMED = 3
 BEHIND_SHARE = 0.5
-"""Of the guard; the rest is for the next look."""
+"""Fraction of the guard; the rest remains until the next run."""
 
 
 def _presence(seen: Seen) -> Iterator[Finding]:
-    # Slots are visited when they are released; only a tier, the intake and the journal have their relays all the time.
+    # Slots are visited when they are released; only tiers, the intake and the journal always have relays connected.
     always = [
         topic
         for topic in seen.topics
@@ -137,7 +137,7 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:
-    """A relay that is connected to a topic of this plan or of an earlier one, and the topic; None: there is none."""
+    """Return a relay that is connected to a topic of this or an earlier plan, with the topic; None without a relay."""
     found = {relay: topic.name for topic in seen.former for relay in topic.relays}
     found |= {relay: topic.name for topic in seen.topics for part in topic.parts for relay in relays_of(part.stats)}
     return next(iter(sorted(found.items())), None)

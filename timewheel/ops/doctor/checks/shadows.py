@@ -1,4 +1,4 @@
-"""A due topic with an intake: whether a shadow lifts as it is wished to, and what keeps it from that."""
+"""Checks of a due topic with an intake: whether a shadow lifts as desired, and the obstacles."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ COMPACTED = Kind(
 
 COMPACTION = "__compaction"
 PINNED_MS = HOUR_MS
-"""How long after it was due the oldest original may take to be handled before somebody should look."""
+"""Longest usual time from the oldest original's due time until it is handled; after that an operator should check."""
 MOST_NAMED = 3
 _HOP = re.compile(r"tw\|(?!lift\|)([^|]+)\|[^|]+\|-?\d+\|([^|]+)")
-"""A relay's producer: where it hops from, and the fingerprint of its routing."""
+"""Name of a relay's producer: the source of its hops, and the fingerprint of its routing."""
 _DRAIN = "-drain"
 
 
@@ -80,7 +80,7 @@ def _journal_of(seen: Seen) -> SeenTopic | None:
 
 
 def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
-    """Nothing has any where the plan has no intake."""
+    """Return whether a topic has a role; always False if the plan has no intake."""
     return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
 
 
@@ -161,7 +161,7 @@ def _movers(seen: Seen) -> Iterator[Finding]:
 
 
 def _is_of(plan: Plan, source: str) -> bool:
-    """Whether a relay's producer comes from one of the plan's own topics; the name has them without their scheme."""
+    """Return whether a relay's producer comes from a topic of the plan; producer names omit the scheme."""
     return any(f"persistent://{source}".startswith(f"{prefix}.") for prefix in Router(plan).names.own_prefixes)
 
 

@@ -1,4 +1,4 @@
-"""What could not be seen: said, so that nobody takes silence for health."""
+"""Reports unreadable data, so that a missing finding is not mistaken for health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How entries lie on disk: copies of each, how long a ledger grows, and how large a message may be."""
+"""Checks of storage: copies of each entry, lifetime of ledgers, and limits on message size."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _copies(seen: Seen) -> Iterator[Finding]:
         found = in_force(seen, topic, PERSISTENCE) if topic.exists or topic.spec is not None else None
         if found is None or found.subject in told:
             continue
-        told.add(found.subject)  # once where it is set, not for every topic that has it from there
+        told.add(found.subject)  # once where it is set, not for every topic that inherits it
         yield from _of(seen, topic, found)
 
 
