@@ -1,4 +1,4 @@
-"""The checksum of an entry, CRC-32C: in C, since in Python it would take longer than all the rest."""
+"""The checksum of an entry, CRC-32C: in C, because in Python it would take longer than all the rest."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from google_crc32c import value as _value  # noqa: E402 - an extra, looked for b
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum, 32 bits, unsigned."""
+    """Return the checksum as an unsigned number of 32 bits."""
     return int(_value(data))
