@@ -34,7 +34,7 @@ class EntryAcknowledger:
     Args:
         dialer: Knows the cluster.
         topic: A partition, or a topic without partitions, by its full name. A missing topic is not created.
-        subscription: An existing subscription: a broker would create a missing subscription and keep all messages for it.
+        subscription: Must exist: a broker would create a missing subscription and keep all messages for it.
         kind: Its type.
         name: Name of the consumer, shown in the topic's stats. On Key_Shared it decides which keys are assigned.
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 __all__ = ["LOWEST_VERSION", "PASSING_ERRORS", "SPOKEN_VERSION", "CommandType", "ServerError", "SubscriptionType"]
 
 SPOKEN_VERSION = 21
-"""The protocol version sent to brokers: that of Pulsar 4.0. A broker answers with the same version or a lower version."""
+"""Protocol version sent to brokers, that of Pulsar 4.0. A broker answers with the same or a lower version."""
 LOWEST_VERSION = 19
 """Version of Pulsar 2.10, the oldest broker that was tested. Version 17 introduced answers to acknowledgements."""
 

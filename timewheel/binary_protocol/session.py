@@ -1,6 +1,6 @@
 """A connection driven by a transport and by its caller. It has no thread of its own.
 
-A session belongs to a single thread at a time. It must be called at least every `CALL_EVERY_MS`: a broker gives up a client
+A session belongs to a single thread at a time, which calls it at least every `CALL_EVERY_MS`: a broker drops a client
 that sent nothing for twice its ``keepAliveIntervalSeconds``. A caller that is late gets `BrokerLost` from its next
 call; nothing else happens.
 """
