@@ -22,8 +22,7 @@ def render_page(page: Page) -> str:
     """Render the page as HTML.
 
     The file loads nothing, makes no connection, and runs only these scripts: a content security policy with their
-    hashes
-    makes the browser enforce that. The chart library, nine tenths of the file, is included once.
+    hashes makes the browser enforce that. The chart library, nine tenths of the file, is included once.
     """
     environment = _environment()
     figures = [one for one in (page.figure, *(section.figure for section in page.sections)) if one is not None]

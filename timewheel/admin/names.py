@@ -53,8 +53,7 @@ def subscription_path(topic: str, subscription: str) -> str:
     """Build the path of a topic's subscription.
 
     The subscription is quoted twice, since brokers unquote this part twice (4.0.7 and 4.2.4: ``a+b`` quoted once
-    becomes
-    ``a b``, and ``a%b`` an error 500). They unquote the topic's name once.
+    becomes ``a b``, and ``a%b`` an error 500). They unquote the topic's name once.
 
     Raises:
         BadName: The topic's name is bad, or the subscription's is empty or a dot name.

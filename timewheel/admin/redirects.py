@@ -43,8 +43,7 @@ def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint:
 
 def _call_of(url: httpx.URL) -> tuple[list[str], Counter[tuple[str, str]]]:
     """Return the call in a URL, without its origin: a proxy may have a prefix of its own before the path of the admin
-    API,
-    and brokers add to the query that they looked up the owner.
+    API, and brokers add to the query that they looked up the owner.
     """
     path, _, query = url.raw_path.decode("ascii", "replace").partition("?")
     _, mark, call = path.partition(API)

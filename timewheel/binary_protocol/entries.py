@@ -274,12 +274,10 @@ def _checked(numbers: dict[int, int], datas: dict[int, bytes], payload_bytes: in
 
 def _counted(frame: bytes, start: int) -> int:
     """Return the number of messages that a broker counts in an entry that cannot be read here, modulo 2^32; 0: the
-    entry
-    has no such number.
+    entry has no such number.
 
     Brokers check no field against the end of its message, and accept a field without a number. The permits that an
-    entry
-    used must be granted again as the broker counted them.
+    entry used must be granted again as the broker counted them.
     """
     try:
         at, end = _sized(frame, _checksum_in(frame, start)[1])

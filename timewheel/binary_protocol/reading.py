@@ -135,8 +135,7 @@ class EntryReader:
         for at, event in enumerate(events):
             if isinstance(event, Entry) and event.position == self._before_first:
                 # A broker begins with the very entry of the given position, if it has that entry. The entry behind it
-                # cannot be
-                # requested: if it does not exist yet, the broker begins with the first of all
+                # cannot be requested: if it does not exist yet, the broker begins with the first of all
                 # (broker-facts: reading-by-position).
                 self._taken += event.message_count
             elif isinstance(event, Entry) and event.position > last:

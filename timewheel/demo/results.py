@@ -180,8 +180,7 @@ def _unstruck(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, 
     after it.
 
     After the burst, samples count until half of the way to the last due time: a working shadow has caught up by then,
-    on a
-    machine of any speed, and later few timers are left that it could have moved.
+    on a machine of any speed, and later few timers are left that it could have moved.
     """
     burst_ms = max((sent_ms for sent_ms, _ in sends), default=0)
     half_ms = (burst_ms + max((due_ms for _, due_ms in sends), default=0)) // 2

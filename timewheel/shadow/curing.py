@@ -97,8 +97,7 @@ def lines_of(plan: Plan) -> str:
 
 def with_window(plan: Plan, window_ms: int) -> Plan:
     """Return a plan's next revision with another window, over tiers that begin with it; its longer tiers stay. If the
-    plan
-    has the same window and tiers already, return the plan itself.
+    plan has the same window and tiers already, return the plan itself.
 
     Args:
         plan: A plan that holds in relays.

@@ -57,8 +57,7 @@ def original_of(timer_id: str, part: str) -> EntryPosition | None:
 
 def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield the properties of each message, with its index in the batch; -1: no batch. An entry that does not
-    decompress
-    yields nothing, and a batch nothing from its first unreadable message on.
+    decompress yields nothing, and a batch nothing from its first unreadable message on.
 
     Args:
         entry: An entry with its payload.

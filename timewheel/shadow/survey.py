@@ -115,8 +115,7 @@ class Survey:
             with room to spare; None: no window does.
         native_per_hour: Estimated number of delayed messages an hour that are due too soon to be lifted.
         gaps_with: Gaps of the worst subscription once the shadow has caught up, with the next shorter and the next
-            longer
-            window, by the window, milliseconds.
+            longer window, by the window, milliseconds.
     """
 
     plan: Plan

@@ -43,8 +43,7 @@ CLIENT_PORT = 16650
 WEB_PORT = 8080
 MEMORY = "-Xmx1024m -XX:MaxDirectMemorySize=1024m"
 """Same as for `LocalPulsar`; the image's own limits are 2 GB and 4 GB, more than the virtual machine of a desktop
-engine
-may have."""
+engine may have."""
 
 ADDRESS_FILE = "/tmp/timewheel-listeners"  # noqa: S108 - in the container, which no other program uses
 ADDRESS_TIMEOUT_S = 60
@@ -75,8 +74,7 @@ class PulsarContainer:
 
     The engine is the engine that testcontainers finds: `$DOCKER_HOST`, which may be remote, else the current Docker
     context, else the usual socket. The container is removed by `stop`, after a failed start, and by testcontainers'
-    reaper
-    when the process that created it is gone.
+    reaper when the process that created it is gone.
     """
 
     def __init__(
@@ -200,8 +198,7 @@ class PulsarContainer:
         else:
             return
         # Refusals come as an error answer of the engine or as a line of the stream. No time limit: a fetch takes as
-        # long as
-        # the network needs.
+        # long as the network needs.
         for line in engine.api.pull(container.image, stream=True, decode=True):
             if "error" in line:
                 raise OSError(line["error"])

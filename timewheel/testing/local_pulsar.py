@@ -48,8 +48,7 @@ ARCHIVE_TIMEOUT_S = 90.0
 _LITTLE_COMPILING = ("-XX:TieredStopAtLevel=1",)
 """Only the quick compiler. The optimizing compiler spends time that a broker of a few minutes never gets back: measured
 with Java 17 on two busy cores, a start takes 6.5 instead of 13.5 CPU seconds, and the first 60,000 messages 10.6
-instead
-of 28.7."""
+instead of 28.7."""
 
 _ADD_OPENS = (
     "java.base/java.lang",
@@ -88,8 +87,7 @@ class LocalPulsar:
 
     Ports are chosen at construction and the data is in a temporary folder; both stay through `restart` and through
     `kill` and `start`, so clients reconnect and no confirmed message is lost. `stop` removes the folder. The broker
-    never
-    outlives the process that created it, even if that is killed with -9. Any number may run at once.
+    never outlives the process that created it, even if that is killed with -9. Any number may run at once.
     """
 
     def __init__(
@@ -212,8 +210,7 @@ class LocalPulsar:
         with self._change:
             process = self._running()
             # Not by SIGTERM: in standalone the shutdown hooks of broker and bookie run at the same time, and if the
-            # bookie was
-            # first, cursors could not be written (2 of 6 restarts delivered acknowledged messages again).
+            # bookie was first, cursors could not be written (2 of 6 restarts delivered acknowledged messages again).
             unload_all_namespaces(self.admin_url)
             process.kill()
             self.start()

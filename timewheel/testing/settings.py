@@ -53,8 +53,7 @@ STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
         # As in the distribution: languages without a Pulsar client use it.
         "webSocketServiceEnabled": "true",
         # The bookie uses the chosen port. Otherwise it takes one of the kernel's ephemeral ports, and an outgoing
-        # connection
-        # can hold that port when the broker comes back: no bookie, no data.
+        # connection can hold that port when the broker comes back: no bookie, no data.
         "allowEphemeralPorts": "true",
         "listeningInterface": "lo",
         # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.

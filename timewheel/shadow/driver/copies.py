@@ -119,8 +119,7 @@ class Copies:
 
         Args:
             versions: Schema versions; -1: no schema. A version that the journal's registry refuses, or that the due
-                topic's
-                registry no longer has, stays unfenced.
+                topic's registry no longer has, stays unfenced.
 
         Returns:
             Position of the last fence: all copies of earlier sessions are before it.

@@ -199,10 +199,8 @@ class LiftSession:
 
     def _check_loaded(self, ledger: int) -> None:
         """Check that the topic was not loaded again. A broker that loads a topic begins another ledger. If it did so
-        while the
-        journal was read, it has forgotten acknowledgements that were not struck again; from now on a reload ends the
-        session by
-        closing the reader.
+        while the journal was read, it has forgotten acknowledgements that were not struck again; from now on a reload
+        ends the session by closing the reader.
         """
         if self._tools.admin.topics.internal_stats(self._part).newest_ledger != ledger:
             raise SessionFailed("the topic was loaded again, or began another ledger, while the journal was read")
@@ -337,8 +335,7 @@ class LiftSession:
         if entries:
             self._read_to, self._read_ms = entries[-1].position, now_ms
         # A broker does not deliver its own entries, so the last entry may never come. A short pause proves nothing: a
-        # broker
-        # has to find the requested entries first.
+        # broker has to find the requested entries first.
         return self._read_to >= self._end or now_ms - self._read_ms >= QUIET_MS
 
     def _at_the_end(self) -> None:

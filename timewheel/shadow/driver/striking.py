@@ -161,8 +161,7 @@ class Striker:
         self, name: str, kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
     ) -> EntryAcknowledger:
         # A broker creates a missing subscription, from the earliest entry; it would have no reader, and the journal
-        # would
-        # wait for it for ever. If the subscriptions are unknown, to keep timers waiting would be worse.
+        # would wait for it for ever. If the subscriptions are unknown, to keep timers waiting would be worse.
         there = self._looker.there_now(self.part)
         if there is not None and name not in there:
             self._looker.look_soon()

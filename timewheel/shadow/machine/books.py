@@ -36,13 +36,13 @@ class Wrong(Enum):
     """Defects of a timer."""
 
     LOST = "lost"
-    """It is due in the future, its original is acknowledged, and its copy is missing."""
+    """A timer due in the future, whose original is acknowledged and whose copy is missing."""
     DOUBLE = "double"
-    """Both its original and a copy are pending, or two copies are."""
+    """A timer with both its original and a copy pending, or two copies."""
     UNSTRUCK = "unstruck"
-    """Its copy is in the journal, and its original is not acknowledged on every subscription."""
+    """A timer with a copy in the journal, whose original is not acknowledged on every subscription."""
     LEFT = "left"
-    """It is far from due, pending everywhere, could be lifted, and is not."""
+    """An entry far from due, pending everywhere, that could be lifted and is not."""
 
 
 class Trouble(NamedTuple):

@@ -36,32 +36,32 @@ class Fate(Enum):
     """The shadow's own message, to be acknowledged."""
     UNDELAYED = "undelayed"
     NEAR = "near"
-    """It is due so soon that lifting it would gain nothing."""
+    """Due so soon that lifting would gain nothing."""
     BEYOND = "beyond_max_delay"
-    """It is due later than the plan allows."""
+    """Due later than the plan allows."""
     BATCH = "batch"
     """A batch under a single delay, any part of which may be acknowledged already."""
     ENCRYPTED = "encrypted"
     CHUNK = "chunk"
     """A chunk of a larger message."""
     KEY_BYTES = "key_of_bytes"
-    """Its key is bytes, and pulsar-client would send the key on as a text."""
+    """The key is bytes, and pulsar-client would send the key on as a text."""
     NO_TEXT = "no_text"
-    """Its key or a property is not UTF-8, which pulsar-client does not accept."""
+    """The key or a property is not UTF-8, which pulsar-client does not accept."""
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
     SCHEMA = "schema_refused"
-    """Its schema version does not exist, the journal's registry refuses its schema, or there are too many versions."""
+    """The schema version does not exist, the journal's registry refuses the schema, or there are too many versions."""
     MARKER = "marker"
     """The broker's own entry."""
     LARGE = "large"
-    """With the properties of a copy it would exceed the broker's limit."""
+    """With the properties of a copy the message would exceed the broker's limit."""
     DAMAGED = "damaged"
-    """Its payload does not decompress as its metadata declare."""
+    """The payload does not decompress as the metadata declare."""
     DEFECT = "unreadable_metadata"
-    """The metadata beside its payload cannot be read."""
+    """The metadata beside the payload cannot be read."""
     UNREADABLE = "unreadable_envelope"
-    """It has the properties of a timer, but malformed or of a later version."""
+    """The message has the properties of a timer, but malformed or of a later version."""
 
 
 class Lifting:
@@ -73,8 +73,7 @@ class Lifting:
     Attributes:
         far_ms: The least remaining time with which an entry is lifted, milliseconds: the longest time that the plan
             leaves a timer in the due topic, and the guard. The shadow may be down for this long after it has published
-            a
-            copy, before the copy and the original can both be delivered.
+            a copy, before the copy and the original can both be delivered.
     """
 
     __slots__ = ("_earlier_ms", "_max_delay_ms", "_revision", "far_ms")
@@ -115,8 +114,7 @@ class Lifting:
         """Return the properties of a copy, its envelope included.
 
         A timer that an SDK has sent keeps its own envelope, and so does a timer that was put back into the topic. But a
-        plain
-        client may send a received message on with a new delay, properties and all: that is another timer.
+        plain client may send a received message on with a new delay, properties and all: that is another timer.
 
         Args:
             entry: An entry to be lifted.
@@ -194,9 +192,8 @@ def _encodes(text: str) -> bool:
 
 def fence_number(mark: int, now_ms: int) -> int:
     """Return the sequence id of a session's fence; those of its copies follow. Once a broker has stored it, it accepts
-    no
-    more copies of earlier sessions: each has stored its own fence before its first copy, and has sent less than `_ROOM`
-    copies a second since.
+    no more copies of earlier sessions: each has stored its own fence before its first copy, and has sent less than
+    `_ROOM` copies a second since.
 
     Args:
         mark: The highest sequence id that the broker has stored under the name; -1: none.

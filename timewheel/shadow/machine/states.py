@@ -25,7 +25,7 @@ class State(Enum):
     DRAINING = "draining"
     """No timer is lifted; all lifted timers go back to the due topic now."""
     NATIVE = "native"
-    """As draining, and no lifted timer is left: the way out is complete."""
+    """Like draining, but no lifted timer is left: the way out is complete."""
 
 
 class Wish(NamedTuple):

@@ -3,10 +3,9 @@
 A broker keeps acknowledged messages in its index of delayed messages until they are due. Fifty thousand of them in the
 order of their due times make it assume that all delays are the same: it reads no further, and messages that are due now
 are not delivered (broker-facts: ghosts-starve). A message that is due before an earlier message disproves that, if it
-is
-among the first fifty thousand: the broker does not read those behind them. So the first stir is sent early, since the
-producer of a burst may be faster than the lifter, and again when all lifted timers are due: an index that has become
-empty has forgotten the stir.
+is among the first fifty thousand: the broker does not read those behind them. So the first stir is sent early, since
+the producer of a burst may be faster than the lifter, and again when all lifted timers are due: an index that has
+become empty has forgotten the stir.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ LEAST_AHEAD_MS = 20_000
 """A stir is due at least this much later, so that it is removed long before."""
 READ_WITHIN_MS = 5_000
 """By then even a busy broker has read a published message; a stir that is acknowledged before the broker has read it
-has
-no effect."""
+has no effect."""
 
 
 class Stirring:
@@ -66,8 +64,7 @@ class Stirring:
 
     def met(self, position: EntryPosition, now_ms: int) -> None:
         """Record a stir that was read in the topic: this shadow's own, an earlier shadow's, or another program's, whose
-        publish
-        time cannot be trusted.
+        publish time cannot be trusted.
         """
         self._waiting.append((now_ms + READ_WITHIN_MS, position))
 

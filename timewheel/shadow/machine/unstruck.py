@@ -16,8 +16,7 @@ class Unstruck:
     """Stored copies of a partition whose originals can still be delivered.
 
     A shadow that lags takes longer to acknowledge an original than the time that `Lifting.far_ms` allows for it. So
-    timers
-    that are lifted meanwhile have to be due later by the shadow's lag.
+    timers that are lifted meanwhile have to be due later by the shadow's lag.
     """
 
     __slots__ = ("_waiting",)
