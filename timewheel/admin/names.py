@@ -64,8 +64,7 @@ def subscription_path(topic: str, subscription: str) -> str:
 
 
 def subscription_of(cursor: str) -> str:
-    """Return the subscription of a cursor, from the name under which a broker lists it (broker-facts:
-    names-of-cursors).
+    """Return the subscription of a cursor, from the broker's name for it (broker-facts: names-of-cursors).
 
     A name that is not an encoded name stays as it is: a reader's cursor is listed under its plain name.
     """
