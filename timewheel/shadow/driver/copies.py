@@ -280,7 +280,7 @@ class Copies:
             self._unstruck.stored(copy, self._clock.monotonic_ms())
 
     def _on_sent(self, group: Group, result: Any, message_id: Any) -> None:
-        """Runs on the client's thread."""
+        """Queue the outcome of a send; called on the client's thread."""
         self._outcomes.append((group, result, message_id))
         with self._handle.changed:
             self._handle.changed.notify_all()

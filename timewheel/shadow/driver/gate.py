@@ -31,7 +31,7 @@ __all__ = ["StruckFirst"]
 STRIKE_MESSAGES = 1_000
 """Originals struck at once: as many as fit into a command."""
 STRIKE_BYTES = 4_000_000
-"""Limit of messages in hand while their originals are struck, except for a single message."""
+"""Limit of messages in hand while their originals are struck; a single message may be larger."""
 MORE_MS = 1
 """Time to wait for another message, once there is a message."""
 TRY_FOR_MS = 30_000

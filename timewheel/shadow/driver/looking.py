@@ -125,7 +125,7 @@ class Looker:
             return None
 
     def look_soon(self) -> None:
-        """Make the next look request statistics, at any cost; any thread may call it."""
+        """Make the next look request statistics, whatever their cost; any thread may call it."""
         self._pace.hurry()
 
     def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:

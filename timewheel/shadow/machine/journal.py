@@ -1,4 +1,4 @@
-"""Decides how far the journal may be acknowledged: only while no broker can forget the originals' acknowledgements.
+"""Decides how far the journal may be acknowledged: as far as no broker can forget the originals' acknowledgements.
 
 A broker writes acknowledgements to disk some time after it has confirmed them; when it is killed, a subscription goes
 back to the written state (broker-facts: lost-acknowledgements). So a copy is kept until every subscription has passed
@@ -30,7 +30,7 @@ class Journal:
     """The copies in a partition's journal.
 
     Args:
-        hold_ms: How long ago a position must have been passed.
+        hold_ms: How long ago a position must have been passed, milliseconds.
     """
 
     __slots__ = ("_checkpoints", "_every", "_hold_ms", "_passed", "_safe", "_since")

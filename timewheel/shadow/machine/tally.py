@@ -62,8 +62,8 @@ class Tally:
         fates: All others, by fate.
         delays_ms: Delays from publish to delivery, of the entries with a delivery time.
         remaining_ms: Remaining times to delivery, of the entries to be lifted.
-        native_per_ms: Rate of messages a millisecond whose delay is too short for lifting. A message is pending for as
-            long as its delay, so each pending message stands for one message per delay.
+        native_per_ms: Messages sent per millisecond with a delay too short for lifting, estimated. A message is pending
+            for as long as its delay, so each pending message stands for one message per delay.
     """
 
     lifting: Lifting

@@ -1,4 +1,4 @@
-"""Measures how long copies wait until their originals are acknowledged, which delays how soon a timer may be due."""
+"""Measures how long copies wait until their originals are acknowledged: lifted timers must be due later by that."""
 
 from __future__ import annotations
 
