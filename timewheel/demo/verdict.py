@@ -49,7 +49,7 @@ class Measured:
         scheme: Its name.
         due_peak: Most gaps in its due topics, summed at one moment.
         law_peak: Prediction of the law of gaps for that.
-        hold: Who holds in its holding topics; None: it has none.
+        hold: The holder of messages in its holding topics; None: it has none.
         holding_peak: Most gaps in its holding topics, summed at one moment.
         in_flight_window: Gaps that a broker-held tier may have: as many as its relay has messages in flight.
         index_bytes: Peak of the broker's delayed indexes, over all its topics.

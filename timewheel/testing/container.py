@@ -72,7 +72,7 @@ WITHOUT_REAPER = " (TESTCONTAINERS_RYUK_DISABLED=true does without testcontainer
 class PulsarContainer:
     """A standalone broker in a container: `with PulsarContainer() as pulsar: pulsar.Client(pulsar.service_url)`.
 
-    The engine is the engine that testcontainers finds: `$DOCKER_HOST`, which may be remote, else the current Docker
+    It uses the engine that testcontainers finds: `$DOCKER_HOST`, which may be remote, else the current Docker
     context, else the usual socket. The container is removed by `stop`, after a failed start, and by testcontainers'
     reaper when the process that created it is gone.
     """

@@ -27,7 +27,7 @@ __all__ = ["LocalPulsar"]
 START_TIMEOUT_S = 120.0
 """A broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice."""
 START_ATTEMPTS = 2
-"""About once in a hundred starts after a kill, 4.2.4 could load no topic ("Failed to load topic within timeout") and it
+"""Once in some hundred starts after a kill, 4.2.4 could load no topic ("Failed to load topic within timeout") and it
 stayed so: an operator would start the broker again."""
 LOOP_ATTEMPTS = 6
 """Starts that are given up early because the bookie's registration is in a loop; a further start is not given up.

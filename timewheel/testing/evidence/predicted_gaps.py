@@ -25,8 +25,8 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
         sends: (sent, due) of every timer, UTC milliseconds.
 
     Returns:
-        (arrival, acknowledged) per due topic. Without failures a timer is acknowledged when it is due, and a timer that
-        a shadow lifts as soon as it has arrived.
+        (arrival, acknowledged) per due topic. Without failures a timer is acknowledged when it is due, or, if a shadow
+        lifts it, as soon as it has arrived.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
