@@ -42,7 +42,7 @@ class OwnedProcess:
     """A slot for one child process, with the folders that must be removed with it.
 
     The child may be started, killed and started again; the folders stay until `close`, or until this process ends in
-    whatever way. Safe to use from several threads; refused in a fork of the owner.
+    any way. Safe to use from several threads; refused in a fork of the owner.
     """
 
     def __init__(self, *, log: Path) -> None:
