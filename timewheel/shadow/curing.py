@@ -29,8 +29,8 @@ twice."""
 LEAST_RATIO = 3
 """Least ratio of neighbouring tiers that are added."""
 SHARES = (0.5, WATCH_SHARE, 1.0)
-"""Parts of the broker's limit, in order of preference: the longest window within the first part that any window meets.
-Half leaves room to grow."""
+"""Parts of the broker's limit, tried in order: the longest window that leaves gaps within the part is chosen. Half
+leaves room to grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | N
     Args:
         plan: A plan that holds in relays.
         limit: The broker's limit.
-        most_after: Returns the gaps of the worst subscription once all entries with this remaining time are lifted.
+        most_after: Returns the gaps of the worst subscription once entries with at least this remaining time are gone.
     """
     every = [(one, most_after(far_ms(one))) for one in (plan, *windows(plan))]
     for share in SHARES:

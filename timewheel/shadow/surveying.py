@@ -189,7 +189,7 @@ def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
 
 
 def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> int:
-    """Return the gaps once all entries with this remaining time are lifted."""
+    """Return the gaps once all entries with at least this remaining time are lifted."""
     now, after = read.tally.gaps(subscription, read.stats.last_confirmed if read.is_whole else None, far_ms)
     if read.is_whole:
         return after
@@ -199,7 +199,7 @@ def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> in
 
 
 def _most_after(reads: Mapping[str, _Read], far_ms: int) -> int:
-    """Return the gaps of the worst subscription once all entries with this remaining time are lifted."""
+    """Return the gaps of the worst subscription once all entries with at least this remaining time are lifted."""
     every = (_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
     return max(every, default=0)
 
