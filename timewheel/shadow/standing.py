@@ -1,4 +1,4 @@
-"""How a shadow stands, as values: what it does, how far it is, and what needs attention."""
+"""The standing of a shadow, as values: its state, its progress, and warnings."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from timewheel.shadow.machine.states import State, Wish, drains
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
 
 STUCK_MS = MINUTE_MS
-"""A timer leaves the intake at once, a copy the journal, and a timer a holding topic before it is due: one that waits
-for so much longer waits for somebody."""
+"""A timer leaves the intake at once, a copy the journal at once, and a timer a holding topic before it is due: after
+this
+much more time it counts as stuck."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
 BEGUN_MS = 5 * MINUTE_MS
 MOST_BEGUN = 10
-"""A takeover, a reload, or a schema version that is new begins a session; they are few."""
+"""A takeover, a reload, or a new schema version begins a session; these are few."""
 GHOSTS = 50_000
-"""With so many in order a broker may stop reading (broker-facts: starved-due-topic)."""
+"""With this many in order a broker may stop reading (broker-facts: starved-due-topic)."""
 
 
 @unique
 class Phase(Enum):
-    """What happens in a partition."""
+    """Phases of a partition."""
 
     IDLE = "nothing is lifted"
     NOBODY = "nobody lifts"
-    """It is wished, and no lifter is connected."""
+    """Lifting is wished, and no lifter is connected."""
     CATCHING_UP = "catching up"
     SHADOWING = "shadowing"
     DRAINING = "draining"
@@ -41,11 +42,11 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What a subscription of the intake or the journal has not acknowledged.
+    """The entries that a subscription of the intake or the journal has not acknowledged.
 
     Args:
-        entries: How many.
-        oldest_ms: Since when the oldest has waited, milliseconds; None: none waits, or it could not be read.
+        entries: Their number.
+        oldest_ms: How long the oldest has waited, milliseconds; None: none waits, or it could not be read.
     """
 
     entries: int
@@ -54,12 +55,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """From an original's publish to that of its copy: of the newest copies, without the backlog from before the start.
+    """Time from an original's publish to that of its copy: of the newest copies, without the backlog from before the
+    start.
 
     Args:
-        copies: How many were looked at.
-        p50_ms: Milliseconds.
-        p99_ms: The same.
+        copies: Number of copies that were read.
+        p50_ms: Median, milliseconds.
+        p99_ms: 99th percentile, milliseconds.
     """
 
     copies: int
@@ -73,11 +75,11 @@ class SubscriptionStanding:
 
     Args:
         name: Its name.
-        type: ``Shared``, ...; ``None`` (a text): nobody is connected.
+        type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
         pending: Entries that it has not acknowledged.
-        gaps: Ranges of acknowledged ones behind the first.
-        delayed: What the broker counts as delayed.
-        ghosts: Of these at least so many are acknowledged: the broker forgets them when they are due, or at an unload.
+        gaps: Ranges of acknowledged entries behind the first pending entry.
+        delayed: Delayed messages by the broker's count.
+        ghosts: Lower bound of those that are acknowledged: the broker forgets them when they are due, or at an unload.
     """
 
     name: str
@@ -90,24 +92,24 @@ class SubscriptionStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStanding:
-    """One partition.
+    """A partition.
 
     Args:
         topic: Full name, of the due topic.
-        phase: What happens there.
-        lifter: Where the lifter is connected from; None: there is none.
+        phase: Its phase.
+        lifter: Address of the connected lifter; None: there is none.
         relay: Name of the relay's consumer of the journal; None: there is none.
-        caught_up_ms: When the backlog had been gone through, UTC milliseconds; None: it was not yet.
-        lag: None: no copy is there of what came since the start.
-        intake: What has not moved on, of what clients of any language have put there.
-        copies: What has not moved on of the journal.
-        journal: What is kept until the acknowledgements in the topic are safe.
-        pinned_by: The subscription that is least far, if the journal waits for it.
-        subscriptions: Of the topic.
-        sampled: Entries that were looked at.
-        left: About so many are far from due, and could have been lifted; those that have just come are not counted.
-        stays: About so many are far from due, and cannot be lifted, by the reason.
-        is_whole: All entries were looked at: both are exact.
+        caught_up_ms: When the backlog had been processed, UTC milliseconds; None: not yet.
+        lag: None: there is no copy of a message that came since the start.
+        intake: Timers from clients of any language that have not moved on from the intake.
+        copies: Copies that have not moved on from the journal.
+        journal: Copies that are kept until the acknowledgements in the topic are safe.
+        pinned_by: The subscription with the lowest mark-delete position, if the journal waits for it.
+        subscriptions: Subscriptions of the topic.
+        sampled: Number of entries that were read.
+        left: Estimated number of entries far from due that could have been lifted, without the newest entries.
+        stays: Estimated number of entries far from due that cannot be lifted, by the reason.
+        is_whole: All entries were read: both numbers are exact.
         begun: How often a lifter began in the last `BEGUN_MS`: a session that meets the same failure again and again
             lifts nothing.
     """
@@ -132,22 +134,22 @@ class PartStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A shadow.
+    """The standing of a shadow.
 
     Args:
-        plan: Whose.
-        at_ms: When it was looked at, UTC milliseconds.
-        wish: What it is to do, and since when.
-        refusal: Why nothing may be lifted; empty: nothing stands against it.
-        far_ms: With so much time left an entry is lifted.
-        gap_limit: The broker's.
+        plan: Its plan.
+        at_ms: Time of the look, UTC milliseconds.
+        wish: The wished state, and since when.
+        refusal: Why no timer may be lifted; empty: there is no obstacle.
+        far_ms: Remaining time from which an entry is lifted.
+        gap_limit: The broker's limit.
         parts: By partition.
-        holding: Entries that wait, by holding topic.
-        dead_letters: Messages; None: not known.
-        writes: For each lifted timer, on average; None: nothing was lifted lately.
-        unread: What could not be seen.
-        former: Entries that wait in holding topics of earlier plans, by topic: relays of this one drain them.
-        excess: Gaps beyond the limit that it leaves however long it runs, and what cures that; empty: none.
+        holding: Waiting entries by holding topic.
+        dead_letters: Number of messages; None: unknown.
+        writes: Mean writes for each lifted timer; None: no timer was lifted lately.
+        unread: Topics that could not be read.
+        former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
+        excess: Gaps beyond the limit that it leaves however long it runs, with the remedy; empty: none.
     """
 
     plan: Plan
@@ -166,12 +168,12 @@ class Standing:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What needs attention, in sentences."""
+        """Problems that need attention, in sentences."""
         return tuple(warnings_of(self))
 
 
 def warnings_of(found: Standing) -> Iterator[str]:
-    """What needs attention, in sentences."""
+    """Describe the problems that need attention, in sentences."""
     if found.refusal and found.wish.state is State.SHADOWING:
         yield f"Nothing is lifted: {found.refusal}."
     for part in found.parts:
@@ -222,7 +224,7 @@ def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
 
 
 def standing_facts(found: Standing) -> dict[str, Any]:
-    """A standing as plain values, for JSON."""
+    """Return a standing as plain values, for JSON."""
     return {
         "due_topic": found.plan.due_topic,
         "at_ms": found.at_ms,
