@@ -144,7 +144,8 @@ def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | N
     Args:
         plan: A plan that holds in relays.
         limit: The broker's limit.
-        most_after: Returns the gaps of the worst subscription once entries with at least this remaining time are gone.
+        most_after: Returns the gaps of the worst subscription once all entries with at least this remaining time are
+            lifted.
     """
     every = [(one, most_after(far_ms(one))) for one in (plan, *windows(plan))]
     for share in SHARES:
