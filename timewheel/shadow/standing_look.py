@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,7 @@ def standing_of(
     plan: Plan,
     *,
     target: str = "PLAN",
+    reached_by: tuple[str, ...] = (),
     sample: int = SAMPLE,
     arrived_ms: int = ARRIVED_MS,
 ) -> Standing:
@@ -85,6 +86,7 @@ def standing_of(
         dialer: Of the binary protocol, by which entries are read.
         plan: Has an intake.
         target: How the user named the plan.
+        reached_by: Options by which a command reaches the cluster.
         sample: Entries of each partition that are looked at for what was not lifted.
         arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
 
@@ -93,7 +95,7 @@ def standing_of(
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
-    return _Look(admin, dialer, plan, target, sample, arrived_ms).run()
+    return replace(_Look(admin, dialer, plan, target, sample, arrived_ms).run(), reached_by=reached_by)
 
 
 class _Look:
@@ -133,10 +135,11 @@ class _Look:
             plan=plan,
             at_ms=self._at_ms,
             wish=wish,
-            refusal=refusal_of(plan, stats),
+            refusal=refusal_of(plan, stats, self._target),
             far_ms=self._lifting.far_ms,
             gap_limit=gap_limit,
             excess=self._excess(wish, parts, gap_limit),
+            target=self._target,
             parts=tuple(parts),
             holding=self._holding(),
             former=former_backlogs(self._admin, plan, self._asking),
