@@ -84,6 +84,10 @@ SAID: list[tuple[Standing, str]] = [
     (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
     (standing(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
     (
+        standing(State.NATIVE, holding=0, lifter=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
+        "The journal still has 700 entries",
+    ),
+    (
         replace(
             standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
             former={"tier": 7},

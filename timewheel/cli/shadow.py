@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    admin_client,
+    typed_words,
+)
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
@@ -121,6 +130,7 @@ def pause(
 
 @shadow.command()
 def abort(
+    context: typer.Context,
     plan_file: PlanFile,
     *,
     service_url: ServiceUrl = None,
@@ -140,6 +150,7 @@ def abort(
 
     put_back(
         plan_file,
+        reached_by=typed_words(context),
         service_url=service_url,
         admin_url=admin_url,
         token=token,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from timewheel.ops.status import Amount
     from timewheel.shadow.standing import PartStanding, Queue, Standing
 
 __all__ = ["show_standing", "status"]
@@ -86,7 +87,8 @@ def show_standing(console: Console, found: Standing) -> None:
         show_line(console, warning, style="bold red")
     columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not lifted")
     rows = tuple(_row(part) for part in found.parts)
-    show_table(console, Table(caption="By partition", header=columns, rows=rows))
+    caption = "By partition; intake and journal in entries, each of one or many timers"
+    show_table(console, Table(caption=caption, header=columns, rows=rows))
     cursors = tuple(
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
@@ -104,8 +106,8 @@ def show_standing(console: Console, found: Standing) -> None:
     show_table(console, Table(caption=caption, header=header, rows=cursors))
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
         if held:
-            waiting = tuple((name.rpartition("/")[2], f"{count:,}") for name, count in held.items())
-            show_table(console, Table(caption=caption, header=("topic", "entries"), rows=waiting))
+            rows = tuple(_held_row(name, entries, found.timers.get(name)) for name, entries in held.items())
+            show_table(console, Table(caption=caption, header=("topic", "entries", "timers"), rows=rows))
     for text in _notes(found):
         say(console, text)
 
@@ -124,6 +126,11 @@ def _row(part: PartStanding) -> tuple[str, ...]:
         _queue(part.journal),
         f"{'' if part.is_whole else '~'}{part.left + sum(part.stays.values()):,}",
     )
+
+
+def _held_row(name: str, entries: int, timers: Amount | None) -> tuple[str, str, str]:
+    known = "not known, one or many in an entry" if timers is None else timers.text
+    return (name.rpartition("/")[2], f"{entries:,}", known)
 
 
 def _queue(queue: Queue) -> str:

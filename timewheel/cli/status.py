@@ -125,12 +125,12 @@ def _due_rows(found: Status) -> Iterator[tuple[str, str]]:
     small: list[Amount] = []
     for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True):
         if amount.count > amount.error:
-            yield bucket.name, _text(amount)
+            yield bucket.name, amount.text
         elif amount.error:
             small.append(amount)
     others = summed(small)
     if round(others.count):
-        yield f"in {counted(len(small), 'other')}", _text(others)
+        yield f"in {counted(len(small), 'other')}", others.text
 
 
 def _row(one: TopicStatus) -> tuple[str, ...]:
@@ -140,9 +140,9 @@ def _row(one: TopicStatus) -> tuple[str, ...]:
     return (
         one.topic.rpartition("/")[2],
         one.kind,
-        _text(one.timers),
-        *map(_text, first),
-        _text(later),
+        one.timers.text,
+        *(amount.text for amount in first),
+        later.text,
         span(one.late_ms) if one.late_ms else "-",
         f"{one.consumers}",
     )
@@ -171,12 +171,12 @@ def _verdict(found: Status) -> str:
     if found.missing and not found.places:
         nothing = "no topic of the plan is there that can be seen"
         return f"{nothing}, and {former}." if former else f"nothing can wait: {nothing}."
-    waiting = _many(found.timers, "timer waits", "timers wait")
+    waiting = found.timers.counted("timer waits", "timers wait")
     overdue = found.by_stretch()[0]
     if overdue.count:
-        waiting += f", {_many(overdue, 'of them is', 'of them are')} overdue"
+        waiting += f", {overdue.counted('of them is', 'of them are')} overdue"
     if found.cancelled is not None and (found.cancelled.count or found.cancelled.error):
-        waiting += f", {_many(found.cancelled, 'is', 'are')} cancelled and will not be handed out"
+        waiting += f", {found.cancelled.counted('is', 'are')} cancelled and will not be handed out"
     if former:
         waiting += f", {former}"
     if found.missing:
@@ -185,7 +185,7 @@ def _verdict(found: Status) -> str:
         return f"{waiting}."
     entrances = [one for one in found.unattended() if one.is_entrance]
     if entrances:
-        timers = _text(summed(one.timers for one in entrances))
+        timers = summed(one.timers for one in entrances).text
         places = " and the ".join(dict.fromkeys(one.kind for one in entrances))
         return f"{waiting}. {timers} of them wait in the {places}, which no relay reads: timewheel shadow run PLAN."
     if any(place.begins_anew for place in found.unattended()):
@@ -229,15 +229,3 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
         yield f"Not there: {name} ({timewheel_command('topics', 'ensure', plan_file)} makes it)."
     for one in found.unseen:
         yield f"Not seen: {one.what} ({one.reason})"
-
-
-def _many(amount: Amount, noun: str, several: str) -> str:
-    """A figure with its noun; an estimate is never one."""
-    text = _text(amount)
-    return f"{text} {noun if text == '1' else several}"
-
-
-def _text(amount: Amount) -> str:
-    if not amount.error:
-        return f"{amount.count:,.0f}"
-    return f"{amount.count:,.0f} +- {amount.error:,.0f}"

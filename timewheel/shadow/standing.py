@@ -13,6 +13,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor import Unread
 from timewheel.ops.gaps.standing import WATCH_SHARE
+from timewheel.ops.status import Amount
 from timewheel.shadow.machine.states import State, Wish, drains
 
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
@@ -150,6 +151,8 @@ class Standing:
         unread: What could not be seen.
         former: Entries that wait in holding topics of earlier plans, by topic: relays of this one drain them.
         excess: Gaps beyond the limit that it leaves however long it runs, and what cures that; empty: none.
+        timers: By holding topic of this plan or an earlier one: how many wait in its entries; None, or left out: not
+            known.
         target: How the user named the plan.
         reached_by: Options by which a command reaches the cluster.
     """
@@ -167,6 +170,7 @@ class Standing:
     unread: tuple[Unread, ...]
     former: Mapping[str, int] = field(default_factory=dict)
     excess: str = ""
+    timers: Mapping[str, Amount | None] = field(default_factory=dict)
     target: str = "PLAN"
     reached_by: tuple[str, ...] = ()
 
@@ -206,9 +210,19 @@ def warnings_of(found: Standing) -> Iterator[str]:
         yield from _of_subscriptions(part, found.gap_limit, dry_run)
     if found.excess:
         yield found.excess
+    yield from _of_journals(found, run)
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
         yield f"What waits in holding topics is to go back, and no relay is connected; run: {run}"
+
+
+def _of_journals(found: Standing, run: str) -> Iterator[str]:
+    """Of a shadow that ends: until its journals are empty it is needed."""
+    kept = sum(part.journal.entries for part in found.parts if part.lifter is None)
+    if kept and drains(found.wish.state):
+        entries = counted(kept, "entry", "entries")
+        why = "a broker that is killed may deliver originals again, and nobody would acknowledge them"
+        yield f"The journal still has {entries}: {why}. Until it is empty, run: {run}"
 
 
 def _of_movers(part: PartStanding, run: str, doctor: str) -> Iterator[str]:
@@ -256,6 +270,11 @@ def standing_facts(found: Standing) -> dict[str, Any]:
         "partitions": [_part(part) for part in found.parts],
         "holding": dict(found.holding),
         "former": dict(found.former),
+        "timers": {
+            topic: {"count": round(amount.count), "error": round(amount.error)}
+            for topic, amount in found.timers.items()
+            if amount is not None
+        },
         "dead_letters": found.dead_letters,
         "writes_per_lifted": None if found.writes is None else round(found.writes, 2),
         "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],
