@@ -144,7 +144,7 @@ def abort(
 
     First no shadow lifts any more, then this process and those that run send back all that waits, in order. It may be
     killed and run again. Let `shadow run` go on until `shadow status` tells of an empty journal: until then a broker
-    that is killed may deliver originals again, which only a shadow can acknowledge.
+    that is killed may deliver originals again, which only a shadow can acknowledge. It says until when at the latest.
     """
     from timewheel.cli.shadow_abort import put_back
 

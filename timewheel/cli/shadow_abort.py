@@ -91,8 +91,8 @@ def last_words(
     yield f"so let this go on until it is empty: {timewheel_command('shadow', 'run', plan_file, *reached_by)}"
     yield f"whether it is: {timewheel_command('shadow', 'status', plan_file, *reached_by)}"
     yield (
-        f"at the latest that is about {at(now_ms + far + HOLD_MS)}: what was due within {spelled(far)} was not lifted, and "
-        "stands in the topic before those originals until it is handled. It takes longer only where consumers are "
+        f"at the latest that is about {at(now_ms + far + HOLD_MS)}: what was due within {spelled(far)} was not lifted, "
+        "and stands in the topic before those originals until it is handled. It takes longer only where consumers are "
         "behind, or a message is never acknowledged, or one that is due later could not be lifted: status names the "
         "subscription"
     )

@@ -12,7 +12,8 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import entrances_of, topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.former_topics import FormerTopics, held_backlog
-from timewheel.ops.status import Amount, timers_held
+from timewheel.ops.status import Amount
+from timewheel.ops.status.looking import timers_held
 from timewheel.ops.status.places import summed
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after

@@ -27,7 +27,7 @@ from timewheel.core.topology import HoldingTopic, topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
-from timewheel.ops.status import timers_held
+from timewheel.ops.status.looking import timers_held
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.former_holding import former_backlogs
