@@ -8,7 +8,7 @@ from enum import Enum, unique
 from typing import Any
 
 from timewheel.core.durations import MINUTE_MS, span
-from timewheel.core.escapes import pulsar_admin, timewheel_command
+from timewheel.core.escapes import admin_options, pulsar_admin, timewheel_command
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor import Unread
@@ -181,9 +181,8 @@ class Standing:
 
     @property
     def asked_by(self) -> tuple[str, ...]:
-        """Of the options those that a command takes which asks the admin API alone."""
-        pairs = zip(self.reached_by[::2], self.reached_by[1::2], strict=True)
-        return tuple(word for pair in pairs if pair[0] != "--service-url" for word in pair)
+        """The same for a command that asks the admin API alone."""
+        return admin_options(self.reached_by)
 
 
 def warnings_of(found: Standing) -> Iterator[str]:
