@@ -5,17 +5,24 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.packaging.test_printed_commands import COMMANDS, command_of
+from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN
 from timewheel.cli.moments import at
 from timewheel.cli.shadow_abort import last_words
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.ops.status import Amount
+from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.wire.positions import EntryPosition
 
 FAR_MS = HOUR_MS + 2 * 5 * MINUTE_MS
 """The smallest tier and twice the guard: what was due within was not lifted."""
 HELD_MS = 3 * MINUTE_MS
+LOOK_MS = 5_000
 UNTIL = at(NOW_MS + FAR_MS + HELD_MS)
 ENDS = "nothing is left to wait for, and shadow run of this plan can end"
 
@@ -56,3 +63,25 @@ def test_its_commands_work_as_they_are_printed() -> None:
         assert given["admin_url"] == "http://b:8080"
         assert "my plan.toml" in words
     assert names == ["timewheel shadow run", "timewheel shadow status"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10 * MINUTE_MS), st.integers(0, 3 * FAR_MS) | st.integers(FAR_MS - 1, FAR_MS + 1)),
+        max_size=12,
+    )
+)
+def test_by_then_the_journal_is_empty(sent: list[tuple[int, int]]) -> None:
+    """Whatever was sent: if each is handled when it is due, and copies are stored as they are made."""
+    lifting, journal, now_ms = Lifting(PLAN), Journal(), NOW_MS
+    handled_ms = []
+    for number, (later_ms, delay_ms) in enumerate(sent):
+        now_ms += later_ms
+        fate = lifting.fate(entry_of(3, number, publish_ms=now_ms, deliver_at_ms=now_ms + delay_ms), now_ms)
+        if fate is Fate.LIFT:
+            journal.add(EntryPosition(3, number), EntryPosition(9, number))
+        handled_ms.append(now_ms if fate is Fate.LIFT else now_ms + delay_ms)
+    for at_ms in range(now_ms, now_ms + FAR_MS + HELD_MS + 2 * LOOK_MS, LOOK_MS):
+        pending = [number for number, done_ms in enumerate(handled_ms) if done_ms > at_ms]
+        journal.passed(EntryPosition(3, min(pending, default=len(sent)) - 1), at_ms)
+    assert journal.is_empty
