@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    admin_client,
+    typed_words,
+)
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
@@ -121,6 +130,7 @@ def pause(
 
 @shadow.command()
 def abort(
+    context: typer.Context,
     plan_file: PlanFile,
     *,
     service_url: ServiceUrl = None,
@@ -134,12 +144,13 @@ def abort(
 
     First no shadow lifts any more, then this process and those that run send back all that waits, in order. It may be
     killed and run again. Let `shadow run` go on until `shadow status` tells of an empty journal: until then a broker
-    that is killed may deliver originals again, which only a shadow can acknowledge.
+    that is killed may deliver originals again, which only a shadow can acknowledge. It says until when at the latest.
     """
     from timewheel.cli.shadow_abort import put_back
 
     put_back(
         plan_file,
+        reached_by=typed_words(context),
         service_url=service_url,
         admin_url=admin_url,
         token=token,

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.errors import AdminMissing, TopologyError
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic, parts_of
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import entrances_of, topology
 from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.former_topics import held_backlog
+from timewheel.ops.former_topics import FormerTopics, held_backlog
+from timewheel.ops.status import Amount
+from timewheel.ops.status.looking import timers_held
+from timewheel.ops.status.places import summed
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["Stalls", "waiting"]
+__all__ = ["Stalls", "journaled", "waiting", "waiting_timers"]
 
 GIVE_UP_MS = 3 * MINUTE_MS
 """A partition that moves to another broker, or whose relay died, continues within a minute."""
@@ -31,6 +34,30 @@ def waiting(admin: AdminClient, plan: Plan) -> int:
     parts = [part for topic in entrances_of(plan) for part in parts_of(topic.name, plan.own_partitions)]
     stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(RELAY_SUBSCRIPTION) for part in parts]
     return held_backlog(admin, plan, with_former=True) + sum(one.backlog for one in stats if one is not None)
+
+
+def waiting_timers(admin: AdminClient, plan: Plan) -> Amount | None:
+    """How many timers these entries hold; None: not known, as not all could be read.
+
+    Raises:
+        AdminError: The broker did not tell.
+    """
+    former = (topic.holding for topic in FormerTopics(admin, plan)() if topic.holding is not None)
+    topics = (*entrances_of(plan), *topology(plan, 0).holding, *former)
+    found = timers_held(admin, plan, topics, most=None).values()
+    known = [amount for amount in found if amount is not None]
+    return summed(known) if len(known) == len(found) else None
+
+
+def journaled(admin: AdminClient, plan: Plan) -> int:
+    """How many entries of the journal are kept, since a broker may still deliver their originals again.
+
+    Raises:
+        AdminError: The broker did not tell.
+    """
+    parts = parts_of(Names(plan).journal, plan.own_partitions)
+    stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(JOURNAL_SUBSCRIPTION) for part in parts]
+    return sum(one.backlog for one in stats if one is not None)
 
 
 class Stalls:

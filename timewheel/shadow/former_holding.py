@@ -16,7 +16,7 @@ from timewheel.ops.former_topics import look_into
 __all__ = ["former_backlogs", "former_partitions"]
 
 
-def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[str, int]:
+def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[HoldingTopic, int]:
     """Count the waiting entries by topic, without empty topics.
 
     Args:
@@ -27,14 +27,14 @@ def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[str,
     Raises:
         AdminUnreachable: No broker answers.
     """
-    found: dict[str, int] = {}
+    found: dict[HoldingTopic, int] = {}
     for namespace in Names(plan).namespaces:
         subject = _subject(namespace)
         names = _listed(admin, namespace, asking)
         topics: tuple[FormerTopic, ...] | None = asking.ask(
             Source.TOPICS, subject, partial(look_into, admin, plan, names)
         )
-        found |= {topic.name: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
+        found |= {topic.holding: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
     return found
 
 

@@ -8,9 +8,12 @@ from enum import Enum, unique
 from typing import Any
 
 from timewheel.core.durations import MINUTE_MS, span
+from timewheel.core.escapes import admin_options, pulsar_admin, timewheel_command
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor import Unread
 from timewheel.ops.gaps.standing import WATCH_SHARE
+from timewheel.ops.status import Amount
 from timewheel.shadow.machine.states import State, Wish, drains
 
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
@@ -150,6 +153,10 @@ class Standing:
         unread: Topics that could not be read.
         former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
         excess: Gaps beyond the limit that it leaves however long it runs, with the remedy; empty: none.
+        timers: Number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or
+            missing: unknown.
+        target: Name of the plan as the user typed it.
+        reached_by: Options by which a command reaches the cluster.
     """
 
     plan: Plan
@@ -165,61 +172,88 @@ class Standing:
     unread: tuple[Unread, ...]
     former: Mapping[str, int] = field(default_factory=dict)
     excess: str = ""
+    timers: Mapping[str, Amount | None] = field(default_factory=dict)
+    target: str = "PLAN"
+    reached_by: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Problems that need attention, in sentences."""
+        """Problems that need attention, in sentences, each with a command at its end."""
         return tuple(warnings_of(self))
+
+    @property
+    def asked_by(self) -> tuple[str, ...]:
+        """Options for a command that uses the admin API alone."""
+        return admin_options(self.reached_by)
 
 
 def warnings_of(found: Standing) -> Iterator[str]:
-    """Describe the problems that need attention, in sentences."""
+    """Describe the problems that need attention, in sentences, each with a command at its end."""
+    run = timewheel_command("shadow", "run", found.target, *found.reached_by)
+    dry_run = timewheel_command("shadow", "start", found.target, "--dry-run", *found.reached_by)
     if found.refusal and found.wish.state is State.SHADOWING:
-        yield f"Nothing is lifted: {found.refusal}."
+        yield f"Nothing is lifted: {found.refusal}. What stands against it, with its cure: {dry_run}"
     for part in found.parts:
         if part.phase is Phase.NOBODY:
-            run = "run timewheel shadow run PLAN"
-            remedy = run if part.relay is None else f"see what {part.relay} logs, which relays here"
-            yield f"{part.topic}: nobody lifts; {remedy}."
-        yield from _of_movers(part)
+            remedy = "run" if part.relay is None else f"see what {part.relay} logs, which relays here; then restart it"
+            yield f"{part.topic}: nobody lifts; {remedy}: {run}"
+        yield from _of_movers(part, run, timewheel_command("doctor", found.target, *found.asked_by))
         journal_ms = found.far_ms + JOURNAL_SLACK_MS
         if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
-            by = f": subscription {part.pinned_by} has an old message pending" if part.pinned_by else ""
-            yield f"{part.topic}: the journal's oldest copy has waited for {span(part.journal.oldest_ms)}{by}."
+            by = ("--subscription", part.pinned_by) if part.pinned_by else ()
+            pinned = f", since subscription {part.pinned_by} has an old message pending" if by else ""
+            waited = f"the journal's oldest copy has waited for {span(part.journal.oldest_ms)}{pinned}"
+            words = timewheel_command("gaps", "explain", found.plan.due_topic, *by, *found.asked_by)
+            yield f"{part.topic}: {waited}. Which one: {words}"
         if part.phase is Phase.SHADOWING and part.left:
-            yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted."
-        yield from _of_subscriptions(part, found.gap_limit)
+            verify = timewheel_command("shadow", "verify", found.target, *found.reached_by)
+            yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted. Which: {verify}"
+        yield from _of_subscriptions(part, found.gap_limit, dry_run)
     if found.excess:
         yield found.excess
+    yield from _of_journals(found, run)
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
-        yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run PLAN."
+        yield f"What waits in holding topics is to go back, and no relay is connected; run: {run}"
 
 
-def _of_movers(part: PartStanding) -> Iterator[str]:
+def _of_journals(found: Standing, run: str) -> Iterator[str]:
+    """Warn of a shadow that ends while its journals hold copies: it is needed until they are empty."""
+    kept = sum(part.journal.entries for part in found.parts if part.lifter is None)
+    if kept and drains(found.wish.state):
+        entries = counted(kept, "entry", "entries")
+        why = "a broker that is killed may deliver originals again, and nobody would acknowledge them"
+        yield f"The journal still has {entries}: {why}. Until it is empty, run: {run}"
+
+
+def _of_movers(part: PartStanding, run: str, doctor: str) -> Iterator[str]:
     if part.begun > MOST_BEGUN:
         where = f" at {part.lifter}" if part.lifter else ""
         yield (
             f"{part.topic}: the lifter makes no progress, it began {part.begun} times in {span(BEGUN_MS)}; see what "
-            f"shadow_lift_failed says in the log of the mover{where}."
+            f"shadow_lift_failed says in the log of the mover{where}, and what is found: {doctor}"
         )
     for place, queue in (("intake", part.intake), ("journal", part.copies)):
         if part.relay is None and queue.entries:
-            yield f"{part.topic}: {queue.entries:,} entries of the {place} wait, and no relay is connected."
+            wait = counted(queue.entries, "entry waits", "entries wait")
+            yield f"{part.topic}: {wait} in the {place}, and no relay is connected; run: {run}"
         elif queue.oldest_ms is not None and queue.oldest_ms > STUCK_MS:
             waited = f"its first entry has waited for {span(queue.oldest_ms)}"
-            yield f"{part.topic}: the {place} makes no progress, {waited}; see what relay {part.relay} logs."
+            logs = f"see what relay {part.relay} logs, and what is found: {doctor}"
+            yield f"{part.topic}: the {place} makes no progress, {waited}; {logs}"
 
 
-def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
+def _of_subscriptions(part: PartStanding, gap_limit: int, dry_run: str) -> Iterator[str]:
     for one in part.subscriptions:
         if one.gaps >= WATCH_SHARE * gap_limit:
-            yield f"{part.topic}: subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}."
+            gaps = f"subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}"
+            yield f"{part.topic}: {gaps}. What a shadow would leave, by window: {dry_run}"
         if one.ghosts >= GHOSTS:
+            when = "an unload" if part.caught_up_ms else "once caught up, an unload"
             yield (
                 f"{part.topic}: the broker counts {one.ghosts:,} messages of subscription {one.name} as delayed that "
                 "are acknowledged; in the order of their due times so many may keep it from reading on; "
-                f"{'an unload removes them' if part.caught_up_ms else 'once caught up, an unload removes them'}."
+                f"{when} removes them: {pulsar_admin('topics', 'unload', part.topic)}"
             )
 
 
@@ -237,6 +271,11 @@ def standing_facts(found: Standing) -> dict[str, Any]:
         "partitions": [_part(part) for part in found.parts],
         "holding": dict(found.holding),
         "former": dict(found.former),
+        "timers": {
+            topic: {"count": round(amount.count), "error": round(amount.error)}
+            for topic, amount in found.timers.items()
+            if amount is not None
+        },
         "dead_letters": found.dead_letters,
         "writes_per_lifted": None if found.writes is None else round(found.writes, 2),
         "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,11 @@ from timewheel.core.names import (
     partition_topic,
 )
 from timewheel.core.plan import Plan
-from timewheel.core.topology import topology
+from timewheel.core.topology import HoldingTopic, topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.status.looking import timers_held
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.former_holding import former_backlogs
@@ -76,6 +77,7 @@ def standing_of(
     plan: Plan,
     *,
     target: str = "PLAN",
+    reached_by: tuple[str, ...] = (),
     sample: int = SAMPLE,
     arrived_ms: int = ARRIVED_MS,
 ) -> Standing:
@@ -86,6 +88,7 @@ def standing_of(
         dialer: Dialer of the binary protocol, by which entries are read.
         plan: A plan with an intake.
         target: Name of the plan as the user typed it.
+        reached_by: Options by which a command reaches the cluster.
         sample: Entries of each partition that are searched for entries that were not lifted.
         arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
 
@@ -94,7 +97,7 @@ def standing_of(
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
-    return _Look(admin, dialer, plan, target, sample, arrived_ms).run()
+    return replace(_Look(admin, dialer, plan, target, sample, arrived_ms).run(), reached_by=reached_by)
 
 
 class _Look:
@@ -130,17 +133,21 @@ class _Look:
             if part is not None:
                 parts.append(part)
         gap_limit = limit_of(self._admin).profile.gap_limit_ranges
+        holding, former = self._holding(), former_backlogs(self._admin, plan, self._asking)
+        held = sorted((*holding.items(), *former.items()), key=lambda one: -one[1])
         return Standing(
             plan=plan,
             at_ms=self._at_ms,
             wish=wish,
-            refusal=refusal_of(plan, stats),
+            refusal=refusal_of(plan, stats, self._target),
             far_ms=self._lifting.far_ms,
             gap_limit=gap_limit,
             excess=self._excess(wish, parts, gap_limit),
+            target=self._target,
             parts=tuple(parts),
-            holding=self._holding(),
-            former=former_backlogs(self._admin, plan, self._asking),
+            holding={topic.name: entries for topic, entries in holding.items()},
+            former={topic.name: entries for topic, entries in former.items()},
+            timers=timers_held(self._admin, plan, (topic for topic, _ in held)),
             dead_letters=self._dead_letters(),
             writes=writes_of(plan, self._at_ms, remaining_ms) if remaining_ms else None,
             unread=self._asking.unread,
@@ -268,9 +275,9 @@ class _Look:
 
     # All partitions
 
-    def _holding(self) -> dict[str, int]:
+    def _holding(self) -> dict[HoldingTopic, int]:
         """Count the waiting entries by topic, without empty topics."""
-        found: dict[str, int] = {}
+        found: dict[HoldingTopic, int] = {}
         for topic in topology(self._plan, self._at_ms).holding:
             stats = self._asking.ask(
                 Source.TOPICS,
@@ -280,7 +287,7 @@ class _Look:
             )
             relay = None if stats is None else stats.total.subscriptions.get(RELAY_SUBSCRIPTION)
             if relay is not None and relay.backlog:
-                found[topic.name] = relay.backlog
+                found[topic] = relay.backlog
         return found
 
     def _dead_letters(self) -> int | None:

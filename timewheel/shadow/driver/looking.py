@@ -9,6 +9,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
 from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowLooksFail, ShadowMissesPartitions, ShadowRefuses, ShadowState
@@ -169,17 +170,18 @@ class Looker:
         self._fails = True
 
 
-def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
+def refusal_of(plan: Plan, stats: Mapping[str, TopicStats], target: str = "PLAN") -> str:
     """Return why no timer may be lifted, as a sentence; empty: there is no obstacle.
 
     Args:
         plan: A plan with an intake.
         stats: By partition of the due topic.
+        target: Name of the plan as the user typed it.
     """
     for part, one in stats.items():
         lacking = [name for name in plan.subscriptions if name not in one.subscriptions]
         if lacking:
-            return f"{part} has no subscription {lacking[0]}: run timewheel topics ensure PLAN"
+            return f"{part} has no subscription {lacking[0]}: run {timewheel_command('topics', 'ensure', target)}"
         for name, subscription in _durable(one):
             if name == _OF_THE_BROKER:
                 return f"{part} is compacted, and a compacted view would show originals that are gone: end compaction"
