@@ -37,10 +37,10 @@ def waiting(admin: AdminClient, plan: Plan) -> int:
 
 
 def waiting_timers(admin: AdminClient, plan: Plan) -> Amount | None:
-    """How many timers these entries hold; None: not known, as not all could be read.
+    """Count the timers in these entries; None: unknown, because some entries could not be read.
 
     Raises:
-        AdminError: The broker did not tell.
+        AdminError: The broker did not answer.
     """
     former = (topic.holding for topic in FormerTopics(admin, plan)() if topic.holding is not None)
     topics = (*entrances_of(plan), *topology(plan, 0).holding, *former)
@@ -50,10 +50,10 @@ def waiting_timers(admin: AdminClient, plan: Plan) -> Amount | None:
 
 
 def journaled(admin: AdminClient, plan: Plan) -> int:
-    """How many entries of the journal are kept, since a broker may still deliver their originals again.
+    """Count the entries that the journal keeps because a broker may still deliver their originals again.
 
     Raises:
-        AdminError: The broker did not tell.
+        AdminError: The broker did not answer.
     """
     parts = parts_of(Names(plan).journal, plan.own_partitions)
     stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(JOURNAL_SUBSCRIPTION) for part in parts]
