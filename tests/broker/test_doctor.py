@@ -48,12 +48,12 @@ from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
-from timewheel.ops.doctor.checks.shadows import SHADOWS, STATE_PROPERTY
+from timewheel.ops.doctor.checks.shadows import SHADOWS
 from timewheel.ops.foreign_settings import MANY_RELAYS
 from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar, eventually

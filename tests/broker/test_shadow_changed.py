@@ -21,6 +21,7 @@ from timewheel.core.planfile import save_plan
 from timewheel.ops import FormerTopics
 from timewheel.ops.former_findings import left_behind
 from timewheel.ops.provision import ensure
+from timewheel.ops.status import Amount
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.books import Place
 from timewheel.shadow.machine.states import State, wish_in
@@ -162,6 +163,8 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
         held = standing_of(on.admin, on.dialer, new)
         assert [*held.former] == [tier]
         assert not held.holding
+        assert held.timers == {tier: Amount(float(EACH))}, "of fewer entries, in batches"
+        assert held.former[tier] <= EACH
         plan_file = saved(new, tmp_path)
         assert "Held by an earlier plan's topics" in run(pulsar_broker, "status", plan_file).stdout
         assert waiting(on.admin, new) > 0

@@ -386,6 +386,8 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
     eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
     eventually(lambda: standing_of(stage.admin, stage.dialer, stage.plan).holding.get(stage.tiers[0]), 30)
     found = standing_of(stage.admin, stage.dialer, stage.plan)
+    assert found.timers.keys() == found.holding.keys()
+    assert all(timers is not None and timers.count >= found.holding[topic] for topic, timers in found.timers.items())
     assert found.warnings == ()
     assert found.wish.state is State.SHADOWING
     assert [part.phase for part in found.parts] == [Phase.SHADOWING] * 2

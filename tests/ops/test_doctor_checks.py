@@ -35,20 +35,20 @@ from timewheel.admin.stats import ConsumerStats, ProducerStats, SubscriptionStat
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, namespace_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Router
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.ops.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
 from timewheel.ops.doctor.checks.clocks import offset_ms, producer_off_ms
-from timewheel.ops.doctor.checks.shadows import PINNED_MS, STATE_PROPERTY
+from timewheel.ops.doctor.checks.shadows import PINNED_MS
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.ops.gaps import GapStanding, SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.provision_steps import TopicState, wanted_policies
-from timewheel.ops.shadowed import LIFTS, UNDER_WAY
+from timewheel.ops.shadowed import ENDS, LIFTS, UNDER_WAY
 from timewheel.shadow.machine import states
 
 NOW_MS = 1_767_225_600_000
@@ -498,10 +498,31 @@ def test_a_healthy_shadow_is_none_to_speak_of() -> None:
     assert verdict_on(shadowed()).findings == ()
 
 
+@pytest.mark.parametrize("state", [one.value for one in states.State])
+@pytest.mark.parametrize(
+    ("change", "slug"),
+    [
+        (relays(1), "no-standby"),
+        (all_of(without_relays, stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription()})), "no-relay-yet"),
+    ],
+    ids=["one", "none"],
+)
+def test_of_a_shadow_that_ends_neither_a_standby_nor_a_relay_for_later_is_asked(
+    state: str, change: Change, slug: str
+) -> None:
+    found = {one.slug for one in verdict_on(change(shadowed(state))).findings}
+    assert (slug in found) is (state not in {"draining", "native"})
+
+
+@pytest.mark.parametrize("state", ["draining", "native"])
+def test_what_waits_of_a_shadow_that_ends_needs_a_relay(state: str) -> None:
+    _has(verdict_on(all_of(without_relays, stats(INTAKE, subscriptions=WAITING))(shadowed(state))), "no-relay")
+
+
 def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
-    assert states.STATE_PROPERTY == STATE_PROPERTY
     assert {state.value for state in states.State if states.lifts(state)} == {LIFTS}
     assert {state.value for state in states.State} - UNDER_WAY == {"provisioned", "native"}
+    assert {state.value for state in states.State if states.drains(state)} == ENDS
 
 
 @pytest.mark.parametrize("again", [(), (Run(1, 0, 0),)], ids=["near", "beyond"])

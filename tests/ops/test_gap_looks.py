@@ -467,6 +467,21 @@ def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], 
     assert ("no producer and no consumer has to change" in said) is is_named
 
 
+@pytest.mark.parametrize("gap_count", [7, 8, 9, 10, 70])
+@pytest.mark.parametrize(
+    "facts", [{"delayed": 0, "backlog": 5}, {"delayed": 5, "type": "Failover"}, {"delayed": 5}], ids=["0", "1", "2"]
+)
+def test_whoever_is_near_the_limit_is_given_the_command_that_says_why(gap_count: int, facts: dict[str, Any]) -> None:
+    """`--fail-at watch` ends with 3 then."""
+    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
+    seen = Look(subscriptions=by_subscription([standing(gap_count, **facts)]), **whole)
+    commands = [shlex.split(line.rpartition(": ")[2]) for line in aid_of(seen, ["--connection", "my file"])]
+    assert any(words[:4] == ["timewheel", "gaps", "explain", "persistent://a/b/t"] for words in commands) is (
+        seen.level is not Level.OK
+    )
+    assert all(words[-2:] == ["--connection", "my file"] for words in commands if words[:1] == ["timewheel"])
+
+
 @pytest.mark.parametrize("state", ["shadowing", "paused", "draining"])
 def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
     whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}

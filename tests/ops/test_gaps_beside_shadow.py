@@ -8,12 +8,14 @@ import pytest
 from rich.console import Console
 
 from tests.ops.test_gap_looks import PROFILE, Cluster, internal, standing, stats
+from timewheel.cli.gaps_explain import _show
 from timewheel.cli.gaps_said import show_look
 from timewheel.ops.gaps import look_at
 from timewheel.ops.gaps.advice import advice_on
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
 from timewheel.ops.gaps.facts import look_facts
+from timewheel.ops.gaps.first_aid import FIRST_AID, FOR_GOOD
 from timewheel.ops.gaps.limit import Limit
 from timewheel.ops.gaps.log import Looks
 from timewheel.ops.gaps.standing import by_subscription
@@ -50,4 +52,11 @@ def test_the_cure_of_delays_beside_a_shadow_names_no_file_that_nobody_has(shadow
     assert any("at most 6 delayed messages" in one and "70 as delayed that are" in one for one in advice.evidence)
     said = " ".join((*advice.helps, *advice.commands))
     assert (".toml" in said) is (shadow is None)
+    assert [one.when for one in advice.tries] == ([FIRST_AID, FOR_GOOD] if shadow is None else [])
+    text = StringIO()
+    _show(Console(file=text, width=300), found, [advice], "10")
+    lines = [line.strip() for line in text.getvalue().splitlines()]
+    for one in advice.tries:
+        at = lines.index(f"{one.when}:")
+        assert lines[at + 1 : at + 1 + len(one.commands)] == [f"try   {command}" for command in one.commands]
     assert ("timewheel shadow status PLAN" in said) is (shadow is not None)

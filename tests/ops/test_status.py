@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.ops.test_gap_reload import cursor, ledgers
 from timewheel.admin.internals import EntryPosition
-from timewheel.cli.status import _due_rows, _many
+from timewheel.cli.status import _due_rows
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.ops.status import Amount, Horizon
 from timewheel.ops.status.estimate import by_stretch, total
@@ -121,4 +121,4 @@ def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
     [(Amount(1.0), "1 timer waits"), (Amount(0.0), "0 timers wait"), (Amount(1.0, 3.0), "1 +- 3 timers wait")],
 )
 def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
-    assert _many(amount, "timer waits", "timers wait") == text
+    assert amount.counted("timer waits", "timers wait") == text

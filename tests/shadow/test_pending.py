@@ -18,6 +18,7 @@ from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.books import Place
 from timewheel.shadow.machine.lifting import Lifting
 from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
+from timewheel.shadow.machine.states import State
 from timewheel.shadow.standing import Standing, standing_facts
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.wire.positions import EntryPosition
@@ -98,11 +99,18 @@ def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
     )  # fmt: skip
     words = "12 far from due: not lifted yet, 1,200 encrypted: stays, 3 a batch: stays."
     assert f"Not lifted: {words}" in said(lambda console: show_standing(console, found))
-    assert f"Pending: {words}" in said(lambda console: show_books(console, books))
+    assert f"Pending: {words}" in said(lambda console: show_books(console, books, "PLAN"))
     assert standing_facts(found)["partitions"][0]["stays_about"] == {"encrypted": 1_200, "batch": 3}
+
+
+@pytest.mark.parametrize("state", [one for one in State if one is not State.SHADOWING])
+def test_where_nobody_is_to_lift_nothing_is_said_to_be_lifted_later(state: State) -> None:
+    text = said(lambda console: show_standing(console, standing(state, left=3)))
+    assert "Not lifted: 3 far from due: would be lifted by a shadow." in text
+    assert "yet" not in text
 
 
 def test_a_part_that_was_looked_at_names_the_command_that_looks_at_all() -> None:
     text = " ".join(said(lambda console: show_standing(console, standing(left=3, is_whole=False))).split())
     assert "Not lifted: about 3 far from due: not lifted yet." in text
-    assert "9 entries that were looked at; timewheel shadow verify PLAN looks at all" in text
+    assert "9 entries that were looked at; all are looked at by: timewheel shadow verify PLAN" in text

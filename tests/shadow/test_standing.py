@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.core.plan_space import DUE_TOPIC
+from tests.packaging.test_printed_commands import COMMANDS, command_of
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.machine.states import State, Wish
@@ -68,35 +71,56 @@ def one_subscription(**changes: Any) -> dict[str, Any]:
     return {"subscriptions": (replace(SOUND.subscriptions[0], **changes),)}
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        (standing(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
-        (standing(phase=Phase.NOBODY, lifter=None), "nobody lifts"),
-        (standing(relay=None), "no relay is connected"),
-        (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
-        (standing(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2 min"),
-        (standing(begun=11), "it began 11 times in 5 min"),
-        (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
-        (standing(left=12), "about 12 entries are far from due"),
-        (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
-        (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
-        (standing(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
-        (
-            replace(
-                standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
-                former={"tier": 7},
-            ),
-            "is to go back",
+SAID: list[tuple[Standing, str]] = [
+    (standing(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
+    (standing(phase=Phase.NOBODY, lifter=None), "nobody lifts"),
+    (standing(relay=None), "no relay is connected"),
+    (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
+    (standing(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2 min"),
+    (standing(begun=11), "it began 11 times in 5 min"),
+    (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
+    (standing(left=12), "about 12 entries are far from due"),
+    (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
+    (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
+    (standing(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
+    (
+        standing(State.NATIVE, holding=0, lifter=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
+        "The journal still has 700 entries",
+    ),
+    (
+        replace(
+            standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
+            former={"tier": 7},
         ),
-    ],
-    ids=range(12),
-)
+        "is to go back",
+    ),
+]
+NEEDY = [found for found, _ in SAID]
+
+
+@pytest.mark.parametrize(("found", "said"), SAID, ids=range(len(SAID)))
 def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
     (warning,) = found.warnings
     assert said in warning
-    assert warning.endswith(".")
     assert standing_facts(found)["warnings"] == [warning]
+
+
+@pytest.mark.parametrize("found", NEEDY, ids=range(len(NEEDY)))
+def test_what_needs_attention_ends_with_a_command_that_works_as_printed(found: Standing) -> None:
+    """A status that ends with 3 once said no more than that gaps are many."""
+    reached_by = ("--service-url", "pulsar://b:6650", "--admin-url", "http://b:8080", "--tls-ca", "my ca.pem")
+    (warning,) = replace(found, target="my plan.toml", reached_by=reached_by).warnings
+    assert "PLAN" not in warning
+    words = shlex.split(warning.rpartition(": ")[2])
+    if words[0] == "pulsar-admin":
+        assert words == ["pulsar-admin", "topics", "unload", SOUND.topic]
+        return
+    name = command_of(words)
+    options = COMMANDS[name].make_context(name, words[len(name.split()) :]).params
+    assert options["admin_url"] == "http://b:8080"
+    assert options["tls_ca"] == Path("my ca.pem")
+    assert options.get("service_url", "pulsar://b:6650") == "pulsar://b:6650"
+    assert {"my plan.toml", DUE_TOPIC} & set(words)
 
 
 @pytest.mark.parametrize(

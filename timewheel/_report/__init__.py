@@ -1,1 +1,1 @@
-"""Charts and the page around them: values in, HTML out. Shared by the demo and the planner, and theirs alone."""
+"""Charts and the page around them: values in, HTML out. Shared by the demo and the planner only."""

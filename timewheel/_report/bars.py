@@ -21,12 +21,12 @@ HINT = "Point at a bar for its figures."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One share.
+    """A share.
 
     Args:
-        name: Of what.
+        name: Name of the bar.
         share: From 0 to 1.
-        note: At its end, beside the share.
+        note: Text beside the share.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarChart:
-    """What is drawn, from top to bottom.
+    """The values of a bar chart, from top to bottom.
 
     Args:
         title: Read by screen readers.

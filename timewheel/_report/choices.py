@@ -30,7 +30,7 @@ from timewheel._report.page import Figure
 __all__ = ["Choice", "Choices", "Named", "choice_chart"]
 
 LEAST_X = 0.01
-"""Costs below it are drawn at it: a logarithm has no zero."""
+"""Lower costs are drawn here: a logarithm has no zero."""
 CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"
 NAMED_COLORS = (LINES[0], LINES[2], LINES[3], LINES[4])
 NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-left")
@@ -38,15 +38,15 @@ NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-lef
 CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260
 """Areas, in square pixels."""
 CANDIDATE_OPACITY = 0.45
-"""Many lie on each other."""
+"""Many dots overlap."""
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
 DIMMED = 0.07
 AT_THE_EDGE = 0.04
-"""Of a power of ten: a dot so near to the axis would be drawn by half."""
+"""Share of a power of ten: a dot closer to the axis would be cut in half."""
 ABOUT_HIGH = 380
-"""Pixels of the plot, more or less."""
+"""Approximate height of the plot, in pixels."""
 BELOW, NAMES_APART = 14, 32
-"""Pixels from a dot to the middle of its name, and between two names that are not on each other."""
+"""Pixels from a dot to the middle of its name, and between two names that do not overlap."""
 HINT = (
     "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
     "zoom, drag to move; a double click shows all again."
@@ -57,10 +57,10 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One point.
+    """A point of the chart.
 
     Args:
-        plan: What it stands for.
+        plan: Text of its plan.
         at: (x, y).
     """
 
@@ -70,7 +70,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A choice with its name; the one that ``stands_out`` is drawn larger, its name beside it."""
+    """A choice with its name; a choice that ``stands_out`` is drawn larger, with its name beside it."""
 
     name: str
     choice: Choice
@@ -79,18 +79,18 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What is drawn.
+    """The values of a choice chart.
 
     Args:
         title: Read by screen readers.
         caption: Below the chart.
         points: All choices.
-        front: Of them those that nothing beats, by x.
-        named: Those with a name.
+        front: The choices that no other choice beats, by x.
+        named: The choices with a name.
         limit: A height to mark.
-        limit_name: What it is.
-        x_name: Of the axis.
-        y_name: Of the axis.
+        limit_name: Name of that height.
+        x_name: Name of the x axis.
+        y_name: Name of the y axis.
     """
 
     title: str
@@ -127,7 +127,7 @@ def _row(choice: Choice, kind: str, size: float, opacity: float = 1.0) -> dict[s
 
 
 def _powers(choices: Choices) -> tuple[int, int]:
-    """Between which powers of ten all x lie."""
+    """Return the powers of ten between which all x lie."""
     every = [*choices.points, *choices.front, *(named.choice for named in choices.named)]
     xs = [max(one.at[0], LEAST_X) for one in every] or [1.0]
     low = floor(log10(min(xs)) - AT_THE_EDGE)
@@ -147,7 +147,7 @@ def _axes(choices: Choices) -> tuple[alt.X, alt.Y]:
 
 
 def _top(choices: Choices) -> float:
-    """Where the axis of y ends."""
+    """Return the upper end of the y axis."""
     heights = [one.at[1] for one in (*choices.points, *(named.choice for named in choices.named))]
     return 10.0 ** max(ceil(log10(1 + max([choices.limit, *heights]))), 1)
 
@@ -202,7 +202,7 @@ def _best(choices: Choices) -> Drawn:
     low, high = _powers(choices)
     best = [named for named in choices.named if named.stands_out]
     rows = [_row(one.choice, one.name, BEST_SIZE) | {"name": one.name} for one in best]
-    # The name stands on the side that has room for it.
+    # The name is on the side that has room for it.
     late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
     align, dx = ("right", -12) if late else ("left", 12)
     dy = max((_below(one.choice.at[1], choices) for one in best), default=0)
@@ -211,11 +211,13 @@ def _best(choices: Choices) -> Drawn:
 
 
 def _below(y: float, choices: Choices) -> int:
-    """How far below its dot a name stands, so that it is on neither the limit's name nor the axis' title: pixels."""
+    """Return how far below its dot a name is, so that it overlaps neither the limit's name nor the axis' title:
+    pixels.
+    """
     above = ABOUT_HIGH * (log10(1 + y) - log10(1 + choices.limit)) / log10(_top(choices))
     if above > NAMES_APART:
         return 0  # beside it
-    return BELOW + max(round(above), 0)  # below the line, whose name stands above it
+    return BELOW + max(round(above), 0)  # below the line, whose name is above it
 
 
 def _cycled(values: Sequence[str], count: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The chart of gaps over time.
 
-The count axis is logarithmic, of 1 + gaps, so that ten thousand and none stand in one picture.
+The count axis is logarithmic, of 1 + gaps, so that ten thousand gaps and none fit in a picture.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ __all__ = ["GapChart", "Mark", "Series", "gap_chart"]
 DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])
 """Lines differ in dash as well as in colour."""
 HEADROOM = 1.05
-"""Above the highest point."""
+"""Room above the highest point."""
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 2 : 3"
 DIMMED = 0.07
-"""Opacity of a line that was not asked for."""
+"""Opacity of a line that is not selected."""
 TOUCHED_SIZE, DOT_SIZE = 300, 80
 """Areas, in square pixels."""
 TIME_DIGITS = 4
 LEAST_HEIGHT, NAME_HEIGHT = 240, 24
-"""Of the plot and of a name in it, pixels."""
+"""Heights of the plot and of a name in it, pixels."""
 NAME_PLACES = [
     (x, align, left, right, dy)
     for dy in (13, -11)
@@ -53,7 +53,7 @@ NAME_PLACES = [
         ("width", "right", 0.6, 1.0),
     )
 ]
-"""(Where, the side that is there, from and to which parts of the time it reaches, pixels down) of the limit's name."""
+"""Places of the limit's name: (x, alignment, begin and end as parts of the time axis, pixels down)."""
 HINT = (
     "Point at a line for its figures. Click a name for its line alone, with Shift one more. Turn the wheel with Ctrl "
     "to zoom, drag to move; a double click shows all again."
@@ -62,10 +62,10 @@ HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line.
+    """A line of the chart.
 
     Args:
-        name: As readers know it.
+        name: Name for readers.
         points: (time, gaps), time ascending.
     """
 
@@ -83,13 +83,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapChart:
-    """What is drawn.
+    """The values of a gap chart.
 
     Args:
         title: Read by screen readers, with the caption.
         caption: Below the chart.
-        series: At most five, the sick one first.
-        limit: Dashed line: how many ranges the broker keeps.
+        series: At most five, the worst first.
+        limit: Dashed line: the number of ranges that the broker keeps.
         marks: Vertical lines.
         time_unit: Name of the time axis.
     """
@@ -124,7 +124,7 @@ def gap_chart(chart: GapChart) -> Figure:
 
 
 def _limit_name(chart: GapChart, last_time: float, top: float) -> Drawn:
-    """Where fewest lines run through it: to the left, in the middle or to the right, above the limit or below it."""
+    """Place the limit's name where the fewest lines cross it: left, middle or right, above the limit or below it."""
     per_pixel, at = math.log1p(top) / LEAST_HEIGHT, math.log1p(chart.limit)
 
     def met(place: tuple[str, str, float, float, int]) -> int:
@@ -138,7 +138,7 @@ def _limit_name(chart: GapChart, last_time: float, top: float) -> Drawn:
             if next_time >= left * last_time and time <= right * last_time
         )
 
-    # What is above the highest line of the axis is cut off.
+    # Anything above the highest line of the axis is cut off.
     room = [place for place in NAME_PLACES if place[-1] > 0 or at + per_pixel * NAME_HEIGHT <= math.log1p(top)]
     x, align, _, _, dy = min(room, key=met)
     return limit_name(x, align=align, dx={"left": 6, "right": -6}.get(align, 0), dy=dy)
@@ -153,7 +153,7 @@ def _mark(number: int, mark: Mark, last_time: float) -> Drawn:
     data = f"mark-{number}"
     base = chart_of(data).encode(x="at:Q")
     rule = base.mark_rule(color=SOFT, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
-    # The name stands on the side that has room for it.
+    # The name is on the side that has room for it.
     align, dx = ("right", -6) if mark.at > last_time / 2 else ("left", 6)
     names = name_layers(base.encode(y=alt.value(0)), color=INK, align=align, dx=dx, dy=8)
     return Drawn([rule, *names], {data: [{"at": mark.at, "name": mark.name}]})
@@ -188,7 +188,7 @@ def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
     drawn = base.mark_line(clip=True, strokeWidth=2, strokeJoin="round").encode(
         opacity=alt.when(shown).then(alt.value(1)).otherwise(alt.value(DIMMED))
     )
-    # Unseen dots are what a pointer meets: they are larger than a line is wide, or than what they show.
+    # The pointer meets invisible dots: they are larger than a line is wide, and than the visible dots.
     dots = base.transform_filter(shown).mark_point(clip=True, filled=True, opacity=0, size=TOUCHED_SIZE)
     dots = dots.encode(
         strokeDash=alt.value([1, 0]),

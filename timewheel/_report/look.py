@@ -1,7 +1,7 @@
-"""What all charts have in common: colours, axes, how they fill the page's width, and how a pointer moves in them.
+"""Common parts of all charts: colours, axes, width, zoom and pan.
 
-Colours are the page's own CSS variables, so that charts are light or dark with it, even when that changes under an open
-page.
+Colours are the page's own CSS variables, so that charts are light or dark like the page, even when that changes while
+the page is open.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ LINES = tuple(f"var(--line-{number})" for number in range(6))
 ACCENT = LINES[1]
 FONT = "system-ui, sans-serif"
 LABELS_APART: dict[str, Any] = {"labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 3}
-"""Of an axis of numbers across: its ends keep their places. Moved in, as is usual, they lie on neighbours."""
+"""Labels of a horizontal number axis: those at the ends keep their places. Vega's default moves them onto
+neighbours."""
 HALO_WIDTH = 4
-"""Pixels of paper around a name that stands on lines."""
+"""Pixels of paper colour around a name that overlaps lines."""
 
 ZOOM_EVENT = "wheel![event.ctrlKey || event.shiftKey]"
 """Not the wheel alone: the page would not scroll past a chart."""
@@ -51,17 +52,17 @@ PAN_EVENT = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > wi
 
 
 def zoom(*axes: Literal["x", "y"]) -> alt.Parameter:
-    """The axes that a pointer stretches and moves."""
+    """Let a pointer zoom and move these axes."""
     return alt.selection_interval(name="zoom", encodings=[*axes], bind="scales", zoom=ZOOM_EVENT, translate=PAN_EVENT)
 
 
 def count_scale(top: float) -> alt.Scale:
-    """Logarithmic of 1 + a count, so that ten thousand and none stand in one picture."""
+    """Build a scale that is logarithmic in 1 + a count, so that ten thousand and none fit in a picture."""
     return alt.Scale(type="symlog", constant=1, domain=[0, top], nice=False)
 
 
 def count_axis(top: float, title: str) -> alt.Axis:
-    """Ticks at 0 and at powers of ten; the title is above, where it costs no width."""
+    """Build an axis with ticks at 0 and at powers of ten; its title is above, to save width."""
     values = [0, *(10**power for power in range(floor(log10(top)) + 1))]
     return alt.Axis(
         values=values,
@@ -77,58 +78,58 @@ def count_axis(top: float, title: str) -> alt.Axis:
 
 
 def round_up(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is not below ``least``."""
+    """Return the smallest of 1, 2, 5 times a power of ten that is not below ``least``."""
     power = 10.0 ** (ceil(log10(least)) - 1) if least > 0 else 1.0
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Some layers, from the lowest to the highest, and the rows that they draw, by the name of their data."""
+    """Layers, from the lowest to the highest, and the rows that they draw, by the name of their data."""
 
     layers: Sequence[alt.Chart]
     rows: Mapping[str, Sequence[Mapping[str, str | float]]]
 
 
 def limit_line(limit: float, name: str) -> Drawn:
-    """A dashed line across; `limit_name` names it."""
+    """Draw a dashed horizontal line; `limit_name` names it."""
     line = chart_of("limit").mark_rule(color=ALARM, strokeDash=[10, 5], strokeWidth=2, clip=True)
     return Drawn([line.encode(y="limit:Q")], {"limit": [{"limit": limit, "name": name}]})
 
 
 def limit_name(x: str, **mark: Any) -> Drawn:
-    """The name of the line that `limit_line` draws, on top of whatever lies between the two.
+    """Draw the name of `limit_line`, on top of all layers between the two.
 
     Args:
-        x: Where, as an expression of the chart's ``width``.
-        mark: Of the text: its side and distances.
+        x: Position, as an expression of the chart's ``width``.
+        mark: Properties of the text: alignment and distances.
     """
     base = chart_of("limit").encode(x=alt.value(alt.ExprRef(x)), y="limit:Q")
     return Drawn(name_layers(base, color=ALARM, **mark), {})
 
 
 def chart_of(data: str) -> alt.Chart:
-    """A chart of the rows of that name.
+    """Build a chart of the rows of that name.
 
-    Altair checks whatever it is handed against its schema, thousands of rows in seconds: it is handed the name alone.
+    Altair checks all its input against its schema, thousands of rows in seconds: so it gets only the name of the rows.
     """
     return alt.Chart(alt.NamedData(name=data))
 
 
 def name_layers(base: alt.Chart, *, color: str, **mark: Any) -> list[alt.Chart]:
-    """The texts of the column ``name``, legible on whatever lies below them."""
+    """Draw the texts of the column ``name``, legible on any layer below them."""
     named = base.encode(text="name:N")
     halo = named.mark_text(stroke=PAPER, strokeWidth=HALO_WIDTH, strokeJoin="round", clip=True, **mark)
     return [halo, named.mark_text(fill=color, clip=True, **mark)]
 
 
 def finished(parts: Sequence[Drawn], *, height: int | str, words: str) -> dict[str, Any]:
-    """The chart as Vega-Lite's JSON values, as wide as its place on the page.
+    """Return the chart as Vega-Lite's JSON values, as wide as its place on the page.
 
     Args:
         parts: From the lowest to the highest.
         height: Pixels, or "container": as high as its place.
-        words: What is to be seen, for screen readers.
+        words: Description for screen readers.
     """
     sized = alt.LayerChart(layer=[layer for part in parts for layer in part.layers]).properties(
         width="container", height=height, description=words

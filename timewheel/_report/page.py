@@ -1,4 +1,4 @@
-"""What one page says: a title, facts, charts, tables, notes. Values only; `render` makes the HTML."""
+"""The content of a page: a title, facts, charts, tables, notes. Values only; `render` makes the HTML."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Figure:
     """A chart.
 
     Args:
-        name: Lower-case letters; of one page's figures each has its own.
-        spec: Of Vega-Lite, as JSON values.
-        words: What is to be seen, for those who do not see it.
+        name: Lower-case letters; unique among the figures of a page.
+        spec: Vega-Lite specification, as JSON values.
+        words: Description for readers who cannot see it.
         caption: Below it.
-        hint: What a pointer can do with it.
+        hint: How to use a pointer on it.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """A figure that a reader takes away.
+    """A key figure of the page.
 
     Args:
-        name: Of what.
+        name: Name of the figure.
         value: The figure.
-        unit: What it counts.
-        known: How it is known: "counted" or "estimated".
-        lines: What it is to be held against, and how sure it is.
+        unit: Its unit.
+        known: Its origin: "counted" or "estimated".
+        lines: Values for comparison, and its uncertainty.
         good: Whether it is good news; None: neither.
     """
 
@@ -68,14 +68,14 @@ class Fold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slider:
-    """One number that a reader may change.
+    """A number that a reader may change.
 
     Args:
-        name: By which the script knows it.
-        label: As readers know it.
-        stops: The numbers that it can have, in order.
-        texts: How each is written.
-        start: Where it stands at first, an index.
+        name: Name for the script.
+        label: Name for readers.
+        stops: The possible numbers, in order.
+        texts: Text of each number.
+        start: Index of the initial number.
     """
 
     name: str
@@ -87,13 +87,13 @@ class Slider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sliders:
-    """Numbers to change, and what follows from them; what_if.js computes it.
+    """Numbers to change, and results that what_if.js computes from them.
 
     Args:
         sliders: At most a handful.
-        statistic: All that the script knows, as JSON values.
-        rows: (name of a number of the script's, as readers know it), of what follows.
-        columns: What it follows for: the best, and what it is compared with.
+        statistic: All data for the script, as JSON values.
+        rows: (name in the script, name for readers) of each result.
+        columns: The two plans with results: the best, and the plan that it is compared with.
     """
 
     sliders: Sequence[Slider]
@@ -107,15 +107,15 @@ class Section:
     """A part of a longer page, in this order.
 
     Args:
-        heading: Its own.
-        sentences: Some; where they are ranked, the first is the most important one, and looks like it.
-        ranked: Whether they are.
+        heading: Its heading.
+        sentences: Sentences of text. If they are ranked, the first is the most important, and is shown as such.
+        ranked: Whether they are ranked.
         facts: (name, text) pairs.
-        sliders: At most one section of a page has them. It is not shown without scripts, nor on paper.
-        figure: One chart.
+        sliders: At most one section of a page has sliders. They are not shown without scripts, nor on paper.
+        figure: A chart.
         links: (name, file beside the page) pairs.
-        tables: After it.
-        folds: After them.
+        tables: After the figure.
+        folds: After the tables.
     """
 
     heading: str
@@ -131,20 +131,20 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What is shown, from top to bottom.
+    """The content of a page, from top to bottom.
 
     Args:
-        title: The page's.
-        verdict: One line, the most important one.
+        title: Title of the page.
+        verdict: The most important line.
         good: Whether it is good news.
         facts: (name, text) pairs.
         headlines: At most three.
-        notices: Sentences that nobody may miss.
-        figure: The chart that shows the verdict; None: none does.
-        tables: After it.
-        sections: After them.
+        notices: Sentences that no reader may miss.
+        figure: The chart that shows the verdict; None: no chart does.
+        tables: After the figure.
+        sections: After the tables.
         notes: Paragraphs at the end.
-        commands: (what for, shell line) pairs.
+        commands: (purpose, shell line) pairs.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""A page as one HTML file: its style, its charts and the library that draws them are all in it."""
+"""A page as a single HTML file, with its style, its charts and the library that draws them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CHARTS, FOLDS, WHAT_IF = "charts.js", "folds.js", "what_if.js"
 
 
 def render_page(page: Page) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
-    The file loads nothing and talks to nobody, and runs no script but ours: a content security policy with their
-    hashes holds the browser to it. The library of the charts, nine tenths of the file, is in it once.
+    The file loads nothing, makes no connection, and runs only these scripts: a content security policy with their
+    hashes makes the browser enforce that. The chart library, nine tenths of the file, is included once.
     """
     environment = _environment()
     figures = [one for one in (page.figure, *(section.figure for section in page.sections)) if one is not None]
@@ -38,7 +38,7 @@ def render_page(page: Page) -> str:
 
 
 def _scripts(page: Page, *, charts: bool) -> list[str]:
-    """Those that the page has something for."""
+    """Return the names of the scripts that the page needs."""
     folds = any(section.folds for section in page.sections)
     sliders = any(section.sliders is not None for section in page.sections)
     return [*([CHARTS] if charts else []), *([FOLDS] if folds else []), *([WHAT_IF] if sliders else [])]
@@ -58,14 +58,14 @@ def _environment() -> Environment:
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; to bundle them takes some seconds, and no network."""
+    """Bundle Vega, Vega-Lite and Vega-Embed as a script; that takes some seconds, and no network."""
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # The one text that would end the script before its end.
+    # The only text that would end the script too early.
     return re.sub(r"</(script)", r"<\\/\1", bundle, flags=re.IGNORECASE)
 
 
 def _text(environment: Environment, name: str) -> str:
-    """A file of the templates' folder as it is."""
+    """Return a file of the templates' folder unchanged."""
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 

@@ -1,4 +1,4 @@
-"""The admin API of a Pulsar cluster, thin and typed: it speaks to a broker and decides nothing."""
+"""A thin and typed client of a Pulsar cluster's admin API: it calls brokers and decides nothing."""
 
 from timewheel.admin.client import AdminClient
 

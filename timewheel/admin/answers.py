@@ -1,4 +1,4 @@
-"""What the broker's answers mean: errors by whose fault they are, with the broker's own words."""
+"""The meaning of a broker's error answers: the kind of error, the broker's reason, and the role that was used."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from timewheel.core.tokens import expires_ms_of, role_of
 __all__ = ["error_of"]
 
 MAX_REASON_CHARACTERS = 400
-"""Brokers put whole Java stack traces into a reason."""
+"""Limit of a reason in an error: brokers put whole Java stack traces into it."""
 
 
 def error_of(response: httpx.Response, endpoint: str, token: str | None) -> AdminError:
-    """The error that a refusing answer stands for.
+    """Return the error that a refusing answer stands for.
 
     Args:
         response: An answer that is no success.
-        endpoint: Method and path, as the reader of the error should see them.
-        token: What was sent, for its role and its end; it does not appear itself.
+        endpoint: Method and path, as shown in the error.
+        token: The token that was sent. Its role and expiry are shown, the token itself is not.
     """
     reason = _reason(response)
     match response.status_code:
@@ -36,7 +36,7 @@ def error_of(response: httpx.Response, endpoint: str, token: str | None) -> Admi
 
 
 def _reason(response: httpx.Response) -> str:
-    """The broker's reason; of a stack trace only its message, of an HTML page nothing."""
+    """Extract the broker's reason; of a stack trace only its message, of an HTML page nothing."""
     text = response.text.strip()
     try:
         said = json.loads(text)

@@ -1,8 +1,8 @@
-"""The messages of a batch, read from one stored entry.
+"""The messages of a batch, read from its stored entry.
 
-An entry that is a batch holds, for each message, four bytes with the length of its metadata, the metadata
-(``SingleMessageMetadata`` of ``PulsarApi.proto``), and the payload. Of that schema only a few fields are read here: too
-few to bring a protobuf library and a generated module along.
+A batch entry holds, for each message, four bytes with the length of its metadata, the metadata
+(``SingleMessageMetadata`` of ``PulsarApi.proto``), and the payload. Only a few fields of that schema are read here: too
+few to justify a protobuf library and a generated module.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Field = tuple[int, int | bytes]
 
 
 class BatchGarbled(ValueError):
-    """What should be a batch is none: it is encrypted, or of a later format."""
+    """The bytes are no batch: they are encrypted, or of a later format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchedMessage:
-    """One message of a batch.
+    """A message of a batch.
 
     Args:
-        properties: Its own.
-        partition_key: None if it has none.
+        properties: The message's own properties.
+        partition_key: None if it has no key.
         payload_bytes: Size of its payload.
-        payload: That.
+        payload: Its payload.
     """
 
     properties: Mapping[str, str]
@@ -47,11 +47,11 @@ def messages_of_batch(payload: bytes, count: int) -> Iterator[BatchedMessage]:
     """Read a batch, message by message.
 
     Args:
-        payload: Of the entry, decompressed.
-        count: How many messages the entry's metadata says are in it.
+        payload: Payload of the entry, decompressed.
+        count: Number of messages according to the entry's metadata.
 
     Raises:
-        BatchGarbled: They are not; as soon as one of them cannot be read.
+        BatchGarbled: A message cannot be read; raised when the iteration reaches it.
     """
     at = 0
     try:
@@ -71,7 +71,7 @@ def messages_of_batch(payload: bytes, count: int) -> Iterator[BatchedMessage]:
 
 
 def _metadata(metadata: bytes) -> tuple[Mapping[str, str], str | None, int]:
-    """Properties, partition key, and size of the payload."""
+    """Return properties, partition key, and size of the payload."""
     properties: dict[str, str] = {}
     partition_key, size = None, 0
     for number, value in _fields(metadata):
@@ -81,7 +81,7 @@ def _metadata(metadata: bytes) -> tuple[Mapping[str, str], str | None, int]:
         elif number == _PARTITION_KEY:
             partition_key = _text(value)
         elif number == _PAYLOAD_SIZE and isinstance(value, int):
-            size = 0 if value >> 63 else value  # -1 is what some clients write for a null value
+            size = 0 if value >> 63 else value  # some clients write -1 for a null value
     return properties, partition_key, size
 
 
@@ -92,7 +92,7 @@ def _text(value: int | bytes | None) -> str:
 
 
 def _fields(data: bytes) -> Iterator[Field]:
-    """Each field's number and value; a number whole, anything else as bytes."""
+    """Yield each field's number and value: a varint as a number, any other kind as bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -115,7 +115,7 @@ def _fields(data: bytes) -> Iterator[Field]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """Return a number and the index of its end."""
     number = 0
     for turn in range(_LONGEST_VARINT):
         byte = data[at + turn]

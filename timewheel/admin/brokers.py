@@ -1,4 +1,4 @@
-"""Verbs on the brokers themselves."""
+"""Operations on the brokers themselves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTime:
-    """A broker's clock beside that of this machine; all are UTC milliseconds.
+    """A broker's clock beside the clock of this machine; all times are UTC milliseconds.
 
     Args:
-        asked_ms: When it was asked, by this machine.
-        told_ms: What it said. It says whole seconds: its clock was here, or up to a second later.
-        answered_ms: When the answer was here, by this machine.
+        asked_ms: Time of the request, by this machine's clock.
+        told_ms: The broker's time. It is in whole seconds: the real time was this, or up to a second later.
+        answered_ms: Time of the answer, by this machine's clock.
     """
 
     asked_ms: int
@@ -35,7 +35,7 @@ class BrokerTime:
 
 
 class Brokers:
-    """What the brokers say about themselves."""
+    """Health, version, time and settings of the brokers."""
 
     def __init__(self, http: AdminHttp, hooks: Hooks, clock: Clock) -> None:
         self._http = http
@@ -43,10 +43,10 @@ class Brokers:
         self._clock = clock
 
     def is_healthy(self) -> bool:
-        """Whether the asked broker could publish and read a message just now; False also if nobody answers.
+        """Return whether the asked broker could publish and read a message just now; False also if no broker answers.
 
         Raises:
-            AdminDenied: The check itself is not allowed, which says nothing about health.
+            AdminDenied: The check itself is not allowed, so nothing is known about health.
         """
         try:
             return self._http.call("GET", "/brokers/health").text.strip() == "ok"
@@ -56,11 +56,11 @@ class Brokers:
             return False
 
     def version(self) -> str:
-        """Version of the asked broker, such as ``4.0.7``."""
+        """Return the version of the asked broker, such as ``4.0.7``."""
         return self._http.call("GET", "/brokers/version").text.strip().strip('"')
 
     def time(self) -> BrokerTime | None:
-        """The clock of the asked broker; None: its answers carry no time, or a proxy took it out."""
+        """Read the clock of the asked broker; None: its answers carry no time, or a proxy removed it."""
         asked_ms = self._clock.now_ms()
         answer = self._http.call("GET", "/brokers/version")
         answered_ms = self._clock.now_ms()
@@ -74,23 +74,23 @@ class Brokers:
         return BrokerTime(asked_ms=asked_ms, told_ms=told_ms, answered_ms=answered_ms)
 
     def dynamic_settings(self) -> frozenset[str]:
-        """Names of the settings that can be changed while brokers run; takes a superuser."""
+        """Return the names of the settings that can be changed while brokers run; requires a superuser."""
         return frozenset(self._http.get("/brokers/configuration"))
 
     def set_dynamic(self, name: str, value: str) -> None:
-        """Change such a setting on all brokers, now and after they start again; takes a superuser."""
+        """Change a dynamic setting on all brokers, now and after restarts; requires a superuser."""
         self._http.call("POST", f"/brokers/configuration/{quote(name, safe='')}/{quote(value, safe='')}")
 
     def unset_dynamic(self, name: str) -> None:
-        """Forget what was changed: after their next start the brokers have what their files say."""
+        """Remove the dynamic value of a setting: after their next start the brokers use the value in their files."""
         self._http.call("DELETE", f"/brokers/configuration/{quote(name, safe='')}")
 
     def runtime_configuration(self) -> Mapping[str, str] | None:
-        """All settings of the asked broker, by the names of ``broker.conf``.
+        """Read all settings of the asked broker, by their names in ``broker.conf``.
 
         Returns:
-            None if the role may not read them (it takes a superuser); a warning goes to the hooks, since whoever asks
-            must go on with guesses.
+            None if the role may not read them (a superuser may). The hooks get a warning then, since the caller must
+            continue with guesses.
         """
         try:
             return dict(self._http.get("/brokers/configuration/runtime"))

@@ -1,4 +1,4 @@
-"""The admin client: one object that hands out the verbs, grouped by what they act on."""
+"""The admin client: one object with all operations, grouped by the resource that they act on."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ class AdminClient:
             admin.subscriptions.create("persistent://acme/crm/reminders", "billing")
             admin.topic_policies.set("persistent://acme/crm/reminders", MESSAGE_TTL_S, 0)
 
-    Creating what exists and deleting what does not are no errors: the verb returns False. All verbs raise `AdminError`
-    or a kind of it. Safe to share between threads.
+    Creating an existing resource and deleting a missing resource are no errors: the method returns False. All methods
+    raise `AdminError` or a subclass of it. Safe to share between threads.
 
     Args:
         admin_url: Web service of any broker, or of a proxy: ``http://broker:8080``, ``https://broker:8443``.
-        token: Bearer token; or what returns the current one, asked before every request.
-        tls: From `timewheel.admin.http.tls_context` or of your own making; or what returns the current settings, asked
-            before every request; None: the system's authorities.
-        timeout_s: Seconds for each step of one request.
-        retry_for_s: Seconds since a call's begin within which it may be repeated (only where that is safe); 0: never.
+        token: Bearer token; or a function that returns the current token, called before every request.
+        tls: TLS settings, for example from `timewheel.admin.http.tls_context`; or a function that returns the current
+            settings, called before every request; None: the system's authorities.
+        timeout_s: Seconds for each step of a request.
+        retry_for_s: Seconds since a call's begin within which it may be repeated (only if that is safe); 0: never.
         hooks: Called with warnings; None: they are logged.
-        transport: Of httpx, for tests.
-        entries: Where single entries are read first; None: the admin API shows them, which has the broker open them.
-        clock: How to wait: between two attempts, and for what the broker does a moment later; None: the machine's.
+        transport: An httpx transport, for tests.
+        entries: Source that is tried first for single entries; None: they are read through the admin API, which makes
+            the broker open them.
+        clock: Waits between attempts, and for changes that the broker applies a moment later; None: the machine's.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class AdminClient:
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        """By which whoever works with this client waits."""
+        """The clock by which users of this client wait."""
         self._http = AdminHttp(
             admin_url,
             token=token,
@@ -80,11 +81,11 @@ class AdminClient:
         self.subscriptions = Subscriptions(self._http)
 
     def clusters(self) -> tuple[str, ...]:
-        """Names of the clusters that the asked one knows, itself included."""
+        """Return the names of the clusters that the asked cluster knows, itself included."""
         return tuple(self._http.get("/clusters"))
 
     def bookies(self) -> tuple[str, ...]:
-        """Ids of the bookies that are registered; takes a superuser."""
+        """Return the ids of the registered bookies; requires a superuser."""
         return tuple(bookie["bookieId"] for bookie in self._http.get("/bookies/all")["bookies"])
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Tokens from an OAuth2 server, for brokers and for their admin API alike.
 
-pulsar-client has such a flow of its own, and the admin API needs one besides. Two of them would ask the server twice,
-and what the client's own one meets ends as a bare AuthenticationError. So there is one, which says what was the matter.
+pulsar-client has its own OAuth2 flow, and the admin API needs a flow too. Two flows would ask the server twice, and a
+failure in the client's own flow ends as a bare AuthenticationError. So both use this flow, which reports the cause.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from timewheel.core.tokens import expires_ms_of
 __all__ = ["ClientCredentials"]
 
 TIMEOUT_S = 10.0
-"""Per step of a request: pulsar-client's thread waits meanwhile."""
+"""Time-out of each step of a request: pulsar-client's thread waits meanwhile."""
 AHEAD_MS = 60_000
-"""A token is renewed so long before it expires, or in the last tenth of its life if that is less."""
+"""A token is renewed this long before it expires, or in the last tenth of its lifetime if that is shorter."""
 PAUSE_MS = 5_000
-"""After a refusal the server is left alone for so long, and whoever asks is told the same again."""
+"""Pause after a refusal: the server is not asked meanwhile, and callers get the same refusal again."""
 LONGEST_REASON_CHARS = 200
 WELL_KNOWN = "/.well-known/openid-configuration"
 
 
 class ClientCredentials:
-    """Gives the current token, asked for once and again shortly before it expires; for any number of threads.
+    """Returns the current token, requested once and again shortly before it expires; for any number of threads.
 
     Args:
-        oauth2: Who gives tokens, to whom, and for what.
-        tls: Whom to trust, or what returns the current settings; None: the system's authorities.
-        clock: Tells whether a token is about to expire.
-        transport: Of httpx, for tests.
+        oauth2: The issuer, the credentials, and the audience and scope to request.
+        tls: TLS settings, or a function that returns the current settings; None: the system's authorities.
+        clock: Decides whether a token is about to expire.
+        transport: An httpx transport, for tests.
 
     Raises:
         BadConnection: The credentials cannot be read.
@@ -67,10 +67,10 @@ class ClientCredentials:
         self._ask_again_at_ms = 0
 
     def __call__(self) -> str:
-        """The token.
+        """Return the current token.
 
         Raises:
-            TokenNotGiven: The server did not give one.
+            TokenNotGiven: The server returned no token.
         """
         with self._lock:
             now_ms = self._clock.now_ms()
@@ -88,11 +88,11 @@ class ClientCredentials:
             return self._token
 
     def close(self) -> None:
-        """Close connections to the server."""
+        """Close the connections to the server."""
         self._http.close()
 
     def _asked(self) -> tuple[str, int]:
-        """A new token, and for how many milliseconds it is good."""
+        """Request a new token; return it with its lifetime in milliseconds."""
         told = self._json(self._request("GET", self._issuer_url + WELL_KNOWN))
         endpoint = told.get("token_endpoint")
         if not isinstance(endpoint, str):
@@ -116,7 +116,7 @@ class ClientCredentials:
         if isinstance(expires_in_s, int | float) and not isinstance(expires_in_s, bool) and expires_in_s > 0:
             return int(expires_in_s * 1000)
         expires_ms = expires_ms_of(token)
-        # One that says nothing of its end is asked for at every connect.
+        # A token without an expiry time is requested again at every connect.
         return 0 if expires_ms is None else max(expires_ms - self._clock.now_ms(), 0)
 
     def _request(self, method: str, url: str, form: dict[str, str] | None = None) -> httpx.Response:
@@ -135,7 +135,7 @@ class ClientCredentials:
             reason = ": ".join(map(str, words)) or response.text
         except (ValueError, TypeError):
             reason = response.text
-        # A server may repeat what it was sent.
+        # A server may repeat the request, and with it the secret.
         return " ".join(reason.replace(self._client_secret, HIDDEN).split())[:LONGEST_REASON_CHARS]
 
     def _json(self, response: httpx.Response) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _has_tls(url: str) -> bool:
 
 
 def _credentials(oauth2: OAuth2) -> tuple[str, str]:
-    """Id and secret of the client; no message repeats what was read."""
+    """Read id and secret of the client; no error message repeats the content."""
     try:
         text = _content_of(oauth2)
     except (OSError, ValueError, binascii.Error) as error:

@@ -1,4 +1,4 @@
-"""Connections over HTTP, whose TLS settings may be renewed while they are used."""
+"""HTTP connections whose TLS settings may be renewed while they are used."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import httpx
 __all__ = ["AnswerTooLarge", "Connections", "Tls"]
 
 MAX_ANSWER_BYTES = 256 << 20
-"""Of one answer, opened if it is compressed: above the largest entry and the longest list of topics that brokers are
-run with, below what ends a process."""
+"""Limit of an answer after decompression: larger than the largest entry and the longest list of topics in use, small
+enough not to exhaust a process's memory."""
 _OF_THE_WAY = frozenset({b"content-encoding", b"transfer-encoding"})
-"""Headers that no longer hold once a body is read."""
+"""Headers that no longer apply once a body is read."""
 
 Tls = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
-"""TLS settings; or what returns the current ones, asked before every request; None: the system's authorities."""
+"""TLS settings; or a function that returns the current settings, called before every request; None: the system's
+authorities."""
 
 
 class AnswerTooLarge(httpx.HTTPError):
-    """The answer is larger than `MAX_ANSWER_BYTES`; it is not read on."""
+    """The answer is larger than `MAX_ANSWER_BYTES`; the rest of it is not read."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the answer is larger than {limit:,} bytes, the most that is read")
@@ -32,7 +33,7 @@ class AnswerTooLarge(httpx.HTTPError):
 
 @dataclass(slots=True)
 class _Shared:
-    """A client, the settings that it was made with, and how many requests are under way with it."""
+    """A client, the settings that it was made with, and the number of requests under way with it."""
 
     client: httpx.Client
     settings: ssl.SSLContext | None
@@ -40,15 +41,15 @@ class _Shared:
 
 
 class Connections:
-    """Sends requests, and keeps connections between them; safe to share between threads.
+    """Sends requests, and keeps connections open between them; safe to share between threads.
 
-    An httpx client keeps the TLS settings that it began with. Where they are renewed another client takes its place,
-    and the one before is closed when the last of its requests has ended: nobody loses an answer by a renewal.
+    An httpx client keeps the TLS settings that it was made with. After a renewal a new client replaces it, and the old
+    client is closed when its last request has ended: a renewal loses no answer.
 
     Args:
         tls: See `Tls`.
-        timeout_s: Seconds for each step of one request.
-        transport: Of httpx, for tests; TLS is its own matter then.
+        timeout_s: Seconds for each step of a request.
+        transport: An httpx transport, for tests; it then handles TLS itself.
     """
 
     def __init__(self, tls: Tls, *, timeout_s: float, transport: httpx.BaseTransport | None = None) -> None:
@@ -60,16 +61,16 @@ class Connections:
         self._current = self._made(tls() if callable(tls) else tls)
 
     def request(self, method: str, url: str | httpx.URL, **arguments: Any) -> httpx.Response:
-        """Send one request, and read its answer whole.
+        """Send a request, and read its whole answer.
 
         Args:
             method: HTTP method.
-            url: Where to.
-            arguments: Further ones of `httpx.Client.request`.
+            url: Target of the request.
+            arguments: Further arguments of `httpx.Client.request`.
 
         Raises:
-            AnswerTooLarge: Its body has no end, or a far one.
-            httpx.HTTPError: There is no answer.
+            AnswerTooLarge: The body is longer than the limit, or endless.
+            httpx.HTTPError: No answer came.
         """
         with self._borrowed() as client, client.stream(method, url, **arguments) as response:
             body = bytearray()
@@ -107,7 +108,7 @@ class Connections:
     def _renew(self) -> None:
         if self._settings_of_now is None or self._is_closed:
             return
-        # Asked for under the lock: a thread that came late with its answer would turn back to what is past.
+        # Read under the lock: otherwise a thread that is late with its result would restore outdated settings.
         settings = self._settings_of_now()
         if settings is not self._current.settings:
             before, self._current = self._current, self._made(settings)
@@ -118,7 +119,7 @@ class Connections:
             shared.client.close()
 
     def _made(self, settings: ssl.SSLContext | None) -> _Shared:
-        # Not trust_env: the token goes to the brokers and nowhere else, whatever HTTP_PROXY or .netrc say.
+        # Not trust_env: the token goes only to the brokers, whatever HTTP_PROXY or .netrc contain.
         client = httpx.Client(
             verify=True if settings is None else settings,
             timeout=self._timeout_s,

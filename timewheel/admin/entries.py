@@ -1,4 +1,4 @@
-"""One stored entry, looked at without a consumer."""
+"""A stored entry, read without a consumer."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ __all__ = ["EntrySource", "StoredEntry"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LEAST_BYTES = 4
-"""Of a message in a batch: it stands behind its size."""
+"""Smallest size of a message in a batch: the four bytes of its length."""
 _PROPERTIES = "X-Pulsar-PROPERTY"
 _ONE_PROPERTY = b"x-pulsar-property-"
-"""How a header of brokers up to 3.x begins; what follows is the property's key, in the letters that it has."""
+"""Prefix of a property's header from brokers up to 3.x; the property's key follows, in its own upper and lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEntry:
-    """An entry as it lies in a ledger, from the admin API's headers.
+    """An entry as stored in a ledger, from the admin API's headers.
 
     Headers carry Latin-1 only: brokers replace other characters of keys and properties by spaces. The metadata of a
     batch is that of the whole batch: messages in it have properties and keys of their own, inside ``payload``.
 
     Args:
-        position: Where it lies.
-        payload: As stored, decompressed; for a batch, all messages with their metadata.
+        position: Position in the topic.
+        payload: Payload as stored, decompressed; of a batch, all messages with their metadata.
         publish_at_ms: UTC milliseconds.
-        event_at_ms: UTC milliseconds; None if the producer set none.
+        event_at_ms: UTC milliseconds; None if the producer set no event time.
         deliver_at_ms: UTC milliseconds; None if it is not delayed.
-        properties: Of the message; empty for a batch.
+        properties: Properties of the message; empty for a batch.
         producer: Name of the producer.
-        sequence_id: Of the message, or of the batch's first.
-        partition_key: None if it has none.
-        ordering_key: None if it has none.
+        sequence_id: Sequence id of the message, or of the batch's first message.
+        partition_key: None if it has no key.
+        ordering_key: None if it has no ordering key.
         batch_messages: Messages in the batch; None if it is no batch.
-        null_payload: It was sent without a payload, which is not an empty one.
-        encrypted: By its producer; the payload cannot be read here.
-        is_replicated: It came from another cluster, when that was to be had; its publish time is of there.
+        null_payload: It was sent without a payload, which differs from an empty payload.
+        encrypted: Its producer encrypted it; the payload cannot be read here.
+        is_replicated: It came from another cluster, as far as the source shows that; its publish time is then of that
+            cluster.
     """
 
     position: EntryPosition
@@ -65,20 +66,20 @@ class StoredEntry:
 
 
 class EntrySource(Protocol):
-    """Another way to single entries than the admin API's, on which the broker opens nothing."""
+    """Another source of single entries than the admin API, for which the broker opens no entry."""
 
     def entry(self, topic: str, position: EntryPosition) -> StoredEntry | None:
-        """One entry of a partition; None: this way leads nowhere. Raises AdminError, as `Topics.entry`."""
+        """Read an entry of a partition; None: this source cannot. Raises AdminError, as `Topics.entry` does."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 def read_entry(response: httpx.Response) -> StoredEntry:
-    """The entry from the broker's answer.
+    """Build the entry from the broker's answer.
 
     Raises:
-        AdminError: What its producer wrote is no date, or no batch.
+        AdminError: The producer's metadata holds an invalid date or batch.
     """
     try:
         return _read_entry(response)
@@ -88,7 +89,7 @@ def read_entry(response: httpx.Response) -> StoredEntry:
 
 
 def _read_entry(response: httpx.Response) -> StoredEntry:
-    headers = httpx.Headers(response.headers.raw, encoding="iso-8859-1")  # httpx would guess UTF-8 first
+    headers = httpx.Headers(response.headers.raw, encoding="iso-8859-1")  # httpx would try UTF-8 first
     ordering_key = headers.get("X-Pulsar-Base64-ordering-key")
     batch_messages, size = headers.get("X-Pulsar-num-batch-message"), len(response.content)
     if batch_messages is not None and not 0 < int(batch_messages) * LEAST_BYTES <= size:
@@ -112,12 +113,14 @@ def _read_entry(response: httpx.Response) -> StoredEntry:
 
 
 def _read_properties(headers: httpx.Headers) -> Mapping[str, str]:
-    """All in one header as JSON, or up to 3.x a header for each (broker-facts: reading-a-stored-entry)."""
+    """Read the properties: all in one header as JSON, or up to 3.x a header for each
+    (broker-facts: reading-a-stored-entry).
+    """
     in_one = headers.get(_PROPERTIES)
     if in_one is not None:
         found: Mapping[str, str] = json.loads(in_one)
         return found
-    # Not by name: names of headers have no case, and those of properties do.
+    # Not by name: the names of headers ignore case, the names of properties do not.
     return {
         name[len(_ONE_PROPERTY) :].decode("iso-8859-1"): value.decode("iso-8859-1")
         for name, value in headers.raw
@@ -126,7 +129,7 @@ def _read_properties(headers: httpx.Headers) -> Mapping[str, str]:
 
 
 def _read_ms(text: str) -> int:
-    """Brokers write ISO 8601 with an offset and as many digits as are not zero; exact, since no float is in between."""
+    """Parse a time. Brokers write ISO 8601 with an offset and without trailing zeros; exact, since no float is used."""
     return (dt.datetime.fromisoformat(text) - _EPOCH) // dt.timedelta(milliseconds=1)
 
 

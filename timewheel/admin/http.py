@@ -1,4 +1,4 @@
-"""HTTP to the brokers' admin API: who is asked, with which credentials, and how often."""
+"""HTTP calls to the brokers' admin API, with credentials, redirects and retries."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 __all__ = ["DEFAULT_RETRY_FOR_S", "DEFAULT_TIMEOUT_S", "AdminHttp", "Token", "tls_context"]
 
 Token = str | Callable[[], str] | None
-"""A bearer token; or what returns the current one, asked before every request, so that it may be renewed."""
+"""A bearer token; or a function that returns the current token, called before every request so that tokens can be
+renewed."""
 
 DEFAULT_TIMEOUT_S = 30.0
-"""Per step of a request (connect, send, wait for data); deleting a topic of many partitions takes seconds."""
+"""Time-out of each step of a request (connect, send, wait for data); deleting a topic of many partitions takes
+seconds."""
 DEFAULT_RETRY_FOR_S = 20.0
-"""A topic moves to another broker within seconds; what lasts longer is for a human."""
+"""A topic moves to another broker within seconds; a longer failure is for a human."""
 MAX_REDIRECTS = 5
-"""Asked broker -> owner broker is one; more happen only while the topic moves."""
+"""From the asked broker to the owner is one redirect; more happen only while the topic moves."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 
 _NO_HEADER = "illegal header line"
-"""What h11 says of a header whose name is none."""
+"""Begin of h11's error for an invalid header name."""
 _UNREADABLE = (
     "the answer has a header that is none in HTTP: brokers up to 3.x make a header's name of the key of each message "
     "property, and a key with a space or an accent cannot be read from them"
@@ -49,15 +51,15 @@ def tls_context(
     validate_hostname: bool = True,
     allow_insecure: bool = False,
 ) -> ssl.SSLContext:
-    """TLS settings from files: by itself names are checked, and certificates by the system's authorities or these.
+    """Build TLS settings from files; by default host names are checked, and certificates by the trusted authorities.
 
     Args:
         ca_path: PEM file with the authorities to trust instead of the system's.
-        certificate_path: PEM file with a client certificate, for brokers that ask for one.
+        certificate_path: PEM file with a client certificate, for brokers that ask for it.
         key_path: PEM file with its key, unless the certificate's file holds it.
-        key_password: Of that key, if it has one.
-        validate_hostname: Whether a certificate must name the host that shows it.
-        allow_insecure: Whether any certificate will do.
+        key_password: Password of that key, if it has any.
+        validate_hostname: Whether a certificate must name the host that presents it.
+        allow_insecure: Whether any certificate is accepted.
 
     Raises:
         OSError: A file cannot be read (ssl.SSLError: it holds no certificate or key).
@@ -72,19 +74,19 @@ def tls_context(
 
 
 class AdminHttp:
-    """Calls to one cluster; safe to share between threads.
+    """Calls to a cluster; safe to share between threads.
 
-    A broker answers a call about a topic of another broker with a redirect to the owner. It is followed here and not
-    by httpx, which rightly sends no authorization to another host by itself; the owner needs it.
+    A broker answers a call about a topic of another broker with a redirect to the owner. The redirect is followed here
+    and not by httpx, which rightly sends no authorization to another host by itself; the owner needs it.
 
     Args:
         admin_url: ``http://broker:8080`` or ``https://...``; a path before ``/admin/v2`` is kept (proxies).
-        token: Bearer token, or what returns the current one.
-        tls: See `tls_context`; or what returns the current settings; None: the system's authorities.
-        timeout_s: Seconds for each step of one request.
+        token: Bearer token, or a function that returns the current token.
+        tls: See `tls_context`; or a function that returns the current settings; None: the system's authorities.
+        timeout_s: Seconds for each step of a request.
         retry_for_s: Seconds since a call's begin within which it may be repeated; 0: never.
-        transport: Of httpx, for tests.
-        clock: How to wait between two attempts; None: the machine's.
+        transport: An httpx transport, for tests.
+        clock: Waits between attempts; None: the machine's.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class AdminHttp:
             raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
         self._base = str(base).rstrip("/")
         self.is_secure = base.scheme == "https"
-        """Whether the URL asks for TLS."""
+        """True if the URL uses TLS."""
         self._token = token
         self._retry_for_ms = int(retry_for_s * 1000)
         self._clock: Clock = clock or SystemClock()
@@ -125,15 +127,15 @@ class AdminHttp:
         repeat: Repeat | None = None,
         base: str = API,
     ) -> httpx.Response:
-        """Make one call, at the broker that owns what it is about, and repeat it where that is safe.
+        """Call the broker that owns the resource, and repeat the call if that is safe.
 
         Args:
             method: HTTP method.
-            path: After the base, quoted.
+            path: Path after the base, quoted.
             query: Query parameters.
             body: Sent as JSON; None: no body is sent.
-            repeat: What a second call does; None: READ for GET, WRITE for the others.
-            base: Of the path.
+            repeat: The effect of a second call; None: READ for GET, WRITE for the others.
+            base: Base of the path.
 
         Returns:
             A successful answer (status 2xx).
@@ -155,15 +157,15 @@ class AdminHttp:
         return repeated(self._attempt, method, base + path, dict(query or {}), content)
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, base: str = API) -> Any:
-        """The JSON that a GET returns; None for an empty answer (a policy that is not set).
+        """Return the JSON of a GET; None for an empty answer (a policy that is not set).
 
         Raises:
-            AdminError: As `call`, and if the answer is no JSON, as from a proxy's login page.
+            AdminError: As for `call`, and if the answer is no JSON, such as a proxy's login page.
         """
         return read_json(self.call("GET", path, query=query, base=base))
 
     def make(self, path: str, *, body: Any = None) -> bool:
-        """PUT something new; False if it is there already, be it from an attempt of ours whose answer was lost."""
+        """PUT a new resource; False if it exists already, perhaps from our own attempt whose answer was lost."""
         try:
             self.call("PUT", path, body=body)
         except AdminError as error:
@@ -173,7 +175,7 @@ class AdminHttp:
         return True
 
     def remove(self, path: str, query: Mapping[str, str] | None = None) -> bool:
-        """DELETE something; False if it is not there, be it from an attempt of ours whose answer was lost."""
+        """DELETE a resource; False if it is missing, perhaps by our own attempt whose answer was lost."""
         try:
             self.call("DELETE", path, query=query)
         except AdminMissing:
@@ -184,7 +186,7 @@ class AdminHttp:
         token = self._current_token()
         response = self._to_owner(method, path, query, content, token)
         if response.status_code == httpx.codes.UNAUTHORIZED and callable(self._token):
-            # The token may have run out between its making and its use; the same one again would help nobody.
+            # The token may have expired between its creation and its use; sending the same token again would not help.
             renewed = self._current_token()
             if renewed != token:
                 token = renewed
@@ -195,7 +197,7 @@ class AdminHttp:
 
     def _current_token(self) -> str | None:
         token = self._token() if callable(self._token) else self._token
-        return token.strip() if token is not None else None  # tokens are read from files that end with a newline
+        return token.strip() if token is not None else None  # token files end with a newline
 
     def _to_owner(
         self, method: str, path: str, query: dict[str, str], content: bytes | None, token: str | None
@@ -232,10 +234,10 @@ class AdminHttp:
 
 
 def read_json(response: httpx.Response) -> Any:
-    """The answer's JSON; None if it is empty.
+    """Return the answer's JSON; None if the answer is empty.
 
     Raises:
-        AdminError: It is something else.
+        AdminError: The answer is no JSON.
     """
     if not response.content:
         return None

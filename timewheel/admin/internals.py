@@ -1,4 +1,4 @@
-"""How a topic lies on disk: its ledgers, and each subscription's cursor with the ranges behind it."""
+"""The internal stats of a topic: its ledgers, and each subscription's cursor with its acknowledged ranges."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["DEDUPLICATION", "TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
 
 DEDUPLICATION = "pulsar.dedup"
-"""The cursor under which a broker remembers producers' names; written every thousand entries."""
+"""The cursor under which a broker stores producers' names; written every thousand entries."""
 TERMINATED = "Terminated"
-"""State of a topic's ledgers once it was ended: nothing can be sent there any more."""
+"""State of a terminated topic's ledgers: it accepts no more messages."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
 
 
 class AckedRange(NamedTuple):
-    """Acknowledged entries: those after ``after``, up to and with ``upto``."""
+    """Acknowledged entries: those after ``after``, up to and including ``upto``."""
 
     after: EntryPosition
     upto: EntryPosition
@@ -31,7 +31,7 @@ class AckedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """One ledger; ``entries`` counts those that are written, also in the ledger that is still open."""
+    """A ledger; ``entries`` counts written entries, also in the ledger that is still open."""
 
     ledger_id: int
     entries: int
@@ -41,19 +41,19 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorStats:
-    """One subscription's cursor.
+    """A subscription's cursor.
 
     Args:
-        mark_delete: All up to here is acknowledged.
+        mark_delete: All entries up to here are acknowledged.
         read: Next entry to read from the ledgers.
         gap_count: Ranges behind ``mark_delete``.
-        entries_since_mark_delete: Entries from the first unacknowledged one to the read position.
+        entries_since_mark_delete: Entries from the first unacknowledged entry to the read position.
         consumed: Entries acknowledged, in ranges or below, since the topic was loaded.
-        cursor_ledger: Ledger in which the cursor itself is kept; -1: none is open.
-        state: The cursor's state in the broker's words.
-        acked_text: The ranges as the broker writes them, hundreds of kB for a sick topic; see `acked_ranges`.
-        property_count: Numbers that it keeps beside its position; the broker's own cursor of deduplication
-            (`DEDUPLICATION`) keeps one for each producer's name.
+        cursor_ledger: Ledger in which the cursor itself is stored; -1: none is open.
+        state: The cursor's state, as the broker names it.
+        acked_text: The ranges as the broker writes them, hundreds of kB for an unhealthy topic; see `acked_ranges`.
+        property_count: Numbers stored beside the position; the broker's own cursor of deduplication (`DEDUPLICATION`)
+            stores a number for each producer's name.
     """
 
     mark_delete: EntryPosition
@@ -67,7 +67,7 @@ class CursorStats:
     property_count: int = 0
 
     def acked_ranges(self) -> tuple[AckedRange, ...]:
-        """The ranges, in topic order; parsed at each call."""
+        """Parse the ranges, in topic order; parsed at each call."""
         return tuple(
             AckedRange(
                 EntryPosition(int(found[1]), int(found[2])),
@@ -79,19 +79,18 @@ class CursorStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalStats:
-    """One topic (a partition, or one without partitions).
+    """Internal stats of a partition, or of a topic without partitions.
 
     Args:
         entries: Entries on disk.
         entries_added: Entries written since the topic was loaded.
-        size_bytes: Of all ledgers.
+        size_bytes: Size of all ledgers.
         last_confirmed: The last entry that is safely written.
-        state: The managed ledger's state in the broker's words (``LedgerOpened``, ``Terminated``).
-        ledgers: In order.
-        cursors: By subscription, under the name that its users know; also the broker's own, such as that of
+        state: The managed ledger's state, as the broker names it (``LedgerOpened``, ``Terminated``).
+        ledgers: The ledgers, in order.
+        cursors: By subscription, under the name that its users know; also the broker's own cursors, such as that of
             deduplication.
-        ledger_since_ms: When the last of the ledgers was begun, UTC milliseconds, by the broker's clock; None: it does
-            not say.
+        ledger_since_ms: Time when the last ledger was created, UTC milliseconds, by the broker's clock; None: unknown.
     """
 
     entries: int
@@ -105,12 +104,12 @@ class InternalStats:
 
     @property
     def newest_ledger(self) -> int:
-        """The one that is written to; a broker that loads a topic begins another. -1: there is none."""
+        """The ledger that is written to; a broker that loads a topic begins a new ledger. -1: there is none."""
         return self.ledgers[-1].ledger_id if self.ledgers else -1
 
 
 def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
-    """Internal stats from the broker's JSON."""
+    """Parse internal stats from the broker's JSON."""
     ledgers = [
         Ledger(
             ledger_id=ledger["ledgerId"],
@@ -121,7 +120,7 @@ def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
         for ledger in stored.get("ledgers", ())
     ]
     if ledgers and ledgers[-1].entries == 0:
-        # Brokers list the open ledger with 0 entries and count them apart.
+        # Brokers list the open ledger with 0 entries and count its entries elsewhere.
         ledgers[-1] = Ledger(
             ledger_id=ledgers[-1].ledger_id,
             entries=stored.get("currentLedgerEntries", 0),
@@ -141,7 +140,7 @@ def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
 
 
 def _read_ms(text: str | None) -> int | None:
-    """A moment as brokers write it; what is none is not known."""
+    """Parse a time as brokers write it; an invalid time is unknown."""
     try:
         found = dt.datetime.fromisoformat(text or "")
     except ValueError:

@@ -1,7 +1,7 @@
 """Names as paths of the admin API.
 
-A name that is quoted wrongly reaches another topic, or another endpoint: ``..`` as a topic's local name would make a
-call about a topic a call about its namespace. So the only way from a name to a path leads through here.
+A name that is quoted wrongly reaches another topic or another endpoint: ``..`` as a topic's local name would turn a
+call about a topic into a call about its namespace. So all paths are built here.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ DOMAINS = ("persistent", "non-persistent")
 
 
 def tenant_path(tenant: str) -> str:
-    """``acme`` -> ``acme``, quoted.
+    """Quote a tenant: ``acme`` -> ``acme``.
 
     Raises:
-        BadName: It is empty, a dot name, or has a slash.
+        BadName: The name is empty, a dot name, or contains a slash.
     """
     return _segment("tenant", tenant)
 
 
 def namespace_path(namespace: str) -> str:
-    """``acme/crm`` -> ``acme/crm``, both parts quoted.
+    """Quote both parts of a namespace: ``acme/crm`` -> ``acme/crm``.
 
     Raises:
-        BadName: It is not of the form ``tenant/namespace``.
+        BadName: The name is not of the form ``tenant/namespace``.
     """
     parts = namespace.split("/")
     if len(parts) != 2:
@@ -37,10 +37,10 @@ def namespace_path(namespace: str) -> str:
 
 
 def topic_path(topic: str) -> str:
-    """``persistent://acme/crm/reminders`` -> ``/persistent/acme/crm/reminders``, all parts quoted.
+    """Quote all parts of a topic: ``persistent://acme/crm/reminders`` -> ``/persistent/acme/crm/reminders``.
 
     Raises:
-        BadName: It is not a full name, or its last part has a slash (4.0 takes that, 4.2 refuses it).
+        BadName: It is not a full name, or its last part contains a slash (4.0 accepts that, 4.2 refuses it).
     """
     domain, separator, rest = topic.partition("://")
     parts = rest.split("/")
@@ -50,10 +50,10 @@ def topic_path(topic: str) -> str:
 
 
 def subscription_path(topic: str, subscription: str) -> str:
-    """The path of one subscription of a topic.
+    """Build the path of a topic's subscription.
 
-    Quoted twice, since brokers unquote this part twice (4.0.7 and 4.2.4: ``a+b`` quoted once becomes ``a b``, and
-    ``a%b`` an error 500); the topic's name they unquote once.
+    The subscription is quoted twice, since brokers unquote this part twice (4.0.7 and 4.2.4: ``a+b`` quoted once
+    becomes ``a b``, and ``a%b`` an error 500). They unquote the topic's name once.
 
     Raises:
         BadName: The topic's name is bad, or the subscription's is empty or a dot name.
@@ -64,12 +64,12 @@ def subscription_path(topic: str, subscription: str) -> str:
 
 
 def subscription_of(cursor: str) -> str:
-    """The subscription of a cursor, from the name under which a broker lists it (broker-facts: names-of-cursors).
+    """Return the subscription of a cursor, from the broker's name for it (broker-facts: names-of-cursors).
 
-    A name that is no encoding of any other is left as it is: a reader's cursor is listed under its plain name.
+    A name that is not an encoded name stays as it is: a reader's cursor is listed under its plain name.
     """
     decoded = unquote_plus(cursor)
-    # As Java's URLEncoder writes it, which differs from Python's in two characters.
+    # As Java's URLEncoder writes it, which differs from Python's encoding in two characters.
     return decoded if quote_plus(decoded, safe="*").replace("~", "%7E") == cursor else cursor
 
 

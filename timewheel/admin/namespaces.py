@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespacePolicies:
-    """All policies of one namespace, as they were at one moment.
+    """All policies of a namespace, as they were at one moment.
 
     Args:
         namespace: ``tenant/namespace``.
-        replication_clusters: More than one: its topics are geo-replicated (broker-facts: policies-of-topics).
-        schema_validation_enforced: Producers without a schema are refused where a topic has one.
-        document: All of it, as the broker gave it.
+        replication_clusters: More than one cluster: its topics are geo-replicated (broker-facts: policies-of-topics).
+        schema_validation_enforced: Producers without a schema are refused on topics with a schema.
+        document: All policies, as the broker returned them.
     """
 
     namespace: str
@@ -32,12 +32,12 @@ class NamespacePolicies:
     document: Mapping[str, Any]
 
     def get(self, policy: Policy[T]) -> T | None:
-        """The value that is set on the namespace; None if the broker's setting counts."""
+        """Return the value that is set on the namespace; None if the broker's setting applies."""
         return policy.read(self.document.get(policy.document_key))
 
 
 class Tenants:
-    """Verbs on tenants; all need a superuser."""
+    """Operations on tenants; all need a superuser."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -51,22 +51,22 @@ class Tenants:
         Args:
             tenant: Its name.
             admin_roles: Roles that may administer it.
-            clusters: Where it may have topics; None: in all clusters.
+            clusters: Clusters in which it may have topics; None: all clusters.
 
         Returns:
-            False if it was there already; it is left as it is.
+            False if it existed already; it stays as it is.
         """
         allowed = self._http.get("/clusters") if clusters is None else clusters
         body = {"adminRoles": [*admin_roles], "allowedClusters": [*allowed]}
         return self._http.make(f"/tenants/{tenant_path(tenant)}", body=body)
 
     def delete(self, tenant: str) -> bool:
-        """Delete an empty tenant; False if there is none such."""
+        """Delete an empty tenant; False if it does not exist."""
         return self._http.remove(f"/tenants/{tenant_path(tenant)}")
 
 
 class Namespaces:
-    """Verbs on namespaces; names are ``tenant/namespace``."""
+    """Operations on namespaces; names are ``tenant/namespace``."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -79,15 +79,15 @@ class Namespaces:
 
         Args:
             namespace: ``tenant/namespace``.
-            bundles: Parts in which its topics are spread over brokers; None: the broker's default.
+            bundles: Number of bundles that spread its topics over brokers; None: the broker's default.
 
         Returns:
-            False if it was there already; it is left as it is.
+            False if it existed already; it stays as it is.
         """
         return self._http.make(_path(namespace), body=None if bundles is None else {"bundles": {"numBundles": bundles}})
 
     def delete(self, namespace: str) -> bool:
-        """Delete an empty namespace; False if there is none such."""
+        """Delete an empty namespace; False if it does not exist."""
         return self._http.remove(_path(namespace))
 
     def policies(self, namespace: str) -> NamespacePolicies:
@@ -101,11 +101,11 @@ class Namespaces:
         )
 
     def set_policy(self, namespace: str, policy: Policy[T], value: T) -> None:
-        """Set a policy for all topics of the namespace that have none of their own."""
+        """Set a policy for all topics of the namespace without a policy of their own."""
         self._http.call("POST", _policy_path(namespace, policy), query=_query(policy), body=policy.encode(value))
 
     def remove_policy(self, namespace: str, policy: Policy[Any]) -> None:
-        """Let the broker's setting count again."""
+        """Remove a policy, so that the broker's setting applies again."""
         self._http.call("DELETE", _policy_path(namespace, policy), query=_query(policy))
 
 

@@ -1,6 +1,6 @@
-"""Policies of topics and namespaces as values, and how each is written on the wire.
+"""Policies of topics and namespaces as values, with their encoding in the admin API.
 
-A policy on a topic beats its namespace's, which beats the broker's setting (broker-facts: policies-of-topics).
+A policy on a topic overrides its namespace's, which overrides the broker's setting (broker-facts: policies-of-topics).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ UNLIMITED: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQuota:
-    """What the broker does once a backlog is too big or too old.
+    """The broker's action once a backlog is too large or too old.
 
     Args:
-        limit_bytes: Counts for `SIZE_QUOTA`; -1: no limit.
-        limit_s: Counts for `AGE_QUOTA`; -1: no limit.
+        limit_bytes: Applies to `SIZE_QUOTA`; -1: no limit.
+        limit_s: Applies to `AGE_QUOTA`; -1: no limit.
         action: The first two block producers; the last one drops messages.
     """
 
@@ -62,11 +62,11 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactiveTopic:
-    """Whether the broker deletes a topic that nobody uses.
+    """Deletion of unused topics by the broker.
 
     Args:
         delete: ``deleteWhileInactive``.
-        after_s: Seconds of inactivity before it does.
+        after_s: Seconds of inactivity before the deletion.
         mode: Which topics count as inactive.
     """
 
@@ -79,7 +79,7 @@ class InactiveTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long acknowledged messages are kept; 0: not at all, -1: no limit."""
+    """Retention of acknowledged messages; 0: none, -1: no limit."""
 
     time_min: int
     size_mb: int
@@ -87,12 +87,12 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedDelivery:
-    """Whether the broker delays at all, and how finely.
+    """Delayed delivery by the broker, and its precision.
 
     Args:
         active: If false, delayed messages are delivered at once.
         tick_ms: Milliseconds; messages are up to a tick early or late.
-        max_delay_ms: Longest delay that is taken from a producer; 0: no limit.
+        max_delay_ms: Longest delay that is accepted from a producer; 0: no limit.
     """
 
     active: bool
@@ -102,13 +102,13 @@ class DelayedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persistence:
-    """On how many bookies entries lie; 0 anywhere: the broker's setting.
+    """The bookies on which entries are stored; 0 anywhere: the broker's setting.
 
     Args:
         ensemble: Bookies that a ledger is spread over.
         write_quorum: Copies of each entry.
         ack_quorum: Copies that must be written before a send is confirmed.
-        mark_deletes_per_s: How often a cursor is written at the most.
+        mark_deletes_per_s: Limit of cursor writes per second.
     """
 
     ensemble: int
@@ -119,7 +119,7 @@ class Persistence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Generic[T]):
-    """One policy: where it lies in the admin API, and its value as JSON.
+    """A policy: its endpoints in the admin API, and the encoding of its value as JSON.
 
     Args:
         name: Its endpoint below a topic; None: there is no topic level.
@@ -143,7 +143,7 @@ class Policy(Generic[T]):
         return f"{self.name or self.namespace_name}{f' ({self.quota})' if self.quota else ''}"
 
     def read(self, stored: Any) -> T | None:
-        """The value from what a GET returned; None if it is not set at that level."""
+        """Parse the value in the answer of a GET; None if it is not set at that level."""
         if self.quota is not None and isinstance(stored, Mapping):
             stored = stored.get(self.quota)
         return None if stored is None else self.decode(stored)
@@ -154,7 +154,7 @@ def _quota_json(quota: BacklogQuota) -> Any:
 
 
 def _quota(stored: Any) -> BacklogQuota:
-    size = stored.get("limitSize", stored.get("limit", UNLIMITED))  # before 2.9 it was called limit
+    size = stored.get("limitSize", stored.get("limit", UNLIMITED))  # called limit before 2.9
     return BacklogQuota(limit_bytes=size, limit_s=stored.get("limitTime", UNLIMITED), action=stored["policy"])
 
 
@@ -207,7 +207,7 @@ DEDUPLICATION: Final[Policy[bool]] = Policy(
     encode=bool,
     decode=bool,
 )
-"""Set is not yet in force: a loaded topic switches a moment later; see `TopicStats.deduplication`."""
+"""A set value is not yet in force: a loaded topic switches a moment later; see `TopicStats.deduplication`."""
 
 RETENTION: Final[Policy[Retention]] = Policy(
     name="retention",
@@ -240,7 +240,7 @@ MAX_UNACKED_PER_CONSUMER: Final[Policy[int]] = Policy(
     encode=int,
     decode=int,
 )
-"""Messages that a consumer may hold unacknowledged; 0: no limit. Bounds the local hold
+"""Limit of unacknowledged messages of a consumer; 0: no limit. Bounds the local hold
 (broker-facts: bounded-local-hold)."""
 
 SUBSCRIPTION_EXPIRY_MIN: Final[Policy[int]] = Policy(
@@ -259,7 +259,7 @@ MAX_UNACKED_PER_SUBSCRIPTION: Final[Policy[int]] = Policy(
     encode=int,
     decode=int,
 )
-"""The same for all consumers of a subscription together."""
+"""Limit of unacknowledged messages of all consumers of a subscription together; 0: no limit."""
 
 PERSISTENCE: Final[Policy[Persistence]] = Policy(
     name="persistence",
@@ -278,7 +278,7 @@ PERSISTENCE: Final[Policy[Persistence]] = Policy(
         mark_deletes_per_s=stored["managedLedgerMaxMarkDeleteRate"],
     ),
 )
-"""Counts for ledgers that are opened from now on."""
+"""Applies to ledgers that are opened from now on."""
 
 PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
     name="dispatcherPauseOnAckStatePersistent",
@@ -287,8 +287,8 @@ PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
     encode=lambda _: None,
     decode=bool,
 )
-"""At the limit on gaps deliver nothing more, rather than forget what was acknowledged. Set without a value: it is on.
-Of a topic without it brokers say False: only what is in force can be known there."""
+"""At the limit on gaps, stop delivery rather than forget acknowledgements. Setting it needs no value: it is on then.
+For a topic without this policy brokers return False: only the value in force can be read there."""
 
 MAX_MESSAGE_BYTES: Final[Policy[int]] = Policy(
     name="maxMessageSize",
@@ -297,7 +297,7 @@ MAX_MESSAGE_BYTES: Final[Policy[int]] = Policy(
     encode=int,
     decode=int,
 )
-"""The largest message that is taken; it can only be lower than the broker's ``maxMessageSize``. No namespace level."""
+"""The largest accepted message; it can only be lower than the broker's ``maxMessageSize``. No namespace level."""
 
 COMPACTION_BYTES: Final[Policy[int]] = Policy(
     name="compactionThreshold",
@@ -306,7 +306,7 @@ COMPACTION_BYTES: Final[Policy[int]] = Policy(
     encode=int,
     decode=int,
 )
-"""From a backlog of so many bytes on the broker compacts the topic; 0: never by itself."""
+"""Backlog in bytes from which the broker compacts the topic; 0: never by itself."""
 
 REPLICATION_CLUSTERS: Final[Policy[tuple[str, ...]]] = Policy(
     name="replication",
@@ -315,7 +315,7 @@ REPLICATION_CLUSTERS: Final[Policy[tuple[str, ...]]] = Policy(
     encode=list,
     decode=tuple,
 )
-"""Where the topic is replicated to, its own cluster included."""
+"""Clusters that the topic is replicated to, its own cluster included."""
 
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     MESSAGE_TTL_S,
@@ -330,5 +330,5 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     MAX_UNACKED_PER_SUBSCRIPTION,
     PERSISTENCE,
 )
-"""The policies of which a broker tells what is in force, and whether it is set. The others that are known here are only
-read, or of them it tells one of both."""
+"""The policies for which a broker returns both the value in force and the value that is set. Of the other policies here
+it returns only one of them, or they are only read."""

@@ -1,4 +1,4 @@
-"""Where a redirect may take a call and its credentials."""
+"""Rules for redirects: the targets that a call and its credentials may go to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REDIRECTS: Final = _KEEPS_METHOD | {301, 302, 303}
 
 
 def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint: str) -> httpx.URL:
-    """Where a redirect leads, if the token may go there.
+    """Return the target of a redirect, if the token may go there.
 
     Raises:
         AdminError: It leads out of HTTP, from HTTPS down to HTTP, to another call, or would turn a write into a read.
@@ -27,7 +27,7 @@ def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint:
     status = response.status_code
     if status not in _KEEPS_METHOD and method != "GET":
         raise AdminError(status, endpoint, f"a redirect that does not keep {method}; is a proxy in between?")
-    url = asked.join(response.headers.get("Location", ""))  # httpx has refused a garbled one already
+    url = asked.join(response.headers.get("Location", ""))  # httpx has already refused a malformed location
     if "Location" not in response.headers or url.scheme not in {"http", "https"} or not url.host or url.userinfo:
         raise AdminError(status, endpoint, f"a redirect to {origin_of(url)}, which is no broker's address")
     if asked.scheme == "https" and url.scheme == "http":
@@ -42,8 +42,8 @@ def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint:
 
 
 def _call_of(url: httpx.URL) -> tuple[list[str], Counter[tuple[str, str]]]:
-    """What a URL asks, without the place: a proxy may have a prefix of its own before the path of the admin API, and
-    brokers add to the query that they looked up the owner.
+    """Return the call in a URL, without its origin: a proxy may have a prefix of its own before the path of the admin
+    API, and brokers add to the query that they looked up the owner.
     """
     path, _, query = url.raw_path.decode("ascii", "replace").partition("?")
     _, mark, call = path.partition(API)
@@ -52,5 +52,5 @@ def _call_of(url: httpx.URL) -> tuple[list[str], Counter[tuple[str, str]]]:
 
 
 def origin_of(url: httpx.URL) -> str:
-    """Scheme, host and port; never a user or a password."""
+    """Return scheme, host and port; never a user or a password."""
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"

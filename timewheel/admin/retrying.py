@@ -1,4 +1,4 @@
-"""What may be asked again, as a table; what is not in the table is not asked again. And for how long."""
+"""The calls that may be repeated, as a table, and for how long. A call that is not in the table is not repeated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Repeat", "attempts", "may_repeat"]
 
 
 class Repeat(Enum):
-    """What a second call does after a first one whose outcome is unknown."""
+    """Effect of a second call after a first call whose outcome is unknown."""
 
     READ = "changes nothing"
     WRITE = "leaves what the first would have left"
@@ -27,9 +27,9 @@ class _NoAnswer(Enum):
     UNKNOWN = "the connection broke or timed out after the call was sent"
 
 
-# 503: the broker does not own the topic yet, or is starting. 429: refused before it is looked at. 502 and 504 come from
-# a proxy. 500 is what a broker says of a write that it may have half done, and of reads while a topic moves.
-# Never: 401, 403, 404, 409 and 412, which say something about the call itself.
+# 503: the broker does not own the topic yet, or is starting. 429: refused before processing. 502 and 504 come from a
+# proxy. 500 answers a write that may be half done, and reads while a topic moves.
+# Never: 401, 403, 404, 409 and 412, which concern the call itself.
 _REPEATED: Mapping[Repeat, frozenset[int | _NoAnswer]] = {
     Repeat.READ: frozenset({_NoAnswer.NOT_SENT, _NoAnswer.UNKNOWN, 429, 500, 502, 503, 504}),
     Repeat.WRITE: frozenset({_NoAnswer.NOT_SENT, _NoAnswer.UNKNOWN, 429, 502, 503, 504}),
@@ -38,7 +38,7 @@ _REPEATED: Mapping[Repeat, frozenset[int | _NoAnswer]] = {
 
 
 def may_repeat(repeat: Repeat, error: BaseException) -> bool:
-    """Whether a call that ended with this error may be made again at once."""
+    """Return whether a call that ended with this error may be repeated at once."""
     if isinstance(error, AdminUnreachable):
         outcome: int | _NoAnswer | None = _NoAnswer.UNKNOWN if error.sent else _NoAnswer.NOT_SENT
     elif isinstance(error, AdminError):
@@ -49,13 +49,13 @@ def may_repeat(repeat: Repeat, error: BaseException) -> bool:
 
 
 def attempts(clock: Clock, *, again: Callable[[BaseException], bool], within_ms: int, pauses: WaitBaseT) -> Retrying:
-    """Attempts at one call, by this clock.
+    """Build a retry loop that uses a clock.
 
     Args:
-        clock: Waits between two attempts, and tells when there is no more time for one.
-        again: Whether a call that ended with this error may be made again.
-        within_ms: No attempt begins later than this, counted from now; 0: there is one attempt.
-        pauses: How long to wait between two attempts; tenacity's.
+        clock: Waits between attempts, and measures the time left.
+        again: Returns whether a call that ended with this error may be repeated.
+        within_ms: No attempt begins later than this, counted from now; 0: there is a single attempt.
+        pauses: Pauses between attempts, a wait of tenacity.
     """
     last_begin_ms = clock.monotonic_ms() + within_ms
 

@@ -1,4 +1,4 @@
-"""What a topic's stats say, in timewheel's words: gaps, backlog, delayed index."""
+"""The stats of a topic as typed values: gaps, backlog, delayed index."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = [
 DELAYING_TYPES = frozenset({"Shared", "Key_Shared"})
 """Types of subscriptions on which brokers delay (broker-facts: delays-need-shared)."""
 IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})
-"""Types on which one consumer is given everything, at once and in order."""
+"""Types of subscriptions on which a single consumer receives all messages, at once and in order."""
 
 STRIKER = "timewheel-shadow"
-"""Name of the consumers by which shadows acknowledge originals: they take nothing."""
+"""Name of the consumers by which shadows acknowledge originals: they receive no messages."""
 
 _OWN_CURSORS = ("pulsar.", "__")
-"""How the names of cursors begin that are the broker's own."""
+"""Prefixes of the broker's own cursors."""
 
 
 def is_users(subscription: str) -> bool:
-    """Whether a subscription is a user's and not the broker's own."""
+    """Return whether a subscription is a user's and not the broker's own."""
     return not subscription.startswith(_OWN_CURSORS)
 
 
@@ -42,24 +42,24 @@ CHEAP_QUERY: Mapping[str, str] = {
     "excludePublishers": "true",
     "excludeConsumers": "true",
 }
-"""Counters that the broker has at hand; the first three, if true, make it walk cursors and read entries."""
+"""Counters that cost the broker nothing; the first three, if true, make it walk cursors and read entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStats:
-    """One connected consumer.
+    """A connected consumer.
 
     Args:
         name: Its consumer name.
-        address: Of its connection; empty in sums over partitions.
-        unacked: Messages that it holds unacknowledged.
-        permits: Messages that it would take at once.
-        blocked: It holds so many that it gets no more.
-        last_acked_at_ms: When it last acknowledged anything, UTC milliseconds; 0: never.
-        connected_since: As the broker writes it.
-        key_ranges: Hashes of keys that are its own (Key_Shared), as the broker writes them.
-        client: What it says of itself, such as ``Pulsar-Java-v4.0.7``; empty: nothing, or in sums over partitions.
-        properties: That it was given when it subscribed; none in sums over partitions.
+        address: Address of its connection; empty in sums over partitions.
+        unacked: Messages delivered to it and not acknowledged.
+        permits: Messages that it would accept now.
+        blocked: It has too many unacknowledged messages and gets no more.
+        last_acked_at_ms: Time of its last acknowledgement, UTC milliseconds; 0: never.
+        connected_since: Time as the broker writes it.
+        key_ranges: Hash ranges of keys assigned to it (Key_Shared), as the broker writes them.
+        client: Its client version, such as ``Pulsar-Java-v4.0.7``; empty: it sent none, or in sums over partitions.
+        properties: Properties from its subscribe request; none in sums over partitions.
     """
 
     name: str
@@ -76,12 +76,12 @@ class ConsumerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStats:
-    """One connected producer.
+    """A connected producer.
 
     Args:
         name: Its producer name.
-        address: Of its connection; empty in sums over partitions.
-        client: As of a `ConsumerStats`.
+        address: Address of its connection; empty in sums over partitions.
+        client: Its client version, as in `ConsumerStats`.
     """
 
     name: str
@@ -91,26 +91,26 @@ class ProducerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStats:
-    """One subscription of one topic, or of all partitions of a topic together.
+    """A subscription of a topic, or of all partitions of a topic together.
 
     Args:
-        type: ``Shared``, ``Failover``, ...; ``None`` (a text) while nobody has been connected since the topic was
+        type: ``Shared``, ``Failover``, ...; ``None`` (a text) while no consumer has connected since the topic was
             loaded, and in sums over partitions.
         gap_count: Ranges of acknowledged entries behind the mark-delete position.
-        gap_bytes: What those ranges take when they are written to the cursor.
-        backlog: Entries not acknowledged; from counters, and walked only if a precise backlog was asked for.
-        delayed: Messages that the broker waits to deliver.
-        delayed_index_bytes: Its memory for that.
+        gap_bytes: Size of those ranges when they are written to the cursor.
+        backlog: Entries not acknowledged; from counters, and walked only if a precise backlog was requested.
+        delayed: Messages that the broker holds until their delivery time.
+        delayed_index_bytes: Memory of the index of delayed messages.
         unacked: Messages delivered and not acknowledged.
         expired: Messages dropped by TTL since the topic was loaded.
-        expired_per_s: The same as a rate.
-        redelivered_per_s: Messages delivered again.
-        delivered: Messages delivered since the topic was loaded, again ones included.
-        blocked: Too many unacknowledged: nothing is delivered any more.
-        active_consumer: Name of the one that gets messages (Failover, Exclusive).
-        consumers: Those connected; None if they were not asked for.
-        is_durable: Its cursor is kept; those of readers are not.
-        asked_at_ms: When a consumer last asked for messages, by the broker's clock; 0: none has since the topic was
+        expired_per_s: Rate of messages dropped by TTL.
+        redelivered_per_s: Rate of redeliveries.
+        delivered: Messages delivered since the topic was loaded, redeliveries included.
+        blocked: Too many messages are unacknowledged: delivery has stopped.
+        active_consumer: Name of the consumer that gets messages (Failover, Exclusive).
+        consumers: The connected consumers; None if they were not requested.
+        is_durable: Its cursor is stored; the cursors of readers are not.
+        asked_at_ms: Time when a consumer last granted permits, by the broker's clock; 0: none has since the topic was
             loaded.
     """
 
@@ -133,29 +133,29 @@ class SubscriptionStats:
 
     @property
     def is_consumed(self) -> bool:
-        """Whether anybody but shadows is connected; of one whose consumers were asked for."""
+        """True if any consumer but a shadow's is connected; the consumers must have been requested."""
         return any(one.name != STRIKER for one in self.consumers or ())
 
     @property
     def ghosts(self) -> int:
-        """Of the delayed ones at least so many are acknowledged (broker-facts: ghosts-starve)."""
+        """Lower bound of the delayed messages that are already acknowledged (broker-facts: ghosts-starve)."""
         return max(self.delayed - self.backlog, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStats:
-    """One topic (a partition, or one without partitions), or all partitions together.
+    """A partition, a topic without partitions, or all partitions of a topic together.
 
     Args:
-        published: Messages taken since the topic was loaded; a reload begins at 0 again.
-        published_bytes: The same in bytes, as stored.
-        storage_bytes: What lies on disk, acknowledged or not.
-        delayed_index_bytes: Over all subscriptions.
+        published: Messages accepted since the topic was loaded; a reload restarts at 0.
+        published_bytes: Their size as stored.
+        storage_bytes: Size on disk, acknowledged or not.
+        delayed_index_bytes: Sum over all subscriptions.
         deduplication: ``Enabled`` only when it is in force; empty in sums over partitions.
-        owner: Broker that has the topic; empty in sums over partitions.
-        publishers: How many producers are connected; None if they were not asked for.
+        owner: Broker that serves the topic; empty in sums over partitions.
+        publishers: Number of connected producers; None if they were not requested.
         subscriptions: By name.
-        producers: Those connected; none if they were not asked for.
+        producers: The connected producers; empty if they were not requested.
     """
 
     published: int
@@ -178,7 +178,7 @@ class TopicStats:
 class PartitionedStats:
     """A partitioned topic: the sum, and each partition by its full name.
 
-    A partition that no broker has loaded yet is missing from ``partitions``, its counts from the sum.
+    A partition that no broker has loaded yet is missing from ``partitions``, and its counts from the sum.
     """
 
     partition_count: int
@@ -187,7 +187,7 @@ class PartitionedStats:
 
 
 def stats_query(*, precise_backlog: bool, clients: bool) -> dict[str, str]:
-    """The query for stats that cost the broker no more than was asked for."""
+    """Build a query that costs the broker no more than requested."""
     query = dict(CHEAP_QUERY)
     if precise_backlog:
         query["getPreciseBacklog"] = "true"
@@ -197,7 +197,7 @@ def stats_query(*, precise_backlog: bool, clients: bool) -> dict[str, str]:
 
 
 def read_topic_stats(stored: Mapping[str, Any], *, clients: bool) -> TopicStats:
-    """Stats from the broker's JSON; a field that this broker's version lacks counts as 0."""
+    """Parse stats from the broker's JSON; a field that this broker's version lacks counts as 0."""
     return TopicStats(
         published=stored.get("msgInCounter", 0),
         published_bytes=stored.get("bytesInCounter", 0),
@@ -215,7 +215,7 @@ def read_topic_stats(stored: Mapping[str, Any], *, clients: bool) -> TopicStats:
 
 
 def read_partitioned_stats(stored: Mapping[str, Any], *, clients: bool) -> PartitionedStats:
-    """Stats of a partitioned topic from the broker's JSON."""
+    """Parse stats of a partitioned topic from the broker's JSON."""
     return PartitionedStats(
         partition_count=stored["metadata"]["partitions"],
         total=read_topic_stats(stored, clients=clients),

@@ -1,4 +1,4 @@
-"""Reading and setting the policies of one topic."""
+"""Operations on the policies of a topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopicPolicies:
     """Policies on the topic itself; of a partitioned topic by its own name, never by that of a partition.
 
     The topic must exist. A policy travels through a system topic of its namespace, so that other brokers, and the
-    loaded topic itself, follow a moment after `set` returned: `await_value` reads it back.
+    loaded topic itself, apply it a moment after `set` returned: `await_value` waits for that.
     """
 
     def __init__(self, http: AdminHttp, clock: Clock) -> None:
@@ -30,13 +30,13 @@ class TopicPolicies:
         self._clock = clock
 
     def get(self, topic: str, policy: Policy[T], *, applied: bool = False) -> T | None:
-        """The policy's value.
+        """Return the policy's value.
 
         Args:
             topic: Full name.
-            policy: One of `timewheel.admin.policies`.
-            applied: False: what is set on the topic, None if nothing is. True: what is in force, be it from the topic,
-                its namespace or the broker.
+            policy: A policy of `timewheel.admin.policies`.
+            applied: False: the value that is set on the topic, or None. True: the value in force, from the topic, its
+                namespace or the broker.
         """
         path = _path(topic, policy)
         if policy.quota is not None:
@@ -52,7 +52,7 @@ class TopicPolicies:
             self._http.call("POST", _path(topic, policy), query=_quota_query(policy), body=body)
 
     def remove(self, topic: str, policy: Policy[Any]) -> None:
-        """Remove the policy from the topic, so that its namespace's counts again; nothing if it is not set."""
+        """Remove the policy from the topic, so that its namespace's policy applies again; no error if it is not set."""
         self._http.call("DELETE", _path(topic, policy), query=_quota_query(policy))
 
     def await_value(
@@ -67,7 +67,7 @@ class TopicPolicies:
         """Read the policy until it has this value.
 
         Raises:
-            TopologyError: It has not after ``timeout_s`` seconds.
+            TopologyError: It has another value after ``timeout_s`` seconds.
         """
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         while (found := self.get(topic, policy, applied=applied)) != value:

@@ -27,15 +27,15 @@ _START = {
     "latest": {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1},
 }
 MAX_UNANSWERED = 16
-"""Looks at entries in a row that had no answer: before, it is the entry that the broker has no answer for."""
+"""Limit of consecutive entry reads without an answer: below it, only that entry counts as unreadable."""
 _NOT_WRITTEN_YET = "LastConfirmedEntry is"
 
 
 class Topics:
-    """Verbs on topics. Names are full ones: ``persistent://tenant/namespace/topic``, or ``...-partition-N`` of it.
+    """Operations on topics. Names are in full: ``persistent://tenant/namespace/topic``, or its ``...-partition-N``.
 
-    Timewheel's own topics are partitioned (broker-facts: failover-and-takeover); the verbs with ``unpartitioned`` in
-    their names are for due topics that are not, and for topics that others made.
+    Timewheel's own topics are partitioned (broker-facts: failover-and-takeover); the methods with ``unpartitioned`` in
+    their names are for due topics without partitions, and for topics of other programs.
     """
 
     def __init__(self, http: AdminHttp, entries: EntrySource | None = None) -> None:
@@ -47,21 +47,21 @@ class Topics:
         """Create a partitioned topic with all its partitions.
 
         Returns:
-            False if there is a topic of that name already, whatever its kind and count: see `partitions`.
+            False if a topic of that name exists already, of any kind and count: see `partitions`.
 
         Raises:
-            AdminMissing: There is no such tenant or namespace.
+            AdminMissing: The tenant or namespace does not exist.
         """
         if partitions < 1:
             raise ValueError(f"a partitioned topic has at least 1 partition, not {partitions}")
         return self._http.make(f"{topic_path(topic)}/partitions", body=partitions)
 
     def create_unpartitioned(self, topic: str) -> bool:
-        """Create a topic without partitions; False if there is one of that name already."""
+        """Create a topic without partitions; False if a topic of that name exists already."""
         return self._http.make(topic_path(topic))
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions the topic has: 0 for one without partitions, None if there is no such topic."""
+        """Return the number of partitions: 0 for a topic without partitions, None if the topic does not exist."""
         try:
             metadata = self._http.get(f"{topic_path(topic)}/partitions")
         except AdminMissing:
@@ -69,29 +69,31 @@ class Topics:
         return int(metadata["partitions"])
 
     def update_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions; subscriptions are made on the new ones too. It cannot be lowered.
+        """Raise the number of partitions; subscriptions are created on the new partitions too. It cannot be lowered.
 
         Raises:
-            AdminError: The number is lower than that now (status 422).
+            AdminError: The number is lower than the current number (status 422).
         """
         self._http.call("POST", f"{topic_path(topic)}/partitions", body=partitions)
 
     def create_missed_partitions(self, topic: str) -> None:
-        """Make the partitions that the metadata names and that are not there, as after a half failed creation."""
+        """Create the partitions that the metadata names and that do not exist, as after a half failed creation."""
         self._http.call("POST", f"{topic_path(topic)}/createMissedPartitions")
 
     def delete(self, topic: str, *, force: bool = False) -> bool:
-        """Delete a partitioned topic with its subscriptions and whatever they have not consumed.
+        """Delete a partitioned topic with its subscriptions and their backlogs.
 
         Never force it under a living producer: its next send would succeed into a new topic without subscriptions
         (broker-facts: removing-a-topic).
 
         Args:
             topic: Full name.
-            force: Disconnect clients; else they make the broker refuse (412). A backlog does not.
+            force: Disconnect clients; otherwise the broker refuses while clients are connected (412). A backlog does
+                not
+                matter.
 
         Returns:
-            False if there is no such topic.
+            False if the topic does not exist.
         """
         return self._http.remove(f"{topic_path(topic)}/partitions", {"force": "true"} if force else None)
 
@@ -100,49 +102,49 @@ class Topics:
         return self._http.remove(topic_path(topic), {"force": "true"} if force else None)
 
     def list_partitioned(self, namespace: str) -> tuple[str, ...]:
-        """The namespace's partitioned topics, without suffixes."""
+        """List the namespace's partitioned topics, without suffixes."""
         return tuple(self._http.get(f"/persistent/{namespace_path(namespace)}/partitioned"))
 
     def list(self, namespace: str) -> tuple[str, ...]:
-        """All persistent topics of a namespace: each partition, and those without partitions."""
+        """List all persistent topics of a namespace: each partition, and the topics without partitions."""
         return tuple(self._http.get(f"/persistent/{namespace_path(namespace)}"))
 
     def properties(self, topic: str) -> dict[str, str]:
-        """What somebody noted beside a topic, partitioned or not.
+        """Return the properties of a topic, partitioned or not.
 
         Raises:
-            AdminMissing: There is no such topic; or the broker is older than 2.11 and keeps none.
+            AdminMissing: The topic does not exist, or the broker is older than 2.11 and stores no properties.
         """
         return dict(self._http.get(f"{topic_path(topic)}/properties") or {})
 
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Note these beside a topic, partitioned or not; what is noted under other names stays.
+        """Set these properties of a topic, partitioned or not; other properties stay.
 
         Raises:
-            AdminError: As `properties`.
+            AdminError: As for `properties`.
         """
         self._http.call("PUT", f"{topic_path(topic)}/properties", body=dict(properties))
 
     def terminate(self, topic: str) -> dict[int, EntryPosition]:
-        """End a partitioned topic: sends are refused from now on, what it holds is still delivered.
+        """Terminate a partitioned topic: sends are refused from now on, its messages are still delivered.
 
         Returns:
-            The last position in each partition; entry -1: an empty one.
+            The last position in each partition; entry -1: the partition is empty.
         """
         ends = read_json(self._http.call("POST", f"{topic_path(topic)}/terminate/partitions"))
         return {int(partition): EntryPosition(end["ledgerId"], end["entryId"]) for partition, end in ends.items()}
 
     def unload(self, topic: str) -> None:
-        """Make the broker let go of a topic and all its partitions; it is loaded again at its next use."""
+        """Make the broker unload a topic and all its partitions; it is loaded again at its next use."""
         self._http.call("PUT", f"{topic_path(topic)}/unload")
 
     def stats(self, topic: str, *, precise_backlog: bool = False, clients: bool = False) -> TopicStats:
-        """Stats of one partition, or of a topic without partitions.
+        """Return the stats of a partition, or of a topic without partitions.
 
         Args:
             topic: Full name; that of a partitioned topic itself is not found: see `partitioned_stats`.
-            precise_backlog: Have the broker walk the cursors for the backlog.
-            clients: Also producers and consumers.
+            precise_backlog: Make the broker walk the cursors for the backlog.
+            clients: Also return producers and consumers.
         """
         query = stats_query(precise_backlog=precise_backlog, clients=clients)
         return read_topic_stats(self._http.get(f"{topic_path(topic)}/stats", query), clients=clients)
@@ -150,21 +152,22 @@ class Topics:
     def partitioned_stats(
         self, topic: str, *, per_partition: bool = True, precise_backlog: bool = False, clients: bool = False
     ) -> PartitionedStats:
-        """Stats of a partitioned topic, in one call.
+        """Return the stats of a partitioned topic, in one call.
 
         Args:
             topic: Full name without a suffix.
             per_partition: False: the sum only.
-            precise_backlog: Have the broker walk the cursors for the backlog.
-            clients: Also producers and consumers.
+            precise_backlog: Make the broker walk the cursors for the backlog.
+            clients: Also return producers and consumers.
         """
         query = stats_query(precise_backlog=precise_backlog, clients=clients)
         query["perPartition"] = "true" if per_partition else "false"
         return read_partitioned_stats(self._http.get(f"{topic_path(topic)}/partitioned-stats", query), clients=clients)
 
     def service_url(self, topic: str) -> str | None:
-        """Where the broker that serves a partition speaks its own protocol: with TLS if this client's URL is of HTTPS,
-        else without if it can; None: it tells of no such place.
+        """Return the service URL of the broker that serves a partition: with TLS if this client's URL uses HTTPS, else
+        without
+        if the broker can; None: the broker advertises no such URL.
         """
         found = self._http.get(topic_path(topic), base=LOOKUP)
         secure = found.get("brokerUrlTls")
@@ -172,43 +175,48 @@ class Topics:
         return url
 
     def internal_stats(self, topic: str) -> InternalStats:
-        """How one partition, or a topic without partitions, lies on disk. Its answer grows with the gaps."""
+        """Return the internal stats of a partition, or of a topic without partitions. The answer grows with the
+        gaps.
+        """
         return read_internal_stats(self._http.get(f"{topic_path(topic)}/internalStats"))
 
     def partitioned_internal_stats(self, topic: str) -> dict[str, InternalStats]:
-        """How each partition lies on disk, by its full name, in one call."""
+        """Return the internal stats of each partition, by its full name, in one call."""
         stored = self._http.get(f"{topic_path(topic)}/partitioned-internalStats")
         return {
             name: read_internal_stats(partition) for name, partition in sorted(stored.get("partitions", {}).items())
         }
 
     def last_position(self, topic: str) -> EntryPosition:
-        """The last entry of one partition, or of a topic without partitions; entry -1: it is empty."""
+        """Return the position of the last entry of a partition, or of a topic without partitions; entry -1: it is
+        empty.
+        """
         found = self._http.get(f"{topic_path(topic)}/lastMessageId")
         return EntryPosition(found["ledgerId"], found["entryId"])
 
     def position_at(self, topic: str, at_ms: int) -> EntryPosition:
-        """Where the entries begin that were published at a time or later, in one partition; one call.
+        """Return the position of the first entry of a partition that was published at a time or later; a single call.
 
-        The broker searches by halving, so it looks at some of its entries: 17 of 100,000. Where publish times are not
-        in order, since clocks of producers differ, it is near.
+        The broker searches by halving, so it reads some of its entries: 17 of 100,000. If publish times are not in
+        order,
+        because the clocks of producers differ, the position is approximate.
 
         Args:
             topic: A partition, or a topic without partitions.
             at_ms: UTC milliseconds.
 
         Returns:
-            The position may be one behind the last entry.
+            The position may be directly behind the last entry.
         """
         found = self._http.get(f"{topic_path(topic)}/messageid/{at_ms}")
         return EntryPosition(found["ledgerId"], found["entryId"])
 
     def entry(self, topic: str, position: EntryPosition) -> StoredEntry:
-        """Look at one stored entry of a partition; nothing is consumed.
+        """Read a stored entry of a partition; nothing is consumed.
 
         Raises:
-            AdminMissing: No such entry, or not yet.
-            AdminError: It cannot be opened, its metadata cannot be read, or no answer came that it could be read from.
+            AdminMissing: The entry does not exist, or not yet.
+            AdminError: The entry cannot be opened, its metadata cannot be read, or no readable answer came.
         """
         try:
             found = None if self._entries is None else self._entries.entry(topic, position)
@@ -228,7 +236,8 @@ class Topics:
     def _peeked(self, topic: str, position: EntryPosition) -> StoredEntry:
         path = f"{topic_path(topic)}/ledger/{position.ledger}/entry/{position.entry}"
         try:
-            # WRITE, though it reads: here a 500 says that the entry is not there, and asking again says it again.
+            # WRITE, though it reads: a 500 means here that the entry does not exist, and a second call would return it
+            # again.
             return read_entry(self._http.call("GET", path, repeat=Repeat.WRITE))
         except AdminError as error:
             if _NOT_WRITTEN_YET in error.reason:
@@ -237,7 +246,7 @@ class Topics:
 
 
 class Subscriptions:
-    """Verbs on subscriptions. Given a partitioned topic they count for all its partitions."""
+    """Operations on subscriptions. For a partitioned topic they apply to all its partitions."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http
@@ -248,20 +257,21 @@ class Subscriptions:
         Args:
             topic: Full name; it must exist.
             subscription: Its name.
-            start: Where it begins: before all that the topic holds, or after.
+            start: Where it begins: before all messages of the topic, or behind them.
 
         Returns:
-            False if it was on every partition already; its position is left as it is.
+            False if it existed on every partition already; its position stays as it is.
 
         Raises:
-            AdminMissing: There is no such topic. (Asked for first: brokers with topic auto-creation would make one
-                without partitions out of this call.)
+            AdminMissing: The topic does not exist. (Checked first: brokers with topic auto-creation would create a
+                topic
+                without partitions by this call.)
         """
         self._http.get(f"{topic_path(topic)}/partitions")
         return self._http.make(subscription_path(topic, subscription), body=_START[start])
 
     def list(self, topic: str) -> tuple[str, ...]:
-        """Names of the topic's subscriptions."""
+        """Return the names of the topic's subscriptions."""
         return tuple(self._http.get(f"{topic_path(topic)}/subscriptions"))
 
     def delete(self, topic: str, subscription: str, *, force: bool = False) -> bool:
@@ -270,10 +280,10 @@ class Subscriptions:
         Args:
             topic: Full name.
             subscription: Its name.
-            force: Disconnect its consumers; else they make the broker refuse (412).
+            force: Disconnect its consumers; otherwise the broker refuses while consumers are connected (412).
 
         Returns:
-            False if there is no such subscription or topic.
+            False if the subscription or the topic does not exist.
         """
         return self._http.remove(subscription_path(topic, subscription), {"force": "true"} if force else None)
 
@@ -282,9 +292,9 @@ class Subscriptions:
         self._http.call("POST", f"{subscription_path(topic, subscription)}/skip_all")
 
     def skip(self, topic: str, subscription: str, messages: int) -> None:
-        """Acknowledge the next so many entries of one partition without delivering them.
+        """Acknowledge the next entries of a partition, this many, without delivering them.
 
-        Not repeated when its answer is lost: it would skip again.
+        The call is not repeated when its answer is lost: it would skip again.
         """
         path = f"{subscription_path(topic, subscription)}/skip/{messages}"
         self._http.call("POST", path, repeat=Repeat.NEVER)

@@ -1,20 +1,20 @@
 """A client of Pulsar's binary protocol, for the two things that pulsar-client cannot do.
 
-- It shows no ``deliver_at`` of a received message, up to 3.13, the newest there is
-  (broker-facts: hidden-delivery-times). A test looks for the value in all that a message gives, and fails once a newer
-  client shows it.
-- It acknowledges only what it has received itself, or a message id that it was given; not a thousand entries in one
-  command whose answer is waited for.
+- pulsar-client does not expose ``deliver_at`` of a received message, up to its newest version, 3.13
+  (broker-facts: hidden-delivery-times). A test searches all attributes of a message for the value, and fails once a
+  newer client exposes it.
+- pulsar-client acknowledges only messages that it has received itself, or a message id that it was given. It cannot
+  acknowledge a thousand entries in one command and wait for the broker's answer.
 
-Nothing else is done here: no payload is decompressed, decrypted or put together from chunks, nothing is published.
+Nothing else is done here: no payload is decompressed, decrypted or put together from chunks, and nothing is published.
 
 `connection` is the protocol, pure: bytes in, events out. `session` drives it over a `transport`. `dialing` finds the
-broker of a topic; `reading` and `acknowledging` are what others use.
+broker of a topic. Other packages use `reading` and `acknowledging`.
 
-**Why the messages are encoded by hand.** There are twenty of them, and `fields` is all that their encoding needs. With
-the library `protobuf` a core read 90,000 entries a second, with this 51,000 (300 bytes and two properties each; 2 cores
-of an Intel Xeon, 2026-11-24): both more than a client hands over. But `protobuf` would tie a service to the versions of
-one library that gRPC and others in it tie to versions of their own; its classes made at run time have no types; it
-raises errors of its own, such as for a property that a client in C++ wrote and that is no UTF-8; and a broker's bytes
-would be held to our limits only after it has read them.
+**Why the messages are encoded by hand.** The protocol has twenty of them here, and `fields` is all that their encoding
+needs. With the library `protobuf` a core read 90,000 entries a second, with this module 51,000 (300 bytes and two
+properties each; 2 cores of an Intel Xeon, 2026-11-24): both more than a client delivers. But `protobuf` would bind a
+service to the same version of the library as gRPC and other packages in it. Its classes are made at run time and have
+no types. It raises its own errors, for example for a property from a client in C++ that is not UTF-8. And our limits
+would apply to a broker's bytes only after it has read them.
 """

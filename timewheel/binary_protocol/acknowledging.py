@@ -1,7 +1,7 @@
-"""Acknowledges entries of a subscription that others consume: by position, whoever has them, or whether anybody does.
+"""Acknowledges entries of a subscription that other consumers read: by position, delivered to any consumer or to none.
 
-It joins as a consumer that takes nothing. On a Shared subscription the others notice nothing of it. On Key_Shared a
-broker gives it keys, and their messages wait until it has left: join for moments only
+The acknowledger joins as a consumer that grants no permits. On a Shared subscription the other consumers do not notice
+it. On Key_Shared a broker assigns it keys, and messages with those keys wait until it has left: join for moments only
 (broker-facts: acknowledging-for-others).
 """
 
@@ -26,22 +26,23 @@ MAX_UNANSWERED = 4
 
 
 class EntryAcknowledger:
-    """One such consumer. It belongs to one thread at a time, which calls it every `session.CALL_EVERY_MS`.
+    """A consumer that only acknowledges. It belongs to a single thread at a time, which calls it every
+    `session.CALL_EVERY_MS`.
 
-    Any error ends it: open another one and acknowledge the same entries again, which does no harm.
+    Any error ends it: open another acknowledger and acknowledge the same entries again, which does no harm.
 
     Args:
         dialer: Knows the cluster.
-        topic: A partition, or a topic without partitions, by its full name. It is not made if it is not there.
-        subscription: That must be there: a broker makes one that is not, and then keeps all messages for it.
+        topic: A partition, or a topic without partitions, by its full name. A missing topic is not created.
+        subscription: Must exist: a broker would create a missing subscription and keep all messages for it.
         kind: Its type.
-        name: Of the consumer, for whoever looks at the topic. On Key_Shared it decides which keys are taken.
+        name: Name of the consumer, shown in the topic's stats. On Key_Shared it decides which keys are assigned.
 
     Attributes:
-        topic: As it was given.
+        topic: The topic, as given.
 
     Raises:
-        BinaryProtocolError: It cannot be opened.
+        BinaryProtocolError: The consumer cannot be opened.
     """
 
     def __init__(
@@ -71,14 +72,15 @@ class EntryAcknowledger:
         self.close()
 
     def acknowledge(self, positions: Sequence[EntryPosition]) -> None:
-        """Acknowledge entries, each as a whole; that one was acknowledged before does no harm.
+        """Acknowledge entries, each as a whole; acknowledging an entry twice does no harm.
 
-        Returns when the broker has confirmed all. That it has them on disk is not said: its cursor is written later.
+        Returns when the broker has confirmed all of them. They need not be on disk by then: the broker writes its
+        cursor later.
 
         Raises:
-            ConsumerLost: The topic moves, was unloaded or is gone; some of them may be acknowledged.
-            BrokerRefused: As above.
-            BinaryProtocolError: As above.
+            ConsumerLost: The topic moves, was unloaded or is gone; some of the entries may be acknowledged.
+            BrokerRefused: The broker refused; some of the entries may be acknowledged.
+            BinaryProtocolError: The connection failed; some of the entries may be acknowledged.
         """
         try:
             self._acknowledge(positions)
@@ -87,10 +89,10 @@ class EntryAcknowledger:
             raise
 
     def keep_alive(self) -> None:
-        """See that the broker still has it; for a caller who has nothing to acknowledge.
+        """Check that the broker still has this consumer, for a caller with nothing to acknowledge.
 
         Raises:
-            BinaryProtocolError: It has not.
+            BinaryProtocolError: The broker has closed it.
         """
         try:
             for event in self._session.events(0):
@@ -101,7 +103,7 @@ class EntryAcknowledger:
             raise
 
     def leave(self) -> None:
-        """Leave, and wait until the broker has seen it: on Key_Shared the keys are somebody else's then.
+        """Leave, and wait for the broker's answer: on Key_Shared other consumers own the keys from then on.
 
         Raises:
             BinaryProtocolError: No answer came; the connection is closed all the same.

@@ -1,4 +1,4 @@
-"""Service URLs as addresses: where brokers are, and whether they speak TLS there."""
+"""Service URLs as addresses: hosts, ports and whether they use TLS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PORTS = {_PLAIN: 6650, _TLS: 6651}
 
 
 class Address(NamedTuple):
-    """One port of one host."""
+    """A port of a host."""
 
     host: str
     port: int
@@ -24,11 +24,11 @@ class Address(NamedTuple):
 
 
 class ServiceUrl(NamedTuple):
-    """What a service URL says.
+    """A parsed service URL.
 
     Attributes:
-        addresses: At least one; they count the same.
-        is_tls: Whether all of them speak TLS.
+        addresses: At least one address; the order has no meaning.
+        is_tls: Whether all of them use TLS.
     """
 
     addresses: tuple[Address, ...]
@@ -36,10 +36,10 @@ class ServiceUrl(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ServiceUrl:
-        """Read one, as ``pulsar+ssl://one:6651,two:6651``.
+        """Parse a service URL such as ``pulsar+ssl://one:6651,two:6651``.
 
         Raises:
-            BadConnection: It is none. The text, which may hold a password, is not repeated.
+            BadConnection: The text is no service URL. The error does not repeat it: it may hold a password.
         """
         scheme, separator, rest = text.partition("://")
         if not separator or scheme not in _PORTS:

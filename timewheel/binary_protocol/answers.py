@@ -1,6 +1,6 @@
-"""What a broker sends, read from frames: its commands' bodies, each as an event.
+"""The broker's commands, parsed from frames into events.
 
-Required fields must be there; unknown ones are passed over. What a broker may say when, `connection` decides.
+Required fields must be present; unknown fields are skipped. `connection` decides which command a broker may send when.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["MAX_COMMAND_BYTES", "Asked", "command_in", "entry_in", "told_by"]
 
 MAX_COMMAND_BYTES = 1024 * 1024
-"""Of a command without the entry behind it: answers are short, the longest are a broker's words about an error."""
+"""Limit of a command without the entry behind it: answers are short, and the longest hold a broker's error text."""
 
 _TYPE = number_tag(1)
 _CONSUMER_ID = number_tag(1)
@@ -40,14 +40,14 @@ _CONSUMER_RESOURCE = 1
 
 
 def command_in(frame: bytes, end: int) -> tuple[int, bytes]:
-    """The type of a frame's command, and its body.
+    """Return the type of a frame's command, and the command's body.
 
     Args:
-        frame: As `Frames.next` gives it.
-        end: Where the command ends.
+        frame: A frame as `Frames.next` returns it.
+        end: Index of the command's end.
 
     Raises:
-        ProtocolViolation: It is none, or too long.
+        ProtocolViolation: The bytes are no command, or it is too long.
     """
     if end - COMMAND_AT > MAX_COMMAND_BYTES:
         raise ProtocolViolation(f"a command of {end - COMMAND_AT} bytes", f"the limit is {MAX_COMMAND_BYTES}")
@@ -63,16 +63,16 @@ def command_in(frame: bytes, end: int) -> tuple[int, bytes]:
 
 
 def entry_in(body: bytes, frame: bytes, rest: int, *, keep_payload: bool) -> Entry:
-    """The entry that a MESSAGE delivers.
+    """Parse the entry that a MESSAGE command delivers.
 
     Args:
-        body: Of the command.
-        frame: Which it came in.
-        rest: Where the entry begins there.
-        keep_payload: Whether the entry has its payload.
+        body: Body of the command.
+        frame: The frame of the command.
+        rest: Index in the frame at which the entry begins.
+        keep_payload: Whether the entry keeps its payload.
 
     Raises:
-        ProtocolViolation: It is none.
+        ProtocolViolation: The bytes are no entry.
     """
     consumer_id = redeliveries = 0
     message_id: bytes | None = None
@@ -99,7 +99,7 @@ def _position(message_id: bytes) -> EntryPosition:
 
 
 class _Body:
-    """The fields of a command that comes now and then."""
+    """The fields of a rare command, by number."""
 
     __slots__ = ("_datas", "_name", "_numbers")
 
@@ -136,7 +136,7 @@ class _Body:
 
 
 Asked = Callable[[int], str]
-"""What was asked with a request id, in words, for an error."""
+"""Describes the request of a request id, for an error."""
 
 
 def _connected(body: _Body, _: Asked) -> Connected:
@@ -223,15 +223,15 @@ _MADE_BY: Mapping[CommandType, Callable[[_Body, Asked], Told]] = {
 
 
 def told_by(kind: CommandType, body: bytes, asked: Asked) -> Told:
-    """What a command tells, of any type but MESSAGE; None: nothing that concerns us.
+    """Parse a command of any type but MESSAGE; None: the command does not concern this client.
 
     Args:
-        kind: Of the command.
-        body: Of the command.
-        asked: For errors.
+        kind: Type of the command.
+        body: Body of the command.
+        asked: Describes requests, for errors.
 
     Raises:
-        ProtocolViolation: Its body is none of that type.
+        ProtocolViolation: The body does not fit the type.
     """
     make = _MADE_BY.get(kind)
     return None if make is None else make(_Body(kind, body), asked)

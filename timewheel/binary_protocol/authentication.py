@@ -1,4 +1,4 @@
-"""How a client shows a broker who it is."""
+"""Ways for a client to authenticate with a broker."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Authentication(Protocol):
 
     @property
     def method(self) -> str:
-        """Its name in the protocol."""
+        """Name of the method in the protocol."""
         ...
 
     def data(self) -> bytes:
-        """What it shows; asked for at every connect, and when a broker asks again."""
+        """Return the credentials; called at every connect, and when a broker asks for them again."""
         ...
 
 
 class Anonymous:
-    """Nothing is shown."""
+    """No authentication: no credentials are sent."""
 
     method = "none"
 
@@ -31,7 +31,7 @@ class Anonymous:
 
 
 class ByCertificate:
-    """The certificate that TLS has shown already says who the client is."""
+    """Authentication by the TLS certificate, which the broker has already seen."""
 
     method = "tls"
 
@@ -40,10 +40,10 @@ class ByCertificate:
 
 
 class ByToken:
-    """A token.
+    """Authentication by a token.
 
     Args:
-        source: Gives the current one.
+        source: Returns the current token.
     """
 
     method = "token"

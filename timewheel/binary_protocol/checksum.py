@@ -1,4 +1,4 @@
-"""The checksum of an entry, CRC-32C: in C, since in Python it would take longer than all the rest."""
+"""The checksum of an entry, CRC-32C: in C, because in Python it would take longer than all the rest."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["crc32c"]
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum, 32 bits, unsigned."""
+    """Return the checksum as an unsigned number of 32 bits."""
     return int(_value(data))

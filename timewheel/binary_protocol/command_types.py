@@ -1,4 +1,4 @@
-"""The numbers of PulsarApi.proto: of its commands, of its errors, and of versions."""
+"""The numbers of PulsarApi.proto: commands, errors and versions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import IntEnum
 __all__ = ["LOWEST_VERSION", "PASSING_ERRORS", "SPOKEN_VERSION", "CommandType", "ServerError", "SubscriptionType"]
 
 SPOKEN_VERSION = 21
-"""What we say that we speak: that of Pulsar 4.0. A broker answers with this one or with a lower one of its own."""
+"""Protocol version sent to brokers, that of Pulsar 4.0. A broker answers with the same or a lower version."""
 LOWEST_VERSION = 19
-"""That of Pulsar 2.10, the oldest broker that this was tried on. 17 brought the answers to acknowledgements."""
+"""Version of Pulsar 2.10, the oldest broker that was tested. Version 17 introduced answers to acknowledgements."""
 
 
 class CommandType(IntEnum):
-    """Commands that are sent or taken here. A command's body is the field of its own number."""
+    """Commands that are sent or received here. A command's body is the field with the command's number."""
 
     CONNECT = 2
     CONNECTED = 3
@@ -37,7 +37,7 @@ class CommandType(IntEnum):
 
 
 class SubscriptionType(IntEnum):
-    """How a subscription shares its messages among consumers."""
+    """Types of a subscription: how it distributes its messages to consumers."""
 
     EXCLUSIVE = 0
     SHARED = 1
@@ -45,7 +45,7 @@ class SubscriptionType(IntEnum):
 
 
 class ServerError(IntEnum):
-    """Errors, by the names of the protocol."""
+    """Errors, by their names in the protocol."""
 
     UnknownError = 0
     MetadataError = 1

@@ -1,10 +1,10 @@
-"""One connection to a broker as a pure state machine: bytes in, events out; commands in, bytes out.
+"""A connection to a broker as a pure state machine: bytes in, events out; commands in, bytes out.
 
-No socket, clock or thread: whoever drives it hands in what came and when that was, sends what `to_send` gives, and says
-now and then what time it is. `receive` never raises, whatever the bytes are: the last event is `Broken` then.
+It has no socket, clock or thread. Its driver passes in received bytes with their time, sends the bytes that `to_send`
+returns, and calls `on_time` from time to time. `receive` never raises, for any bytes: its last event is `Broken` then.
 
-What is taken in which phase stands in one table, and what is not in it ends the connection. Commands of types that are
-not known here are passed over, as are answers that nobody waits for any more: the broker had closed the consumer.
+A table lists the commands that each phase accepts; any other command ends the connection. Commands of unknown types
+are skipped, and so are answers that are no longer awaited because the broker closed the consumer.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["KEEP_ALIVE_MS", "MAX_PENDING", "MAX_PERMITS", "MAX_POSITIONS", "Connection", "Phase"]
 
 KEEP_ALIVE_MS = 30_000
-"""After so much silence the broker is asked whether it is there, and after as much again it is given up. A broker does
-the same by its setting ``keepAliveIntervalSeconds``, which is 30 by default."""
+"""After this much silence the client sends a PING, and after as much again it gives the broker up. A broker does the
+same by its setting ``keepAliveIntervalSeconds``, which is 30 by default."""
 MAX_PENDING = 1_000
-"""Requests under way on one connection."""
+"""Requests under way on a connection."""
 MAX_POSITIONS = 1_000
-"""In one acknowledgement: a command of some 15 kB."""
+"""Limit of an acknowledgement, a command of about 15 kB."""
 MAX_PERMITS = (1 << 31) - 1
-"""That a broker can count."""
+"""The largest number of permits that a broker can count."""
 
 
 class Phase(Enum):
-    """How far a connection has come."""
+    """Phases of a connection."""
 
     NEW = auto()
     CONNECTING = auto()
@@ -77,11 +77,11 @@ _TAKEN = {
         CommandType.TOPIC_MIGRATED,
     },
 }
-"""What a broker may send in which phase; in the last one nothing is listened to."""
+"""Commands that a broker may send, by phase; an ended connection ignores all input."""
 
 
 class _Pending(NamedTuple):
-    """A request that was not answered yet."""
+    """A request without an answer yet."""
 
     answer: type[Acknowledged | Done | LastPosition | LookedUp]
     consumer_id: int | None
@@ -89,13 +89,13 @@ class _Pending(NamedTuple):
 
 
 class Connection:
-    """One connection.
+    """A connection to a broker, without its socket.
 
     Args:
-        keep_payload: Whether entries have their payloads.
+        keep_payload: Whether entries keep their payloads.
 
     Attributes:
-        phase: How far it has come.
+        phase: Current phase.
     """
 
     __slots__ = (
@@ -125,16 +125,16 @@ class Connection:
         self._pinged_ms: int | None = None
         self._ended_by: BinaryProtocolError | None = None
 
-    # What is asked of the broker.
+    # Requests to the broker.
 
     def connect(self, now_ms: int, *, method: str, data: bytes, broker: str | None = None) -> None:
-        """Say who we are; see `requests.connect`. Ends in `Connected` or `Broken`.
+        """Authenticate; see `requests.connect`. Ends in `Connected` or `Broken`.
 
         Args:
-            now_ms: Of a clock that never goes back.
-            method: Name of the way to authenticate.
-            data: What it shows.
-            broker: Which one a proxy shall connect us to.
+            now_ms: Now, of a monotonic clock.
+            method: Name of the authentication method.
+            data: Its credentials.
+            broker: Address of the broker that a proxy shall connect to.
         """
         assert self.phase is Phase.NEW, "a connection connects once"
         self.phase = Phase.CONNECTING
@@ -146,7 +146,7 @@ class Connection:
         self._outgoing.append(requests.auth_response(method=method, data=data))
 
     def look_up(self, topic: str, *, is_authoritative: bool = False) -> int:
-        """Ask who serves a topic. Ends in `LookedUp` or `Refused`, of the request id that this gives."""
+        """Ask which broker serves a topic. Ends in `LookedUp` or `Refused` with the returned request id."""
         request_id = self._begin(LookedUp, None, f"look up {topic}")
         self._outgoing.append(requests.lookup(request_id, topic, is_authoritative=is_authoritative))
         return request_id
@@ -175,16 +175,16 @@ class Connection:
         return request_id, consumer_id
 
     def grant(self, consumer_id: int, permits: int) -> None:
-        """Let the broker deliver so many more messages, each of which comes in an entry."""
+        """Allow the broker to deliver this many more messages; each arrives in an entry."""
         assert permits > 0, "permits are given, not taken"
         self._outgoing.append(requests.flow(consumer_id, min(permits, MAX_PERMITS)))
 
     def acknowledge(self, consumer_id: int, positions: Sequence[EntryPosition]) -> int:
-        """Acknowledge entries one by one, whoever they were delivered to. Ends in `Acknowledged`, `Refused` or
+        """Acknowledge entries individually, delivered to any consumer. Ends in `Acknowledged`, `Refused` or
         `ConsumerClosed`.
 
         Raises:
-            TooManyRequests: Of positions, or of requests under way.
+            TooManyRequests: There are too many positions, or too many requests under way.
         """
         if len(positions) > MAX_POSITIONS:
             raise TooManyRequests("positions in one acknowledgement", len(positions), MAX_POSITIONS)
@@ -204,7 +204,7 @@ class Connection:
         return request_id
 
     def close_consumer(self, consumer_id: int) -> int:
-        """Close a consumer. Ends in `Done`, `Refused` or `ConsumerClosed`; entries of it are passed over then."""
+        """Close a consumer. Ends in `Done`, `Refused` or `ConsumerClosed`; its entries are skipped from now on."""
         request_id = self._begin(Done, consumer_id, "close a consumer")
         self._consumers.discard(consumer_id)
         self._outgoing.append(requests.close_consumer(request_id, consumer_id))
@@ -222,20 +222,22 @@ class Connection:
         self._pending[self._last_request] = _Pending(answer, consumer_id, words)
         return self._last_request
 
-    # What goes out, and when something must.
+    # Output and time.
 
     def to_send(self) -> bytes:
-        """What is to be sent now; it is forgotten here."""
+        """Return the bytes to send now, and forget them."""
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         return data
 
     def wake_ms(self) -> int:
-        """When `on_time` has something to do, if nothing comes before."""
+        """Return the time at which `on_time` must be called if no bytes arrive before."""
         return (self._heard_ms if self._pinged_ms is None else self._pinged_ms) + KEEP_ALIVE_MS
 
     def on_time(self, now_ms: int) -> list[Event]:
-        """Keep the connection alive, and see that it is; to be called after what came was handed in."""
+        """Keep the connection alive, and check that the broker answers; to be called after received bytes were passed
+        in.
+        """
         if self.phase is not Phase.READY or now_ms < self.wake_ms():
             return []
         if self._pinged_ms is None:
@@ -244,10 +246,10 @@ class Connection:
             return []
         return [self._break(BrokerSilent("answer to a PING", now_ms - self._pinged_ms))]
 
-    # What comes in.
+    # Input.
 
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """Take what came, and tell what it means: the same events, in whatever pieces the bytes come."""
+        """Parse received bytes and return their events: the same events, however the bytes are split."""
         events: list[Event] = []
         if self._is_over():
             return events
@@ -284,7 +286,7 @@ class Connection:
                 return self._connected(told)
             case Refused():
                 if told.request_id not in self._pending and not 0 < told.request_id <= self._last_request:
-                    return self._break(told.error)  # of the connection as a whole: who we are
+                    return self._break(told.error)  # concerns the connection as a whole: authentication
                 return told if self._pending.pop(told.request_id, None) else None
             case Done() | Acknowledged() | LookedUp() | LastPosition():
                 return told if self._was_awaited(told) else None
@@ -314,7 +316,7 @@ class Connection:
         return True
 
     def _consumer_closed(self, told: ConsumerClosed) -> Event | None:
-        # Nothing about it is answered any more (broker-facts: acknowledging-for-others).
+        # The broker answers no request about this consumer any more (broker-facts: acknowledging-for-others).
         self._see_consumer(told.consumer_id)
         unanswered = [one for one, pending in self._pending.items() if pending.consumer_id == told.consumer_id]
         for request_id in unanswered:
@@ -338,7 +340,7 @@ class Connection:
         return "take the connection" if pending is None else pending.words
 
     def end(self, error: BinaryProtocolError) -> None:
-        """End it for a reason of the driver's; requests are refused with it from now on."""
+        """End the connection for a reason of the driver; requests are refused with this error from now on."""
         self.phase = Phase.ENDED
         self._ended_by = error
         self._pending.clear()

@@ -16,24 +16,24 @@ from timewheel.core.clock import Clock, SystemClock
 __all__ = ["CONNECT_MS", "Dialer"]
 
 CONNECT_MS = 10_000
-"""For connecting to one address, and again for TLS."""
+"""Time-out for connecting to an address, and again for TLS."""
 
 
 class Dialer:
-    """What is known of a cluster and of us; connects whenever it is asked to, and keeps no connection.
+    """The configuration of a client of a cluster; opens connections on demand, and keeps none.
 
     Args:
         service_url: ``pulsar://`` or ``pulsar+ssl://``, and one or several hosts, which are tried in turn.
-        authentication: None: nothing is shown.
-        tls: Settings, or what returns the current ones, asked at every connect: certificates are renewed. None: the
-            system's authorities are trusted, and names are checked.
-        clock: None: the system's.
+        authentication: None: no credentials are sent.
+        tls: Settings, or a function that returns the current settings, called at every connect: certificates are
+            renewed. None: the system's authorities are trusted, and names are checked.
+        clock: None: the system's clock.
         connect_ms: See `CONNECT_MS`.
-        request_ms: How long each answer is waited for.
-        open_transport: Makes a connection to an address; None: a socket.
+        request_ms: Time-out of each answer.
+        open_transport: Connects to an address; None: through a socket.
 
     Raises:
-        BadConnection: The URL is none.
+        BadConnection: The URL is no service URL.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Dialer:
         self._open_transport = open_transport or self._open_socket
 
     def reach(self, topic: str, *, keep_payload: bool = False) -> Session:
-        """A session with the broker that serves a topic, which the caller closes.
+        """Open a session with the broker that serves a topic; the caller closes it.
 
         Args:
             topic: A partition, or a topic without partitions, by its full name.
-            keep_payload: Whether entries have their payloads.
+            keep_payload: Whether entries keep their payloads.
 
         Raises:
-            BinaryProtocolError: There is none to be had.
+            BinaryProtocolError: No session could be opened.
         """
         lookup = Lookup(self._service, topic)
         step: Ask | Target = lookup.first

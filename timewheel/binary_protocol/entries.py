@@ -1,11 +1,10 @@
-"""One stored entry, as a broker delivers it: where it is, and what its producer wrote beside the payload.
+"""A stored entry, as a broker delivers it: its position, and the metadata that its producer wrote.
 
-The payload is left as it is. It may be compressed, encrypted, one part of a larger message, or a batch of many; nothing
-here opens it. What a batch was asked to be delivered at stands once, in its entry: the messages in it have no such
-field.
+The payload is left as it is: compressed, encrypted, a chunk of a larger message, or a batch of many. The delivery time
+of a batch stands once, in its entry: the messages in the batch have no such field.
 
-A producer may store any bytes as metadata. Those that are none make an entry with a `defect`, never an error: it is
-that entry's alone, and who reads a topic goes on behind it.
+A producer may store any bytes as metadata. Invalid metadata makes an entry with a `defect`, never an error: only that
+entry is affected, and a reader of the topic continues behind it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _VERSION_BYTES = 8
 
 
 class Compression(IntEnum):
-    """How a payload is compressed."""
+    """Compression of a payload."""
 
     NONE = 0
     LZ4 = 1
@@ -39,7 +38,7 @@ class Compression(IntEnum):
 
 
 class Marker(IntEnum):
-    """What brokers write into topics for themselves, and deliver to nobody but by mistake."""
+    """Entries that brokers write into topics for their own use, and never deliver to consumers on purpose."""
 
     SNAPSHOT_REQUEST = 10
     SNAPSHOT_RESPONSE = 11
@@ -51,38 +50,38 @@ class Marker(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One entry. What is None was not written.
+    """A stored entry. Values that are None were not written.
 
-    A named tuple, not a dataclass: it is made for every entry, and costs a third.
+    A named tuple, not a dataclass: a tuple is made for every entry, and takes a third of the time.
 
     Attributes:
-        consumer_id: Whose it is, of one connection.
-        position: Where it is stored.
-        redeliveries: How often the broker has delivered it before, by its memory.
-        publish_ms: When its producer sent it, UTC milliseconds.
-        deliver_at_ms: What delivery was asked for, UTC milliseconds.
-        batch_size: Messages in it; 0: it is one message and no batch. A batch of one is a batch.
-        properties: Of the message; of a batch those that its client put there, mostly none.
-        partition_key: As it is written; see `key_is_base64`.
+        consumer_id: Consumer of the connection that the entry was delivered to.
+        position: Position in the topic.
+        redeliveries: How often the broker has delivered the entry before, as far as it remembers.
+        publish_ms: Time when its producer sent it, UTC milliseconds.
+        deliver_at_ms: Requested delivery time, UTC milliseconds.
+        batch_size: Messages in it; 0: a single message and no batch. A batch may hold one message.
+        properties: Properties of the message; of a batch those that its client put on the batch, mostly none.
+        partition_key: Key as it is written; see `key_is_base64`.
         key_is_base64: Whether the key is bytes, written as a text in base 64.
-        ordering_key: Which goes before the partition key where Key_Shared distributes.
-        event_ms: The time that the producer gave, UTC milliseconds.
-        producer: Its name.
-        sequence_id: Its number for this entry.
-        replicated_from: The cluster where it was published first.
-        schema_version: As the broker counts it, big-endian, 8 bytes.
-        compression: A member of `Compression`, or a number that is not known here.
-        is_encrypted: Whether its payload is.
-        chunk: Which part of a larger message it is, from 0.
-        chunk_count: How many parts that has.
-        marker: A member of `Marker`, or a number that is not known here.
+        ordering_key: Key that Key_Shared prefers to the partition key.
+        event_ms: Event time that the producer set, UTC milliseconds.
+        producer: Name of the producer.
+        sequence_id: The producer's sequence id of this entry.
+        replicated_from: The cluster where the entry was published first.
+        schema_version: The broker's version number, big-endian, 8 bytes.
+        compression: A member of `Compression`, or an unknown number.
+        is_encrypted: Whether the payload is encrypted.
+        chunk: Index of this chunk in a larger message, from 0.
+        chunk_count: Number of chunks of that message.
+        marker: A member of `Marker`, or an unknown number.
         has_null_value: Whether the message has no value, which removes its key from a compacted topic.
-        transaction: Its two halves, most significant first.
-        payload: As it is stored; None: the reader was not asked for it.
-        payload_bytes: Its size.
-        uncompressed_bytes: Its size before it was compressed; what its producer says of it, 0 where it says nothing.
-        defect: Why its metadata cannot be read; all that stands there is empty then, but for the number of messages
-            that a broker counts, and its payload is the whole entry. None: they can.
+        transaction: The two halves of the transaction id, most significant first.
+        payload: Payload as stored; None: the reader does not keep payloads.
+        payload_bytes: Size of the payload.
+        uncompressed_bytes: Size before compression, according to the producer; 0 if the producer wrote none.
+        defect: Why the metadata cannot be read; None: it can. With a defect all metadata here is empty, except the
+            number of messages that a broker counts, and the payload is the whole entry.
     """
 
     consumer_id: int
@@ -114,12 +113,12 @@ class Entry(NamedTuple):
 
     @property
     def message_count(self) -> int:
-        """How many messages it counts for a consumer's permits."""
+        """Number of messages by which the entry reduces a consumer's permits."""
         return self.batch_size or 1
 
     @property
     def is_chunked(self) -> bool:
-        """Whether it is one part of a larger message."""
+        """True if the entry is a chunk of a larger message."""
         return (self.chunk_count or 0) > 1
 
 
@@ -152,7 +151,7 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _DATAS = frozenset({_PRODUCER, _REPLICATED_FROM, _PARTITION_KEY, _ENCRYPTION_KEY, _SCHEMA_VERSION, _ORDERING_KEY})
-# Of KeyValue.
+# Fields of KeyValue.
 _NAME = data_tag(1)
 _VALUE = data_tag(2)
 
@@ -160,15 +159,15 @@ _VALUE = data_tag(2)
 def read_entry(
     frame: bytes, start: int, position: EntryPosition, consumer_id: int, redeliveries: int, *, keep_payload: bool
 ) -> Entry:
-    """The entry in the rest of a frame, behind the command that delivers it; with a `defect` if it cannot be read.
+    """Read the entry behind the command that delivers it; unreadable metadata gives it a `defect`.
 
     Args:
         frame: The whole frame.
-        start: Where the rest begins.
-        position: What the command says.
-        consumer_id: The same.
-        redeliveries: The same.
-        keep_payload: Whether the entry has its payload.
+        start: Index at which the entry begins.
+        position: Position, from the command.
+        consumer_id: Consumer, from the command.
+        redeliveries: Redelivery count, from the command.
+        keep_payload: Whether the entry keeps its payload.
     """
     numbers: dict[int, int] = {}
     datas: dict[int, bytes] = {}
@@ -228,7 +227,7 @@ def read_entry(
 
 
 def _metadata_in(frame: bytes, start: int) -> tuple[int, int]:
-    """Where the metadata begins and ends, when the checksum has been found right."""
+    """Return the begin and end of the metadata, after the checksum was found correct."""
     stored, at = _checksum_in(frame, start)
     if stored is not None and stored != (computed := crc32c(frame[at:])):
         raise ProtocolViolation(f"an entry with checksum {stored:#010x}", f"its bytes have {computed:#010x}")
@@ -236,9 +235,9 @@ def _metadata_in(frame: bytes, start: int) -> tuple[int, int]:
 
 
 def _checksum_in(frame: bytes, start: int) -> tuple[int | None, int]:
-    """The checksum of an entry, and where it ends; None: a client that is very old has sent none."""
+    """Return the checksum of an entry, and its end; None: a very old client has sent no checksum."""
     at = start
-    if frame.startswith(_BROKER_METADATA_MAGIC, at):  # of the broker's own; it is not asked for, and not needed
+    if frame.startswith(_BROKER_METADATA_MAGIC, at):  # broker metadata: not requested, and not needed
         _, at = _sized(frame, at + len(_BROKER_METADATA_MAGIC))
     if not frame.startswith(_CHECKSUM_MAGIC, at):
         return None, at
@@ -247,7 +246,7 @@ def _checksum_in(frame: bytes, start: int) -> tuple[int | None, int]:
 
 
 def _sized(frame: bytes, at: int) -> tuple[int, int]:
-    """Where something begins and ends that comes behind its size."""
+    """Return the begin and end of data that follows its size."""
     begin = at + _SIZE_BYTES
     end = begin + int.from_bytes(frame[at:begin], "big")
     if end > len(frame) or begin > len(frame):
@@ -256,7 +255,7 @@ def _sized(frame: bytes, at: int) -> tuple[int, int]:
 
 
 def _checked(numbers: dict[int, int], datas: dict[int, bytes], payload_bytes: int) -> int:
-    """The messages in the batch, 0: it is none; when each field has been found in its range."""
+    """Return the number of messages in the batch, 0: no batch; after a check that each field is in its range."""
     if _PUBLISH_TIME not in numbers or _SEQUENCE_ID not in numbers or _PRODUCER not in datas:
         raise ProtocolViolation("an entry without its producer, number or time", "each entry has all three")
     if numbers[_PUBLISH_TIME] > MAX_TIME_MS:
@@ -274,20 +273,21 @@ def _checked(numbers: dict[int, int], datas: dict[int, bytes], payload_bytes: in
 
 
 def _counted(frame: bytes, start: int) -> int:
-    """The messages that a broker counts in an entry that cannot be read here, modulo 2^32; 0: it has no such number.
+    """Return the number of messages that a broker counts in an entry that cannot be read here, modulo 2^32; 0: the
+    entry has no such number.
 
-    Brokers hold no field to the end of its message, and take a field that has no number: the permits that an entry
-    cost must be given back as they were counted.
+    Brokers check no field against the end of its message, and accept a field without a number. The permits that an
+    entry used must be granted again as the broker counted them.
     """
     try:
         at, end = _sized(frame, _checksum_in(frame, start)[1])
         return _walked(frame, at, end, _NESTED)[1] % (1 << 32)
     except ProtocolViolation:
-        return 0  # no broker delivers it
+        return 0  # no broker delivers such an entry
 
 
 class _Nest(NamedTuple):
-    """Which fields of a message are messages."""
+    """The fields of a message that are messages themselves."""
 
     inner: Mapping[int, _Nest]
 
@@ -295,11 +295,11 @@ class _Nest(NamedTuple):
 _PAIR = _Nest({})
 _NESTED = _Nest({_PROPERTY: _PAIR, _ENCRYPTION_KEY: _Nest({data_tag(3): _PAIR})})
 _SKIPPED = {1: 8, 5: 4}
-"""Bytes of numbers of fixed size, by kind."""
+"""Sizes in bytes of fixed-size numbers, by kind."""
 
 
 def _walked(frame: bytes, at: int, end: int, nest: _Nest) -> tuple[int, int]:
-    """Where a message is at its end for a broker, and the number of messages in it."""
+    """Return the end of a message as a broker parses it, and the number of messages in it."""
     count = 0
     while at < end:
         tag, at = number_at(frame, at)

@@ -1,4 +1,4 @@
-"""Errors of the binary protocol: what a broker refused, what it sent and must not, brokers that are lost."""
+"""Errors of the binary protocol: refused requests, invalid bytes, lost brokers."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = [
 ]
 
 _SHOWN_CHARS = 300
-"""Of a text that a broker sent, in a message."""
+"""Limit of a broker's text in an error message."""
 
 
 def shown_text(text: str) -> str:
-    """A stranger's text for a message: short and on one line."""
+    """Shorten a text from outside to one line, for a message."""
     line = " ".join(text.split())
     return line if len(line) <= _SHOWN_CHARS else f"{line[:_SHOWN_CHARS]}..."
 
 
 class BinaryProtocolError(TimewheelError):
-    """Something went wrong between timewheel and a broker's own port."""
+    """A failure of the binary protocol between timewheel and a broker."""
 
 
 class ProtocolViolation(BinaryProtocolError, ValueError):
     """Bytes that Pulsar's protocol does not allow; the connection is not used any more.
 
     Attributes:
-        fact: What came.
-        limit: What may come.
+        fact: Description of the bytes.
+        limit: The rule that they break.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class ProtocolViolation(BinaryProtocolError, ValueError):
 
 
 class FrameTooLarge(ProtocolViolation):
-    """A frame that announces more bytes than are read.
+    """A frame that announces too many bytes.
 
     Attributes:
-        size_bytes: What it announces.
-        limit_bytes: What is read at most.
+        size_bytes: The announced size.
+        limit_bytes: The largest size that is read.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int, remedy: str) -> None:
@@ -63,12 +63,12 @@ class FrameTooLarge(ProtocolViolation):
 
 
 class BrokerTooOld(BinaryProtocolError):
-    """The broker speaks a version of the protocol that lacks what is needed.
+    """The broker speaks too old a version of the protocol.
 
     Attributes:
-        server: What the broker calls itself.
-        version: Of its protocol.
-        needed: The lowest version that will do.
+        server: The broker's version text.
+        version: Its protocol version.
+        needed: The lowest supported version.
     """
 
     def __init__(self, server: str, version: int, needed: int) -> None:
@@ -85,11 +85,11 @@ class BrokerRefused(BinaryProtocolError):
     """The broker answered a request with an error.
 
     Attributes:
-        request: What was asked.
+        request: Description of the request.
         code: The broker's number for the error.
-        name: Its name in the protocol.
-        reason: The broker's own words.
-        is_passing: Whether the same request may be answered after a new lookup.
+        name: Name of the error in the protocol.
+        reason: The broker's error text.
+        is_passing: Whether the same request may succeed after a new lookup.
     """
 
     def __init__(self, request: str, code: int, name: str, reason: str, *, is_passing: bool) -> None:
@@ -103,11 +103,11 @@ class BrokerRefused(BinaryProtocolError):
 
 
 class BrokerLost(BinaryProtocolError, ConnectionError):
-    """There is no connection to the broker, or none any more; what it had not confirmed may be done or not.
+    """No connection to the broker, or a lost connection; unconfirmed requests may have been carried out or not.
 
     Attributes:
         address: Host and port.
-        reason: How it ended.
+        reason: How the connection ended.
     """
 
     def __init__(self, address: object, reason: str, remedy: str = "connect again") -> None:
@@ -117,11 +117,11 @@ class BrokerLost(BinaryProtocolError, ConnectionError):
 
 
 class BrokerSilent(BinaryProtocolError, TimeoutError):
-    """Nothing came from the broker for as long as was waited.
+    """The broker sent nothing within a time-out.
 
     Attributes:
-        awaited: What should have come.
-        waited_ms: For how long.
+        awaited: The expected answer.
+        waited_ms: The time-out.
     """
 
     def __init__(self, awaited: str, waited_ms: int) -> None:
@@ -131,11 +131,11 @@ class BrokerSilent(BinaryProtocolError, TimeoutError):
 
 
 class ConsumerLost(BinaryProtocolError, ConnectionError):
-    """The broker closed a consumer: the topic moves, was unloaded, or is gone. It answers nothing about it any more.
+    """The broker closed a consumer: the topic moves, was unloaded, or is gone. It answers no more requests about it.
 
     Attributes:
-        topic: Whose consumer it was.
-        reason: What the broker told.
+        topic: The consumer's topic.
+        reason: The broker's reason.
     """
 
     def __init__(self, topic: str, reason: str) -> None:
@@ -147,11 +147,11 @@ class ConsumerLost(BinaryProtocolError, ConnectionError):
 
 
 class LookupFailed(BinaryProtocolError, LookupError):
-    """No broker could be found that serves a topic.
+    """No broker was found that serves a topic.
 
     Attributes:
-        topic: Which one.
-        reason: Why.
+        topic: The topic.
+        reason: Why the lookup failed.
     """
 
     def __init__(self, topic: str, reason: str) -> None:
@@ -161,12 +161,12 @@ class LookupFailed(BinaryProtocolError, LookupError):
 
 
 class TooManyRequests(BinaryProtocolError, ValueError):
-    """More was asked at once than a connection holds.
+    """More requests at once than a connection holds.
 
     Attributes:
-        what: What there is too much of.
-        count: How much.
-        limit: How much there may be.
+        what: The kind of item that exceeds its limit.
+        count: Number of items.
+        limit: The largest number allowed.
     """
 
     def __init__(self, what: str, count: int, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""What a connection tells: what the broker answered or did. Entries are events too, see `entries`."""
+"""Events of a connection: the broker's answers and actions. Entries are events too, see `entries`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:
-    """The broker has let us in.
+    """The broker has accepted the connection.
 
     Attributes:
-        server: What it calls itself.
-        version: Of the protocol that both speak.
-        max_message_bytes: What it takes at most; None: it does not tell.
+        server: The broker's version text.
+        version: The protocol version that both sides speak.
+        max_message_bytes: The broker's largest message; None: the broker did not send it.
     """
 
     server: str
@@ -39,20 +39,20 @@ class Connected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialsAsked:
-    """The broker wants to see the credentials again: a token is about to expire."""
+    """The broker asks for the credentials again: a token is about to expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookedUp:
-    """Where a topic is served, or who knows.
+    """The broker that serves a topic, or a broker to ask next.
 
     Attributes:
-        request_id: Of the question.
-        is_redirect: Whether the broker named is to be asked, and not connected to for good.
-        url: Of that broker, without TLS; None: it has none.
-        tls_url: With TLS; None: it has none.
-        is_authoritative: To be handed on with the question.
-        through_service: Whether the broker is reached through the service URL only: there is a proxy.
+        request_id: Id of the lookup request.
+        is_redirect: Whether to repeat the lookup at the named broker, which may not serve the topic itself.
+        url: That broker's URL without TLS; None: the broker has none.
+        tls_url: Its URL with TLS; None: the broker has none.
+        is_authoritative: To be passed on with the next lookup.
+        through_service: Whether the broker is reached through the service URL only, by a proxy.
     """
 
     request_id: int
@@ -65,7 +65,7 @@ class LookedUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A request that has no other answer was carried out."""
+    """A request without a more specific answer was carried out."""
 
     request_id: int
 
@@ -83,7 +83,7 @@ class LastPosition:
     """The last entry of a topic.
 
     Attributes:
-        request_id: Of the question.
+        request_id: Id of the request.
         position: Entry -1: the ledger is empty.
     """
 
@@ -93,7 +93,7 @@ class LastPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A request was answered with an error."""
+    """The broker answered a request with an error."""
 
     request_id: int
     error: BrokerRefused
@@ -101,7 +101,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerClosed:
-    """The broker has closed a consumer. Requests about it that were under way will never be answered."""
+    """The broker has closed a consumer. It will never answer requests about that consumer that were under way."""
 
     consumer_id: int
     reason: str
@@ -109,7 +109,7 @@ class ConsumerClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """The connection is of no use any more, whatever comes; always the last event."""
+    """The connection cannot be used any more; always the last event."""
 
     error: BinaryProtocolError
 

@@ -1,7 +1,7 @@
-"""The encoding of Protocol Buffers, as far as Pulsar's commands use it: fields in, fields out.
+"""The encoding of Protocol Buffers, as far as Pulsar's commands use it.
 
-A field is met as its *tag*, number and kind together: one that comes as another kind than it should is unknown, and
-unknown fields are passed over. Reading never goes past the end that it was given, and keeps nothing.
+A field is identified by its *tag*, number and kind together: a field of another kind than expected is unknown, and
+unknown fields are skipped. Reading never goes past the given end, and keeps no state.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ _MASK_64 = (1 << 64) - 1
 
 
 def number_tag(number: int) -> int:
-    """The tag of a field that holds a number, a flag or an enum."""
+    """Return the tag of a field that holds a number, a flag or an enum."""
     return number << 3 | _NUMBER
 
 
 def data_tag(number: int) -> int:
-    """The tag of a field that holds bytes, a text or a message."""
+    """Return the tag of a field that holds bytes, a text or a message."""
     return number << 3 | _DATA
 
 
 def fields_of(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """All fields of a message: tag, and its number or its data; the other of the two is 0 or empty.
+    """Iterate over the fields of a message: tag, number, data; a field has either a number or data, the other is 0 or
+    empty.
 
     Args:
-        data: What the message is in.
-        start: Where it begins.
-        end: Where it ends; within `data`.
+        data: Bytes that contain the message.
+        start: Index of the message's begin.
+        end: Index of its end; within `data`.
 
     Raises:
-        ProtocolViolation: It is none.
+        ProtocolViolation: The bytes are no message.
     """
     at = start
     while at < end:
@@ -72,10 +73,10 @@ def fields_of(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, byt
 
 
 def number_at(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends.
+    """Return a number and the index of its end.
 
     Raises:
-        ProtocolViolation: It is cut off, or of more than ten bytes.
+        ProtocolViolation: The number is cut off, or longer than ten bytes.
     """
     if at >= len(data):
         raise _cut_off()
@@ -84,7 +85,7 @@ def number_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _long_number(data: bytes, at: int, end: int, first: int) -> tuple[int, int]:
-    """A number of more than one byte, of which the first was read."""
+    """Read the rest of a number whose first byte was read."""
     value = first & 0x7F
     for shift in range(7, _MAX_SHIFT + 1, 7):
         if at >= end:
@@ -102,22 +103,24 @@ def _cut_off() -> ProtocolViolation:
 
 
 def as_signed(number: int) -> int:
-    """A number whose type is a signed one."""
+    """Interpret a number as signed."""
     return number - (1 << 64) if number >> 63 else number
 
 
 def text_of(data: bytes) -> str:
-    """A text; bytes that are no UTF-8, which clients in C++ may write, come back by the same error handler."""
+    """Decode a text. Bytes that are not UTF-8, which clients in C++ may write, survive by the handler of
+    `data_field`.
+    """
     return data.decode("utf-8", "surrogateescape")
 
 
 def number_field(number: int, value: int) -> bytes:
-    """One field that holds a number; a negative one as 64 bits."""
+    """Encode a field that holds a number; a negative number takes 64 bits."""
     return _number(number_tag(number)) + _number(value & _MASK_64)
 
 
 def data_field(number: int, value: bytes | str) -> bytes:
-    """One field that holds bytes, a text or a message."""
+    """Encode a field that holds bytes, a text or a message."""
     data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     return _number(data_tag(number)) + _number(len(data)) + data
 

@@ -1,7 +1,7 @@
-"""Cuts a stream of bytes into frames, whatever pieces it comes in.
+"""Splits a stream of bytes into frames, however the bytes arrive.
 
-A frame is its size, the size of the command in it, the command, and for an entry that is delivered the rest: see
-`entries`. Nothing is set aside for a frame before its bytes are here.
+A frame is its size, the size of its command, the command, and, if an entry is delivered, the rest: see `entries`. No
+memory is reserved for a frame before its bytes have arrived.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from timewheel.binary_protocol.errors import FrameTooLarge, ProtocolViolation
 __all__ = ["COMMAND_AT", "DEFAULT_FRAME_BYTES", "FRAME_PADDING_BYTES", "MAX_FRAME_BYTES", "Frames", "frame_of"]
 
 FRAME_PADDING_BYTES = 10 * 1024
-"""What a frame may be larger than the broker's ``maxMessageSize``: room for the command."""
+"""Size of a frame beyond the broker's ``maxMessageSize``: room for the command."""
 DEFAULT_FRAME_BYTES = 5 * 1024 * 1024 + FRAME_PADDING_BYTES
-"""The limit until the broker has told its ``maxMessageSize``, and by that setting's default."""
+"""The limit until the broker has sent its ``maxMessageSize``, from that setting's default."""
 MAX_FRAME_BYTES = 128 * 1024 * 1024
-"""The limit whatever a broker tells: its setting is rarely beyond some ten megabytes, and memory is ours."""
+"""The limit for any broker: its setting rarely exceeds some ten megabytes, and the memory is the client's."""
 
 _SIZES = struct.Struct(">II")
 _SIZE_BYTES = 4
 COMMAND_AT = 4
-"""Where the command begins in a frame without its size: behind the command's own size."""
+"""Index of the command in a frame without its size: behind the command's own size."""
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 _CONNECT_AGAIN = "connect again; if it stays, raise the broker's maxMessageSize or use its own port"
 
 
 def frame_of(command: bytes) -> bytes:
-    """A frame with nothing but a command in it."""
+    """Build a frame that holds only a command."""
     return _SIZES.pack(_SIZE_BYTES + len(command), len(command)) + command
 
 
 class Frames:
-    """The bytes that came and are no whole frame yet.
+    """A buffer of received bytes, from which whole frames are taken.
 
     Attributes:
-        limit_bytes: Of a frame, without its size.
+        limit_bytes: Limit of a frame, without its size.
     """
 
     __slots__ = ("_at", "_held", "limit_bytes")
@@ -47,16 +47,18 @@ class Frames:
         self._at = 0
 
     def feed(self, data: bytes) -> None:
-        """Take what came."""
+        """Append received bytes."""
         del self._held[: self._at]
         self._at = 0
         self._held += data
 
     def next(self) -> tuple[bytes, int] | None:
-        """The next frame without its size, if it is whole, and where the command in it ends; it begins at `COMMAND_AT`.
+        """Return the next whole frame without its size, and the index of its command's end; the command begins at
+        `COMMAND_AT`. None: the frame is not complete.
 
         Raises:
-            ProtocolViolation: Its sizes cannot be so. Nothing was waited for, and nothing set aside.
+            ProtocolViolation: Its sizes are impossible. This is known before its bytes arrive and before memory is
+                reserved.
         """
         held, at = self._held, self._at + _SIZE_BYTES
         if len(held) < at:
@@ -79,7 +81,7 @@ class Frames:
         return frame, command_end
 
     def _remedy(self) -> str:
-        """Other protocols at the same port look like large frames: say so."""
+        """Recognize other protocols at the same port, which look like large frames."""
         head = bytes(self._held[self._at : self._at + _SIZE_BYTES])
         if head.startswith(_TLS_RECORDS):
             return "this is TLS: use the scheme pulsar+ssl"

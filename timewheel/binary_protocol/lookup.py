@@ -1,8 +1,7 @@
-"""Which broker serves a topic: question by question, pure.
+"""The lookup of a topic's broker: question by question, pure.
 
-A broker answers with itself, with the owner, with another broker that is to be asked, or that all goes through the
-service URL, where a proxy is. With TLS only addresses with TLS count: credentials never follow a redirect into the
-clear.
+A broker answers with itself, with the owner, with another broker to ask, or with the service URL if a proxy is there.
+With TLS only addresses with TLS are used: credentials never follow a redirect to a connection without TLS.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from timewheel.core.errors import BadConnection
 __all__ = ["MAX_REDIRECTS", "Ask", "Lookup", "Target"]
 
 MAX_REDIRECTS = 20
-"""From broker to broker for one topic, as other clients have it; one is usual."""
+"""Limit of redirects between brokers for a topic, as in other clients; one redirect is usual."""
 
 
 class Ask(NamedTuple):
-    """Ask a broker.
+    """The next step: ask a broker.
 
     Attributes:
-        addresses: Of the broker; of several any will do.
-        is_authoritative: To be handed on with the question.
+        addresses: Addresses of the broker; any of them may be used.
+        is_authoritative: To be passed on with the lookup.
     """
 
     addresses: tuple[Address, ...]
@@ -33,28 +32,29 @@ class Ask(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where to connect to.
+    """The result: the address to connect to.
 
     Attributes:
-        addresses: Any will do.
-        broker: ``HOST:PORT`` of the broker that the proxy there shall connect to; None: it is the broker itself.
+        addresses: Any of them may be used.
+        broker: ``HOST:PORT`` of the broker that the proxy there shall connect to; None: the address is the broker's
+            own.
     """
 
     addresses: tuple[Address, ...]
     broker: str | None
 
     def is_at(self, address: Address) -> bool:
-        """Whether the broker itself has this address, even if a proxy is named
+        """Return whether the broker itself has this address, even if a proxy is named
         (broker-facts: standalone-as-its-own-proxy).
         """
         return str(address) == self.broker or (self.broker is None and address in self.addresses)
 
 
 class Lookup:
-    """One lookup of one topic.
+    """The lookup of a topic.
 
     Args:
-        service: Where it begins.
+        service: Service URL to begin with.
         topic: For errors.
     """
 
@@ -67,10 +67,10 @@ class Lookup:
         self.first = Ask(service.addresses, is_authoritative=False)
 
     def answered(self, answer: LookedUp) -> Ask | Target:
-        """What follows from an answer.
+        """Return the next step after an answer.
 
         Raises:
-            LookupFailed: It leads nowhere.
+            LookupFailed: The answer leads to no broker.
         """
         address = self._address(answer)
         if not answer.is_redirect:

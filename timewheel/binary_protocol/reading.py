@@ -1,11 +1,11 @@
-"""Reads the entries of a topic without consuming them: nothing of it is kept on the broker.
+"""Reads the entries of a topic without consuming them: the broker stores nothing about the reader.
 
-What is read is acknowledged for the reader itself, as other clients' readers do: else a broker's statistics tell of a
-backlog that only grows, and whoever watches backlogs is alarmed.
+Entries that were read are acknowledged for the reader itself, as other clients' readers do: otherwise a broker's
+statistics show a backlog that only grows, and a monitor of backlogs raises an alarm.
 
-The broker delivers as many messages as it has permits for, and gets new ones when the caller comes back for more: what
-nobody takes is not sent. What is read ahead is at most `transport.RECEIVE_BYTES` and one frame; as Python's objects an
-entry takes a multiple of its bytes, which matters for one with very many properties.
+The broker delivers as many messages as it has permits for, and gets new permits when the caller reads again: entries
+that are not taken are not sent. At most `transport.RECEIVE_BYTES` and one frame are read ahead. As Python objects an
+entry takes several times its bytes, which matters for an entry with very many properties.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["DEFAULT_PERMITS", "EARLIEST", "EntryReader"]
 
 DEFAULT_PERMITS = 2_000
-"""Messages that the broker may have sent and nobody has taken yet."""
+"""Messages that the broker may have sent and the caller has not taken yet."""
 _PERMITS_END = 1 << 32
-"""Brokers count permits with 32 bits, from where they begin again at the other end."""
+"""Brokers count permits in 32 bits, and wrap around at this number."""
 EARLIEST = EntryPosition(-1, -1)
-"""Before the first entry that the topic still has."""
+"""Position before the first entry that the topic still has."""
 
 
 class EntryReader:
-    """One reader of one topic. It belongs to one thread at a time, which calls it every `session.CALL_EVERY_MS`.
+    """A reader of a topic. It belongs to a single thread at a time, which calls it every `session.CALL_EVERY_MS`.
 
-    Any error ends it: open another one behind `position`, and nothing is missed or seen twice.
+    Any error ends it: open another reader behind `position`, and no entry is missed or seen twice.
 
     Args:
         dialer: Knows the cluster.
-        topic: A partition, or a topic without partitions, by its full name. It is not made if it is not there.
-        after: The entry behind which to begin. If the topic has it no more, it begins with the next that is there. A
-            position beyond the topic's end is an error as soon as an entry comes.
+        topic: A partition, or a topic without partitions, by its full name. A missing topic is not created.
+        after: Position of the entry to begin behind. If the topic no longer has that entry, reading begins with the
+            next entry of the topic. A position beyond the topic's end is an error as soon as an entry comes.
         permits: How many messages may be under way.
-        keep_payload: Whether entries have their payloads, as they are stored.
-        chance: Names the reader, for whoever looks at the topic.
+        keep_payload: Whether entries keep their payloads, as stored.
+        chance: Source of randomness for the reader's name, shown in the topic's stats.
 
     Attributes:
-        topic: As it was given.
-        position: Of the last entry that was read; `after` if none was.
+        topic: The topic, as given.
+        position: Position of the last entry that was read; `after` if none was.
 
     Raises:
-        BinaryProtocolError: It cannot be opened.
+        BinaryProtocolError: The reader cannot be opened.
     """
 
     def __init__(
@@ -98,29 +98,28 @@ class EntryReader:
         self.close()
 
     def read(self, timeout_ms: int) -> list[Entry]:
-        """The next entries, in the order of the topic.
+        """Return the next entries, in the order of the topic.
 
         Args:
-            timeout_ms: How long the first of them is waited for; 0: what is there.
+            timeout_ms: How long to wait for the first of them; 0: do not wait.
 
         Returns:
-            Some entries; none if none came in time. A topic that was terminated says nothing at its end: see
-            `last_position`.
+            Some entries, or none if none came in time. A terminated topic does not report its end: see `last_position`.
 
         Raises:
             ConsumerLost: The topic moves, was unloaded or is gone.
-            BrokerLost: There is no connection any more.
-            BinaryProtocolError: The broker sends what it must not.
+            BrokerLost: The connection was lost.
+            BinaryProtocolError: The broker broke the protocol.
         """
         self._go_on()
         try:
             events = self._session.events(timeout_ms)
             entries, rest = self._entries_of(events)
-            if events and not entries and not rest:  # the entry that is left out came alone, as it may once
+            if events and not entries and not rest:  # only the skipped first entry came, which happens at most once
                 entries, rest = self._entries_of(self._session.events(timeout_ms))
             if rest and not entries:
                 self._see(rest.pop(0))
-            self._session.put_back(rest)  # it comes behind what was read before it
+            self._session.put_back(rest)  # goes behind the events read before it
         except BinaryProtocolError:
             self.close()
             raise
@@ -130,13 +129,13 @@ class EntryReader:
         return entries
 
     def _entries_of(self, events: list[Event]) -> tuple[list[Entry], list[Event]]:
-        """Entries that can be given, up to the first event that changes something; and that event with what follows."""
+        """Split events into the readable entries at their head, and the rest from the first other event on."""
         entries: list[Entry] = []
         last = self.position
         for at, event in enumerate(events):
             if isinstance(event, Entry) and event.position == self._before_first:
-                # A broker begins with the very entry that it was given, if it has it. The entry behind it cannot be
-                # asked for: where there is none yet, it would begin with the first of all
+                # A broker begins with the very entry of the given position, if it has that entry. The entry behind it
+                # cannot be requested: if it does not exist yet, the broker begins with the first of all
                 # (broker-facts: reading-by-position).
                 self._taken += event.message_count
             elif isinstance(event, Entry) and event.position > last:
@@ -161,10 +160,10 @@ class EntryReader:
                 pass
 
     def last_position(self) -> EntryPosition:
-        """Of the topic's last entry at this moment; entry -1: its last ledger is empty.
+        """Return the position of the topic's last entry at this moment; entry -1: its last ledger is empty.
 
         Raises:
-            BinaryProtocolError: As `read`.
+            BinaryProtocolError: As for `read`.
         """
         try:
             request_id = self._session.connection.ask_last_position(self._consumer_id)
@@ -176,11 +175,11 @@ class EntryReader:
         return answer.position
 
     def close(self) -> None:
-        """End it; what is under way is forgotten."""
+        """Close the reader; entries under way are dropped."""
         self._session.close()
 
     def _go_on(self) -> None:
-        """Acknowledge what was taken, and give its permits back when it is worth a command."""
+        """Acknowledge the taken entries, and grant their permits again once they are worth a command."""
         if self.position != self._acknowledged:
             self._acknowledged = self.position
             self._session.connection.acknowledge_up_to(self._consumer_id, self.position)

@@ -1,4 +1,4 @@
-"""What is sent to a broker, as frames: the few commands that are needed."""
+"""The commands that are sent to a broker, as frames."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
 
 CLIENT_VERSION = "timewheel"
 _EARLIEST = 1
-"""``InitialPosition``: where a subscription begins that is made, and a reader whose position is not there any more."""
+"""``InitialPosition``: the start of a new subscription, and of a reader whose position no longer exists."""
 _AUTO_SPLIT = 0
-"""``KeySharedMode`` of the client's default."""
+"""``KeySharedMode`` that clients use by default."""
 _INDIVIDUAL, _CUMULATIVE = 0, 1
 """``AckType``."""
 
@@ -41,14 +41,14 @@ def _message_id(position: EntryPosition) -> bytes:
 
 
 def connect(*, method: str, data: bytes, broker: str | None) -> bytes:
-    """Say who we are.
+    """Authenticate with the broker.
 
     Args:
-        method: Name of the way to authenticate; ``none``: there is no way.
-        data: What it shows.
-        broker: ``HOST:PORT`` of the broker that a proxy shall connect us to; None: there is no proxy.
+        method: Name of the authentication method; ``none``: no authentication.
+        data: Its credentials.
+        broker: ``HOST:PORT`` of the broker that a proxy shall connect to; None: no proxy.
     """
-    # Of the broker's own metadata of an entry nothing is needed; a token may be asked for again.
+    # The feature flags: no broker metadata of entries; the broker may ask for a token again.
     flags = number_field(1, 1) + number_field(2, 0)
     body = data_field(1, CLIENT_VERSION) + data_field(3, data) + number_field(4, SPOKEN_VERSION) + data_field(5, method)
     if broker is not None:
@@ -57,14 +57,14 @@ def connect(*, method: str, data: bytes, broker: str | None) -> bytes:
 
 
 def auth_response(*, method: str, data: bytes) -> bytes:
-    """Show the credentials again."""
+    """Send the credentials again."""
     shown = data_field(1, method) + data_field(2, data)
     body = data_field(1, CLIENT_VERSION) + data_field(2, shown) + number_field(3, SPOKEN_VERSION)
     return _command(CommandType.AUTH_RESPONSE, body)
 
 
 def lookup(request_id: int, topic: str, *, is_authoritative: bool) -> bytes:
-    """Ask who serves a topic."""
+    """Ask which broker serves a topic."""
     body = data_field(1, topic) + number_field(2, request_id) + number_field(3, is_authoritative)
     return _command(CommandType.LOOKUP, body)
 
@@ -79,16 +79,16 @@ def subscribe(
     name: str,
     start: EntryPosition | None,
 ) -> bytes:
-    """Open a consumer. Whoever gives it a start reads for himself: nothing of it is kept.
+    """Open a consumer. With a start it is a reader: the broker stores nothing about it.
 
     Args:
-        request_id: Of this connection.
-        consumer_id: The same.
-        topic: A partition, or a topic without partitions; it is not made if it is not there.
-        subscription: If it is not there, it is made.
+        request_id: Id in this connection.
+        consumer_id: Id in this connection.
+        topic: A partition, or a topic without partitions; a missing topic is not created.
+        subscription: A missing subscription is created.
         kind: Its type.
-        name: Of the consumer.
-        start: The entry with which to begin, or the next that is there; None: the subscription is a durable one.
+        name: Name of the consumer.
+        start: The entry to begin with, or else the next existing entry; None: the subscription is durable.
     """
     body = (
         data_field(1, topic)
@@ -108,12 +108,12 @@ def subscribe(
 
 
 def flow(consumer_id: int, permits: int) -> bytes:
-    """Let the broker deliver so many more messages."""
+    """Allow the broker to deliver this many more messages."""
     return _command(CommandType.FLOW, number_field(1, consumer_id) + number_field(2, permits))
 
 
 def ack(request_id: int, consumer_id: int, positions: Iterable[EntryPosition]) -> bytes:
-    """Acknowledge entries as a whole, one by one, and ask for an answer."""
+    """Acknowledge entries individually and as a whole, and ask for an answer."""
     ids = b"".join(data_field(3, _message_id(position)) for position in positions)
     body = number_field(1, consumer_id) + number_field(2, _INDIVIDUAL) + ids + number_field(8, request_id)
     return _command(CommandType.ACK, body)

@@ -1,8 +1,8 @@
-"""A connection that is driven: by a transport, and by whoever calls it. It has no thread of its own.
+"""A connection driven by a transport and by its caller. It has no thread of its own.
 
-A session belongs to one thread at a time. It must be called now and then, at least every `CALL_EVERY_MS`: a broker
-gives up a client from which it has heard nothing for twice its ``keepAliveIntervalSeconds``. A caller who is late is
-told `BrokerLost` by its next call; nothing else comes of it.
+A session belongs to a single thread at a time, which calls it at least every `CALL_EVERY_MS`: a broker drops a client
+that sent nothing for twice its ``keepAliveIntervalSeconds``. A caller that is late gets `BrokerLost` from its next
+call; nothing else happens.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from timewheel.core.clock import Clock
 __all__ = ["CALL_EVERY_MS", "REQUEST_MS", "Session"]
 
 REQUEST_MS = 30_000
-"""For an answer: what pulsar-client waits too. A broker that loads a large topic takes some seconds."""
+"""Time-out of an answer, as in pulsar-client. A broker that loads a large topic takes some seconds."""
 CALL_EVERY_MS = KEEP_ALIVE_MS
 
 
 class Session:
-    """One connection to one broker.
+    """An open connection to a broker.
 
     Args:
-        transport: Is closed with the session.
-        authentication: Who the client is.
+        transport: Closed with the session.
+        authentication: The client's credentials.
         clock: For time-outs.
-        broker: Which one the proxy at the other end shall connect to; None: there is no proxy.
-        keep_payload: Whether entries have their payloads.
-        request_ms: How long an answer is waited for.
+        broker: Address of the broker that the proxy at the other end shall connect to; None: no proxy.
+        keep_payload: Whether entries keep their payloads.
+        request_ms: Time-out of an answer.
 
     Attributes:
-        server: What the broker calls itself.
+        server: The broker's version text.
         address: Host and port of the other side.
 
     Raises:
-        BinaryProtocolError: The broker does not take it; the transport is closed then.
+        BinaryProtocolError: The broker does not accept the connection; the transport is closed then.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Session:
                 raise BrokerSilent("answer to CONNECT", self._request_ms)
 
     def look_up(self, topic: str, *, is_authoritative: bool) -> LookedUp:
-        """Ask who serves a topic.
+        """Ask which broker serves a topic.
 
         Raises:
             BinaryProtocolError: No answer came, or an error.
@@ -96,13 +96,13 @@ class Session:
         return found
 
     def events(self, timeout_ms: int) -> list[Event]:
-        """What happened, waiting for something if nothing has: one turn, so rarely more than `RECEIVE_BYTES` of it.
+        """Return new events, and wait if there are none: one turn, so rarely more than `RECEIVE_BYTES` of them.
 
         Args:
-            timeout_ms: For the first event; 0: look only.
+            timeout_ms: How long to wait for the first event; 0: do not wait.
 
         Raises:
-            BinaryProtocolError: The connection is of no use any more.
+            BinaryProtocolError: The connection cannot be used any more.
         """
         if self._aside:
             events, self._aside = self._aside, []
@@ -114,16 +114,16 @@ class Session:
                 return events
 
     def put_back(self, events: list[Event]) -> None:
-        """Let `events` give these first, before what comes."""
+        """Put events back: `events` returns them before newer events."""
         self._aside = events + self._aside
 
     def answer(self, request_id: int, *, topic: str, consumer_id: int | None = None) -> Event:
-        """Wait for the answer to a request; what else happens is kept for `events`.
+        """Wait for the answer to a request; other events are kept for `events`.
 
         Args:
-            request_id: Of the request.
+            request_id: Id of the request.
             topic: For errors.
-            consumer_id: Whose end ends the wait.
+            consumer_id: Consumer whose end also ends the wait.
 
         Raises:
             BinaryProtocolError: No answer came, or an error.
@@ -145,10 +145,10 @@ class Session:
             events = self._turn(deadline_ms)
 
     def flush(self) -> None:
-        """Send what was asked for, without waiting for anything.
+        """Send the requests so far, without waiting for an answer.
 
         Raises:
-            BrokerLost: It cannot be sent.
+            BrokerLost: They cannot be sent.
         """
         if self._failure is not None:
             raise self._failure
@@ -159,12 +159,12 @@ class Session:
                 raise self._fail(error) from error
 
     def close(self) -> None:
-        """Close the connection; without another word, which a broker understands."""
+        """Close the connection without a command, which a broker understands."""
         if self._failure is None:
             self._fail(BrokerLost(self.address, "it was closed here", "open another one"))
 
     def _turn(self, deadline_ms: int) -> list[Event]:
-        """Send, wait for bytes once, and see what they mean."""
+        """Send, wait for bytes once, and return their events."""
         self.flush()
         now_ms = self._clock.monotonic_ms()
         wait_ms = min(deadline_ms, self.connection.wake_ms()) - now_ms
@@ -183,7 +183,7 @@ class Session:
         return events
 
     def _seen(self, events: Iterable[Event]) -> Iterable[Event]:
-        """Events, without those that are dealt with here."""
+        """Handle the events that concern the session itself, and yield the others."""
         for event in events:
             if isinstance(event, Broken):
                 self._fail(event.error)

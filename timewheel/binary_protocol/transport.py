@@ -1,4 +1,4 @@
-"""Bytes to and from a broker: a socket, plain or with TLS, that never waits longer than it was told."""
+"""Bytes to and from a broker: a socket, plain or with TLS, that never waits longer than its time-out."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from timewheel.binary_protocol.errors import BrokerLost
 __all__ = ["RECEIVE_BYTES", "SocketTransport", "Transport"]
 
 RECEIVE_BYTES = 256 * 1024
-"""That are taken at once: some thousand entries, and the most that is read ahead of whoever asks."""
+"""Bytes received at once: some thousand entries, and the most that is read ahead of the caller."""
 _CLOSED = "it was closed by the other side"
 _SHORTEST_S = 0.000_001
-"""A socket takes 0 for: never wait, which TLS cannot tell from a lost connection."""
+"""A socket takes 0 as "never wait", which TLS cannot distinguish from a lost connection."""
 
 
 class Transport(Protocol):
-    """A stream of bytes, both ways."""
+    """A stream of bytes in both directions."""
 
     @property
     def address(self) -> Address:
-        """Of the other side."""
+        """Address of the other side."""
         ...
 
     def send(self, data: bytes, timeout_ms: int) -> None:
-        """Send all of it.
+        """Send all of the data.
 
         Raises:
-            BrokerLost: It could not be sent, not in this time either.
+            BrokerLost: It could not be sent, or not in this time.
         """
         ...
 
     def receive(self, timeout_ms: int) -> bytes:
-        """What came; empty: nothing did in this time.
+        """Return received bytes; empty: none came in this time.
 
         Raises:
-            BrokerLost: Nothing will come any more.
+            BrokerLost: The connection was lost.
         """
         ...
 
     def close(self) -> None:
-        """End it, whatever is under way."""
+        """Close the stream at once."""
         ...
 
 
 class SocketTransport:
-    """A connection to one address.
+    """A connection to an address.
 
     Args:
-        address: Where to.
-        tls: None: plain. Else its settings; the name is checked if they say so, and is the address's host.
-        timeout_ms: For connecting, and again for TLS.
+        address: Host and port.
+        tls: TLS settings; None: no TLS. If the settings ask for it, the name is checked against the address's host.
+        timeout_ms: Time-out for connecting, and again for TLS.
 
     Raises:
-        BrokerLost: There is no connection.
+        BrokerLost: The connection failed.
     """
 
     def __init__(self, address: Address, *, tls: ssl.SSLContext | None, timeout_ms: int) -> None:
@@ -64,7 +64,7 @@ class SocketTransport:
         timeout_s = timeout_ms / 1000
         try:
             plain = socket.create_connection(address, timeout=timeout_s)
-        except (OSError, UnicodeError) as error:  # the latter: a host that cannot be a name
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
             raise BrokerLost(self.address, _said(error), "is a broker there, and is this its own port?") from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -98,8 +98,11 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
         for name, texts in (("seen", one.evidence), ("helps", one.helps)):
             for text in texts:
                 say(console, f"{name:6}{text}", indent=2)
-        for command in one.commands:
-            show_line(console, f"  {'try':6}{command}")
+        for some in one.tries:
+            if some.when:
+                say(console, f"{some.when}:", indent=2)
+            for command in some.commands:
+                show_line(console, f"  {'try':6}{command}")
 
 
 def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
@@ -127,7 +130,7 @@ def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
                 "error": round(one.share.error, 4),
                 "seen": list(one.evidence),
                 "helps": list(one.helps),
-                "try": list(one.commands),
+                "try": [{"when": some.when, "commands": list(some.commands)} for some in one.tries],
             }
             for one in advice
         ],

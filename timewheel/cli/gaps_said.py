@@ -142,8 +142,8 @@ def notes_of(look: Look) -> Iterator[str]:
 
 
 def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
-    """What helps at once where delays may be why a subscription is near its limit, each command at the end of a line;
-    for the worst one.
+    """What helps at once where delays may be why a subscription is near its limit, else what says why; each command at
+    the end of a line; for the worst one.
 
     Args:
         look: What was seen.
@@ -153,6 +153,10 @@ def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
     if worst is None:
+        near = next((one for one in look.subscriptions if one.level.word != "ok"), None)
+        if near is not None:
+            words = ("gaps", "explain", near.topic, "--subscription", near.subscription, *reached_by)
+            yield f"Why subscription {near.subscription} has so many: {timewheel_command(*words)}"
         return
     shadow = look.shadowed.get(worst.topic)
     yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."

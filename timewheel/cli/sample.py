@@ -59,6 +59,7 @@ def sample(
 
     from timewheel.core.clock import SystemClock
     from timewheel.core.extras import need_extras
+    from timewheel.ops.gaps.first_aid import FIRST_AID, FOR_GOOD, shadow_commands
     from timewheel.ops.gaps.limit import limit_of
     from timewheel.ops.sample import sample as take
     from timewheel.ops.sample_figures import figures_of
@@ -84,8 +85,11 @@ def sample(
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
         print(json.dumps({**what, **asdict(figures), **asdict(of_topic), "file": str(out), "next": following}))
         return
-    lines = [*_lines(taken, figures, of_topic, known.source), ("file", str(out)), ("next", following)]
-    for name, text in lines:
+    lines = [*_lines(taken, figures, of_topic, known.source), ("file", str(out))]
+    aid = shadow_commands(taken.topic, of_topic.shadow, typed_words(context))
+    if aid:
+        lines += [("either", f"{FIRST_AID}: {aid[0]}"), ("or", f"{FOR_GOOD}; that comes next")]
+    for name, text in (*lines, ("next", following)):
         print_line(f"{name:9}{text}")
 
 

@@ -16,6 +16,7 @@ from timewheel.cli.connecting import (
     TrustFile,
     access_to,
     admin_client,
+    typed_words,
 )
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
@@ -130,6 +131,7 @@ def pause(
 
 @shadow.command()
 def abort(
+    context: typer.Context,
     plan_file: PlanFile,
     *,
     service_url: ServiceUrl = None,
@@ -143,8 +145,9 @@ def abort(
 
     First no shadow lifts any more, then this process and those that run send back all that waits, in order. It may be
     killed and run again. Let `shadow run` go on until `shadow status` tells of an empty journal: until then a broker
-    that is killed may deliver originals again, which only a shadow can acknowledge.
+    that is killed may deliver originals again, which only a shadow can acknowledge. It says until when at the latest.
     """
     from timewheel.cli.shadow_abort import put_back
 
-    put_back(plan_file, access_to(service_url, admin_url, token, token_file, tls_ca, connection))
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    put_back(plan_file, access, reached_by=typed_words(context))

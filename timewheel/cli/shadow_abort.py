@@ -6,30 +6,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timewheel.cli.connecting import warn
+from timewheel.cli.moments import at
 from timewheel.cli.shadow_wish import note, plan_with_intake
 from timewheel.cli.terminal import print_line, show_line
+from timewheel.core.durations import spelled
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.plurals import counted
+from timewheel.core.steps import far_ms
 
 if TYPE_CHECKING:
-    from timewheel.cli.access import Access
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["put_back"]
+    from timewheel.cli.access import Access
+    from timewheel.core.plan import Plan
+    from timewheel.ops.status import Amount
+
+__all__ = ["last_words", "put_back"]
 
 SETTLE_MS = 5_000
 """By then every shadow that runs has seen that nothing is to be lifted any more."""
 
 
-def put_back(plan_file: Path, access: Access) -> None:
-    """Note the wish, run a shadow of this process until nothing waits, and note that.
+def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ()) -> None:
+    """Note the wish, run a shadow of this process until nothing waits, note that, and say what is left to do.
 
     Args:
         plan_file: Of the plan.
         access: Makes the clients.
+        reached_by: Options by which a command reaches the cluster.
     """
     from rich.console import Console
 
     from timewheel.cli.emptying import await_empty
     from timewheel.ops.former_topics import FormerTopics
-    from timewheel.shadow.draining import Stalls, waiting
+    from timewheel.shadow.draining import Stalls, journaled, waiting, waiting_timers
     from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow
 
@@ -37,6 +47,7 @@ def put_back(plan_file: Path, access: Access) -> None:
     told = Console(stderr=True)
     with access.client() as client, access.admin() as admin:
         show_line(told, note(admin, plan, State.DRAINING))
+        timers = waiting_timers(admin, plan)
         # What was lifted before the plan changed goes back too, whether or not another shadow runs that would drain it.
         former = FormerTopics(admin, plan)
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
@@ -47,3 +58,41 @@ def put_back(plan_file: Path, access: Access) -> None:
         finally:
             shadow.stop()
         print_line(note(admin, plan, State.NATIVE))
+        kept, now_ms = journaled(admin, plan), admin.clock.now_ms()
+    for line in last_words(plan, str(plan_file), timers, kept=kept, now_ms=now_ms, reached_by=reached_by):
+        print_line(line)
+
+
+def last_words(
+    plan: Plan, plan_file: str, timers: Amount | None, *, kept: int, now_ms: int, reached_by: Sequence[str] = ()
+) -> Iterator[str]:
+    """What an abort has done, whether `shadow run` must go on, and until when.
+
+    Args:
+        plan: Has an intake.
+        plan_file: As the user named it.
+        timers: That waited outside the topic; None: not known.
+        kept: Entries that the journals still have.
+        now_ms: UTC milliseconds.
+        reached_by: Options by which a command reaches the cluster.
+    """
+    from timewheel.shadow.machine.journal import HOLD_MS
+
+    what = "all that waited outside the topic" if timers is None else timers.counted("timer")
+    yield f"put back into {plan.due_topic}: {what}"
+    if not kept:
+        yield "the journal is empty: nothing is left to wait for, and shadow run of this plan can end"
+        return
+    far = far_ms(plan)
+    yield (
+        f"the journal still has {counted(kept, 'entry', 'entries')}: copies of timers whose originals a broker that is "
+        "killed may deliver again, which only a shadow can acknowledge"
+    )
+    yield f"so let this go on until it is empty: {timewheel_command('shadow', 'run', plan_file, *reached_by)}"
+    yield f"whether it is: {timewheel_command('shadow', 'status', plan_file, *reached_by)}"
+    yield (
+        f"at the latest that is about {at(now_ms + far + HOLD_MS)}: what was due within {spelled(far)} was not lifted, "
+        "and stands in the topic before those originals until it is handled. It takes longer only where consumers are "
+        "behind, or a message is never acknowledged, or one that is due later could not be lifted: status names the "
+        "subscription"
+    )

@@ -43,9 +43,14 @@ FATES = {
 }
 
 
-def fate_words(fates: Mapping[str, int]) -> str:
-    """What became of so many entries by now, as a list."""
-    named = FATES | {"lifted": "far from due: not lifted yet"}
+def fate_words(fates: Mapping[str, int], *, lifts: bool) -> str:
+    """What became of so many entries by now, as a list.
+
+    Args:
+        fates: How many, by what becomes of them.
+        lifts: The shadow is to lift; else nobody does.
+    """
+    named = FATES | {"lifted": f"far from due: {'not lifted yet' if lifts else 'would be lifted by a shadow'}"}
     return ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items())
 
 

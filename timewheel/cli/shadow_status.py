@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, typed_words
 from timewheel.cli.looks import every_ms_of, type_words
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to, unseen_is_an_exit
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
 
+    from timewheel.ops.status import Amount
     from timewheel.shadow.standing import PartStanding, Queue, Standing
 
 __all__ = ["show_standing", "status"]
 
 
 def status(
+    context: typer.Context,
     plan_file: PlanFile,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
@@ -53,7 +56,7 @@ def status(
     console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         while True:
-            found = standing_of(admin, access.dialer(), plan, target=str(plan_file))
+            found = standing_of(admin, access.dialer(), plan, target=str(plan_file), reached_by=typed_words(context))
             if as_json:
                 print(json.dumps(standing_facts(found)), flush=True)
             else:
@@ -74,15 +77,16 @@ def show_standing(console: Console, found: Standing) -> None:
     """All of it, what needs attention first."""
     from timewheel._report.page import Table
     from timewheel.cli.moments import at
-    from timewheel.cli.terminal import say, show_table
+    from timewheel.cli.terminal import say, show_line, show_table
 
     since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
     say(console, f"{found.plan.due_topic}: {found.wish.state.value}{since}; looked at {at(found.at_ms)}")
     for warning in found.warnings:
-        say(console, warning, style="bold red")
+        show_line(console, warning, style="bold red")
     columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not lifted")
     rows = tuple(_row(part) for part in found.parts)
-    show_table(console, Table(caption="By partition", header=columns, rows=rows))
+    caption = "By partition; intake and journal in entries, each of one or many timers"
+    show_table(console, Table(caption=caption, header=columns, rows=rows))
     cursors = tuple(
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
@@ -100,8 +104,8 @@ def show_standing(console: Console, found: Standing) -> None:
     show_table(console, Table(caption=caption, header=header, rows=cursors))
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
         if held:
-            waiting = tuple((name.rpartition("/")[2], f"{count:,}") for name, count in held.items())
-            show_table(console, Table(caption=caption, header=("topic", "entries"), rows=waiting))
+            rows = tuple(_held_row(name, entries, found.timers.get(name)) for name, entries in held.items())
+            show_table(console, Table(caption=caption, header=("topic", "entries", "timers"), rows=rows))
     for text in _notes(found):
         say(console, text)
 
@@ -122,6 +126,11 @@ def _row(part: PartStanding) -> tuple[str, ...]:
     )
 
 
+def _held_row(name: str, entries: int, timers: Amount | None) -> tuple[str, str, str]:
+    known = "not known, one or many in an entry" if timers is None else timers.text
+    return (name.rpartition("/")[2], f"{entries:,}", known)
+
+
 def _queue(queue: Queue) -> str:
     from timewheel.core.durations import span
 
@@ -130,20 +139,24 @@ def _queue(queue: Queue) -> str:
 
 def _notes(found: Standing) -> Iterator[str]:
     from timewheel.cli.shadow_said import fate_words
+    from timewheel.core.escapes import timewheel_command
+    from timewheel.shadow.machine.states import lifts
 
     not_lifted: Counter[str] = Counter()
     for part in found.parts:
         not_lifted += Counter({"lifted": part.left, **part.stays})
     about = "" if all(part.is_whole for part in found.parts) else "about "
     if not_lifted:
-        yield f"Not lifted: {about}{fate_words(not_lifted)}."
+        yield f"Not lifted: {about}{fate_words(not_lifted, lifts=lifts(found.wish.state))}."
     if about:
         sampled = sum(part.sampled for part in found.parts)
-        yield f"That is told by {sampled:,} entries that were looked at; timewheel shadow verify PLAN looks at all."
+        all_of_them = timewheel_command("shadow", "verify", found.target, *found.reached_by)
+        yield f"That is told by {sampled:,} entries that were looked at; all are looked at by: {all_of_them}"
     yield "Ghosts are what the broker counts as delayed beyond what is pending."
     if found.writes is not None:
         yield f"A timer that was lifted lately is written {found.writes:.3g} times more: journal, holds, and back."
     if found.dead_letters:
-        yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list PLAN"
+        dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
+        yield f"{dead} for you: {timewheel_command('dead', 'list', found.target, *found.asked_by)}"
     for one in found.unread:
         yield f"Not seen: {one.subject} ({one.reason})"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, typed_words
 from timewheel.cli.shadow_looks import (
     EXIT_ATTENTION,
     EXIT_UNSEEN,
@@ -19,7 +19,7 @@ from timewheel.cli.shadow_looks import (
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -30,6 +30,7 @@ __all__ = ["show_books", "verify"]
 
 
 def verify(
+    context: typer.Context,
     plan_file: PlanFile,
     *,
     service_url: ServiceUrl = None,
@@ -61,21 +62,29 @@ def verify(
     if as_json:
         print(json.dumps(verification_facts(found)))
     else:
-        show_books(Console(highlight=False), found)
+        show_books(Console(highlight=False), found, str(plan_file), reached_by=typed_words(context))
     if not found.is_balanced:
         raise typer.Exit(EXIT_ATTENTION)
     if found.missing or found.unread:
         raise typer.Exit(EXIT_UNSEEN)
 
 
-def show_books(console: Console, found: Verification) -> None:
-    """The verdict first, then where everything is, and what is wrong."""
+def show_books(console: Console, found: Verification, plan_file: str, *, reached_by: Sequence[str] = ()) -> None:
+    """The verdict first, then where everything is, and what is wrong.
+
+    Args:
+        console: Where.
+        found: What was seen.
+        plan_file: As the user named it.
+        reached_by: Options by which a command reaches the cluster.
+    """
     from timewheel._report.page import Table
-    from timewheel.cli.terminal import say, show_table
+    from timewheel.cli.terminal import say, show_line, show_table
+    from timewheel.core.escapes import timewheel_command
     from timewheel.shadow.machine.books import Place, Wrong
 
     say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
-    for text in _notes(found):
+    for text in _notes(found, plan_file):
         say(console, text)
     header = ("partition", "entries", "acknowledged", "pending", "journal", *(place.value for place in Place))
     rows = [
@@ -98,6 +107,9 @@ def show_books(console: Console, found: Verification) -> None:
         for kind in Wrong:
             if found.wrong[kind]:
                 say(console, f"{kind.value}: {_MEANS[kind.value]}")
+    if not found.is_balanced:
+        status = timewheel_command("shadow", "status", plan_file, *reached_by)
+        show_line(console, f"Who lifts and relays, and what that lacks: {status}")
 
 
 _MEANS = {
@@ -133,10 +145,12 @@ def _verdict(found: Verification) -> str:
     return f"The books do not balance: {', '.join(counts)}."
 
 
-def _notes(found: Verification) -> Iterator[str]:
+def _notes(found: Verification, plan_file: str) -> Iterator[str]:
     from timewheel.cli.moments import at
     from timewheel.cli.shadow_said import fate_words
     from timewheel.core.durations import span
+    from timewheel.core.escapes import timewheel_command
+    from timewheel.shadow.machine.states import lifts
 
     since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
     times = "once" if found.looks == 1 else f"{found.looks} times"
@@ -149,7 +163,7 @@ def _notes(found: Verification) -> Iterator[str]:
         for fate, count in part.fates.items():
             fates[fate] = fates.get(fate, 0) + count
     if fates:
-        yield f"Pending: {fate_words(fates)}."
+        yield f"Pending: {fate_words(fates, lifts=lifts(found.wish.state))}."
     unshown = sum(part.entries - part.read for part in found.parts)
     if unshown:
         of_broker = counted(unshown, "entry is", "entries are")
@@ -157,8 +171,8 @@ def _notes(found: Verification) -> Iterator[str]:
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
     for stuck in found.stuck:
         since = f"it should have moved on from {stuck.head.text} {span(stuck.late_ms)} ago"
-        yield f"No progress: {stuck.topic}; {since}. See what its relay logs, and timewheel doctor PLAN."
+        yield f"No progress: {stuck.topic}; {since}. See what its relay logs."
     for name in found.missing:
-        yield f"Not there: {name} (timewheel topics ensure PLAN makes it)."
+        yield f"Not there: {name} ({timewheel_command('topics', 'ensure', plan_file)} makes it)."
     for one in found.unread:
         yield f"Not seen: {one.subject} ({one.reason}); what waits there would be called lost."

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    typed_words,
+)
 from timewheel.cli.cuts import known_cut_offs
 from timewheel.cli.moments import at
 from timewheel.cli.sample import looking_at_entries
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.durations import span
-from timewheel.core.escapes import timewheel_command
+from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ FIRST_STRETCHES = 4
 
 
 def status(
+    context: typer.Context,
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
     *,
     samples: Annotated[
@@ -76,11 +86,15 @@ def status(
     ):
         is_dead = None if cut_offs is None else cut_offs.is_dead
         found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, tell=tell)
+    code = _exit_status(found, limit_ms)
     if as_json:
         print(json.dumps(status_facts(found)))
     else:
-        _show(Console(highlight=False), found, str(plan_file), heads=heads)
-    code = _exit_status(found, limit_ms)
+        console = Console(highlight=False)
+        _show(console, found, str(plan_file), heads=heads)
+        if code in (EXIT_LATE, EXIT_UNATTENDED):
+            doctor = timewheel_command("doctor", str(plan_file), *admin_options(typed_words(context)))
+            show_line(console, f"What is wrong, with its cure: {doctor}")
     if code:
         raise typer.Exit(code)
 
@@ -102,7 +116,7 @@ def _show(console: Console, found: Status, plan_file: str, *, heads: bool) -> No
     from timewheel._report.page import Table
 
     is_bad = found.unattended() or found.missing
-    say(console, f"{at(found.at_ms)}: {_verdict(found)}", style="red" if is_bad else "")
+    say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file)}", style="red" if is_bad else "")
     rows = tuple(_due_rows(found))
     if rows:
         show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=rows))
@@ -124,12 +138,12 @@ def _due_rows(found: Status) -> Iterator[tuple[str, str]]:
     small: list[Amount] = []
     for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True):
         if amount.count > amount.error:
-            yield bucket.name, _text(amount)
+            yield bucket.name, amount.text
         elif amount.error:
             small.append(amount)
     others = summed(small)
     if round(others.count):
-        yield f"in {counted(len(small), 'other')}", _text(others)
+        yield f"in {counted(len(small), 'other')}", others.text
 
 
 def _row(one: TopicStatus) -> tuple[str, ...]:
@@ -139,9 +153,9 @@ def _row(one: TopicStatus) -> tuple[str, ...]:
     return (
         one.topic.rpartition("/")[2],
         one.kind,
-        _text(one.timers),
-        *map(_text, first),
-        _text(later),
+        one.timers.text,
+        *(amount.text for amount in first),
+        later.text,
         span(one.late_ms) if one.late_ms else "-",
         f"{one.consumers}",
     )
@@ -162,7 +176,7 @@ def _show_heads(console: Console, found: Status) -> None:
     show_table(console, Table(caption="Heads", header=header, rows=tuple(rows)))
 
 
-def _verdict(found: Status) -> str:
+def _verdict(found: Status, plan_file: str) -> str:
     from timewheel.ops.status.places import summed
 
     entries = counted(found.former_entries, "entry waits", "entries wait")
@@ -170,12 +184,12 @@ def _verdict(found: Status) -> str:
     if found.missing and not found.places:
         nothing = "no topic of the plan is there that can be seen"
         return f"{nothing}, and {former}." if former else f"nothing can wait: {nothing}."
-    waiting = _many(found.timers, "timer waits", "timers wait")
+    waiting = found.timers.counted("timer waits", "timers wait")
     overdue = found.by_stretch()[0]
     if overdue.count:
-        waiting += f", {_many(overdue, 'of them is', 'of them are')} overdue"
+        waiting += f", {overdue.counted('of them is', 'of them are')} overdue"
     if found.cancelled is not None and (found.cancelled.count or found.cancelled.error):
-        waiting += f", {_many(found.cancelled, 'is', 'are')} cancelled and will not be handed out"
+        waiting += f", {found.cancelled.counted('is', 'are')} cancelled and will not be handed out"
     if former:
         waiting += f", {former}"
     if found.missing:
@@ -184,9 +198,10 @@ def _verdict(found: Status) -> str:
         return f"{waiting}."
     entrances = [one for one in found.unattended() if one.is_entrance]
     if entrances:
-        timers = _text(summed(one.timers for one in entrances))
+        timers = summed(one.timers for one in entrances).text
         places = " and the ".join(dict.fromkeys(one.kind for one in entrances))
-        return f"{waiting}. {timers} of them wait in the {places}, which no relay reads: timewheel shadow run PLAN."
+        run = timewheel_command("shadow", "run", plan_file)
+        return f"{waiting}. {timers} of them wait in the {places}, which no relay reads: {run}"
     if any(place.begins_anew for place in found.unattended()):
         late = f"heads should have left {span(found.relay_late_ms)} ago"
         return f"{waiting}. A relay begins anew again and again, or has just ended, where {late}: see what it logs."
@@ -228,15 +243,3 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
         yield f"Not there: {name} ({timewheel_command('topics', 'ensure', plan_file)} makes it)."
     for one in found.unseen:
         yield f"Not seen: {one.what} ({one.reason})"
-
-
-def _many(amount: Amount, noun: str, several: str) -> str:
-    """A figure with its noun; an estimate is never one."""
-    text = _text(amount)
-    return f"{text} {noun if text == '1' else several}"
-
-
-def _text(amount: Amount) -> str:
-    if not amount.error:
-        return f"{amount.count:,.0f}"
-    return f"{amount.count:,.0f} +- {amount.error:,.0f}"

@@ -7,9 +7,18 @@ no other place.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["pulsar_admin", "shell_line", "spreadsheet_cell", "timewheel_command", "visible", "visible_lines"]
+__all__ = [
+    "admin_options",
+    "pulsar_admin",
+    "shell_line",
+    "spreadsheet_cell",
+    "timewheel_command",
+    "visible",
+    "visible_lines",
+]
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
@@ -34,6 +43,12 @@ def visible_lines(text: str) -> str:
 def timewheel_command(*words: str) -> str:
     """Render a ``timewheel`` command for a shell."""
     return shell_line("timewheel", *words)
+
+
+def admin_options(reached_by: Sequence[str]) -> tuple[str, ...]:
+    """Of the options by which a command reaches the cluster, with their values, those of the admin API alone."""
+    pairs = zip(reached_by[::2], reached_by[1::2], strict=True)
+    return tuple(word for pair in pairs if pair[0] != "--service-url" for word in pair)
 
 
 def pulsar_admin(*words: object) -> str:

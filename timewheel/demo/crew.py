@@ -1,4 +1,4 @@
-"""The players' processes, from the outside: started, told to go, listened to, and never left behind."""
+"""The players' processes, seen from the parent: started, directed, listened to, and never left running."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Crew:
     """All players of a run.
 
     Args:
-        settings: The run's.
+        settings: Settings of the run.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,31 +58,31 @@ class Crew:
                 self._players[scheme] = _Player(self._settings, scheme)
 
     def connect(self, scheme: SchemeName, service_url: str, admin_url: str) -> None:
-        """Have a scheme's player connect; its topics are there."""
+        """Make a scheme's player connect; its topics must exist."""
         self._players[scheme].connection.send(Connect(service_url=service_url, admin_url=admin_url))
 
     def is_ready(self, scheme: SchemeName) -> bool:
-        """Whether a scheme's player is connected."""
+        """Return whether a scheme's player is connected."""
         return self._players[scheme].ready
 
     def publish(self, scheme: SchemeName, start_ms: int) -> None:
-        """Have a scheme's player publish from ``start_ms`` on."""
+        """Make a scheme's player publish from ``start_ms`` on."""
         player = self._players[scheme]
         player.start_ms = start_ms
         player.connection.send(Publish(start_ms=start_ms))
 
     def finish(self, scheme: SchemeName) -> None:
-        """Ask one for its results, once."""
+        """Ask a player for its results, once."""
         player = self._players[scheme]
         if not player.finishing:
             player.finishing = True
             player.connection.send(Finish())
 
     def listen(self, timeout_s: float) -> None:
-        """Take in what players report, waiting at most ``timeout_s`` for the first report.
+        """Process the players' reports, waiting at most ``timeout_s`` for the first report.
 
         Raises:
-            PlayerFailed: One failed or ended.
+            PlayerFailed: A player failed or ended.
         """
         waiting: dict[Connection, _Player] = {
             player.connection: player for player in self._players.values() if player.done is None
@@ -92,16 +92,16 @@ class Crew:
             self._take(waiting[ready])
 
     def progress(self, scheme: SchemeName) -> Progress:
-        """What one last reported."""
+        """Return the last progress that a player reported."""
         return self._players[scheme].progress
 
     def start_ms(self, scheme: SchemeName) -> int | None:
-        """When one was told to start; None: not yet."""
+        """Return the start time that a player was given; None: not yet."""
         player = self._players.get(scheme)
         return player.start_ms if player is not None else None
 
     def results(self) -> dict[SchemeName, Done]:
-        """Of those that are done."""
+        """Return the results of the players that are done."""
         return {scheme: player.done for scheme, player in self._players.items() if player.done is not None}
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         for player in self._players.values():
-            player.connection.close()  # whoever still plays sees the end of the pipe and ends
+            player.connection.close()  # players that still run see the end of the pipe and end
         for player in self._players.values():
             player.process.join(JOIN_TIMEOUT_S if player.done is not None else 0)
             if player.process.is_alive():

@@ -1,4 +1,4 @@
-"""The files that a run leaves: JSON, ledger and report."""
+"""The files of a run: JSON, ledger and report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Files", "save"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where a run's results lie."""
+    """Paths of a run's results."""
 
     results: Path
     ledger: Path
@@ -23,19 +23,19 @@ class Files:
 
     @classmethod
     def under(cls, folder: Path) -> Files:
-        """Their names in a folder."""
+        """Build the paths in a folder."""
         return cls(results=folder / "results.json", ledger=folder / "ledger.csv", report=folder / "report.html")
 
 
 def save(result: Result, files: Files) -> None:
-    """Write JSON, ledger and, where its libraries are installed, the report; their folder exists."""
+    """Write JSON, ledger and, if its libraries are installed, the report; their folder must exist."""
     files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
     write_ledger(files.ledger, result.entries.items())
     try:
         need_extras("a report", "report")
     except ExtraMissing:
-        files.report.unlink(missing_ok=True)  # a former run's would lie beside this run's ledger
+        files.report.unlink(missing_ok=True)  # a report of an earlier run must not stay beside this run's ledger
         return
-    from timewheel.demo.report import report_page  # noqa: PLC0415 - what it draws with is an extra
+    from timewheel.demo.report import report_page  # noqa: PLC0415 - its drawing library is an extra
 
     files.report.write_text(report_page(result, files.ledger), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the planner makes of a run's own ledger, beside what the broker did. Pure values and texts."""
+"""The planner's predictions from a run's own ledger, beside the broker's measurements. Pure values and texts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """One scheme.
+    """Predictions and measurements of a scheme.
 
     Args:
         scheme: Its name.
-        predicted_peak: Most gaps in its due topics, summed at one moment, by the planner.
-        measured_peak: By the broker.
-        predicted_redelivered: To business, by an unload at the moment of the run's, by the planner.
-        measured_redelivered: Counted at the raw client.
+        predicted_peak: Predicted peak of gaps in its due topics, summed at one moment.
+        measured_peak: The same, measured at the broker.
+        predicted_redelivered: Predicted redeliveries to business, by an unload at the moment of the run's unload.
+        measured_redelivered: The same, counted at the raw client.
     """
 
     scheme: SchemeName
@@ -41,20 +41,20 @@ class Foreseen:
 
     @property
     def peak_error(self) -> float:
-        """The prediction less what was measured, in parts of that."""
+        """The prediction less the measurement, as a part of the measurement."""
         return (self.predicted_peak - self.measured_peak) / max(self.measured_peak, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """What the planner said about a run.
+    """The planner's output for a run.
 
     Args:
-        rows: One for each scheme that played.
-        verdict: What it would have this trace use, in a sentence.
-        plan: The same as the text of a plan file.
-        candidates: Among how many it chose.
-        seconds: It took, Spark's start included.
+        rows: A row for each scheme that played.
+        verdict: Its recommendation for this trace, in a sentence.
+        plan: The recommended plan as the text of a plan file.
+        candidates: Number of plans that it chose from.
+        seconds: Time that it took, Spark's start included.
     """
 
     rows: Sequence[Foreseen]
@@ -64,7 +64,7 @@ class Foresight:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """Return all of it as JSON values."""
         return {
             "schemes": {row.scheme: {**asdict(row), "peak_error": row.peak_error} for row in self.rows},
             "verdict": self.verdict,
@@ -75,7 +75,7 @@ class Foresight:
 
 
 def row_texts(row: Foreseen) -> tuple[str, ...]:
-    """One scheme's row, a text for each column of `HEADER`."""
+    """Format a scheme's row, a text for each column of `HEADER`."""
     return (
         LABELS[row.scheme],
         f"{row.predicted_peak:,.0f}",

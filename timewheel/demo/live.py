@@ -1,4 +1,4 @@
-"""The progress of the demo: one line, rewritten in place on a terminal, and written now and then anywhere else."""
+"""The progress of the demo: a line, rewritten in place on a terminal, and written from time to time elsewhere."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from timewheel.demo.settings import SchemeName
 __all__ = ["PlainScreen", "Screen", "State", "TerminalScreen", "progress_line", "screen_for"]
 
 PLAIN_PERIOD_S = 15.0
-"""Without a terminal, one line of progress this often."""
+"""Interval of progress lines without a terminal."""
 REFRESH_PER_S = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All there is to see at one moment.
+    """The state of the run to show at a moment.
 
     Args:
-        phase: Of the run, in a few words.
-        left_s: Until the verdict.
+        phase: Phase of the run, in a few words.
+        left_s: Time until the verdict.
         limit: Ranges that the broker keeps.
-        gaps: In the due topics of each scheme that has begun.
+        gaps: Gaps in the due topics of each scheme that has begun.
     """
 
     phase: str
@@ -40,7 +40,7 @@ class State:
 
 
 def progress_line(state: State) -> str:
-    """The state in a line that fits a terminal of 80 columns."""
+    """Format the state as a line that fits a terminal of 80 columns."""
     native = [f"native {gaps:,}" for scheme, gaps in state.gaps.items() if scheme == "native"]
     others = [gaps for scheme, gaps in state.gaps.items() if scheme != "native"]
     parts = [*native, *([f"timewheel at most {max(others):,}"] if others else [])]
@@ -49,7 +49,7 @@ def progress_line(state: State) -> str:
 
 
 class Screen(Protocol):
-    """Where lines and states go."""
+    """The output of lines and states."""
 
     def say(self, line: str) -> None: ...
     def show(self, state: State) -> None: ...
@@ -60,12 +60,14 @@ class Screen(Protocol):
 
 
 def screen_for(console: Console) -> Screen:
-    """A line in place if the console is a terminal, else a line now and then."""
+    """Return a screen that rewrites a line in place if the console is a terminal, else writes lines from time to
+    time.
+    """
     return TerminalScreen(console) if console.is_terminal else PlainScreen(console)
 
 
 class PlainScreen:
-    """Lines, for logs and pipes: every word said, and progress now and then."""
+    """Plain lines, for logs and pipes: every line, and progress from time to time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -89,7 +91,7 @@ class PlainScreen:
 
 
 class TerminalScreen:
-    """A line that is rewritten in place; lines said scroll above it."""
+    """A line that is rewritten in place; other lines scroll above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

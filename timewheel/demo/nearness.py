@@ -1,8 +1,8 @@
-"""How near the law a run came: figures with the band that follows from how late the run was. No promise. Pure.
+"""The distance of a run from the law: figures with bands that follow from how late the run was. No promise. Pure.
 
-The law knows a machine that is on time. On one that is busy, timers are handled late. Each timer that is due and not
-handled yet makes at most one gap more, or one less, and each is acknowledged late, so that an unload then may bring it
-again. So both bands are those of a machine on time, wider by the most timers that were overdue at one moment
+The law describes a machine that is on time. On a busy machine timers are handled late. Each timer that is due and not
+handled yet adds or removes at most one gap, and each is acknowledged late, so that an unload at that time may redeliver
+it. So both bands are those of a machine on time, widened by the most timers that were overdue at one moment
 (`Measured.overdue`).
 """
 
@@ -19,18 +19,18 @@ __all__ = ["Band", "Figure", "again_band", "figures", "gap_band", "outside"]
 
 PEAK_PART = 0.15
 ROOTS = 3
-"""On time, a peak lies within 15 % and three roots of the law, which is a mean where the peak is an extreme."""
+"""On time, a peak lies within 15 % and three roots of the law, which is a mean while the peak is an extreme."""
 UNDER_WAY_MS = 600
-"""Acknowledgements that an unload overtakes, on time: the client groups them for 100 ms, and then connects anew."""
+"""Acknowledgements that an unload overtakes, on time: the client groups them for 100 ms, and then reconnects."""
 SAMPLES_PER_DAY = 8
-"""So many see a peak."""
+"""Number of samples that are enough to see a peak."""
 ON_TIME_MS = 100
-"""99 % of a relay's timers are handled within this on a machine that has time."""
+"""99 % of a relay's timers are handled within this time on a machine that is not busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """What a figure may be: from ``least`` to ``most``."""
+    """The range of a figure: from ``least`` to ``most``."""
 
     least: float
     most: float
@@ -46,7 +46,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure of one scheme, and where it lies on a machine that lagged as this one did."""
+    """A figure of a scheme, and its band on a machine that lagged as much."""
 
     scheme: SchemeName
     name: str
@@ -55,7 +55,7 @@ class Figure:
 
     @property
     def is_near(self) -> bool:
-        """Whether it lies in its band."""
+        """True if the figure lies in its band."""
         return self.value in self.band
 
     def __str__(self) -> str:
@@ -64,34 +64,34 @@ class Figure:
 
 
 def gap_band(law_peak: float, overdue: int, *, is_most: bool = False) -> Band:
-    """Where the peak of gaps lies.
+    """Compute the band of the peak of gaps.
 
     Args:
-        law_peak: By the law.
+        law_peak: Peak according to the law.
         overdue: Most timers that were due and not handled at one moment.
-        is_most: The law says the most, as behind a shadow: copies that it brings back together stand side by side,
-            where the law has originals between them.
+        is_most: The law gives an upper limit, as behind a shadow: copies that are published together are adjacent,
+            while the law has originals between them.
     """
     slack = PEAK_PART * law_peak + ROOTS * sqrt(law_peak) + overdue
     return Band(least=0.0 if is_most else max(0.0, law_peak - slack), most=law_peak + slack)
 
 
 def again_band(due_per_ms: float, overdue: int) -> Band:
-    """How many handled messages one unload brings again: those whose acknowledgements are under way.
+    """Compute the band of handled messages that an unload redelivers: their acknowledgements were under way.
 
     Args:
         due_per_ms: Timers that become due in a millisecond.
-        overdue: As for gaps: late ones are handled in one go, and acknowledged so.
+        overdue: As for gaps: late timers are handled, and acknowledged, in one go.
     """
     mean = UNDER_WAY_MS * due_per_ms
     return Band(least=0.0, most=mean + ROOTS * sqrt(mean) + overdue)
 
 
 def figures(rows: Sequence[Measured], due_per_ms: float) -> list[Figure]:
-    """Every figure that has a band.
+    """Return every figure that has a band.
 
     Args:
-        rows: One per scheme that played.
+        rows: A row per scheme that played.
         due_per_ms: Timers that become due in a millisecond.
     """
     return [figure for row in rows for figure in _figures(row, due_per_ms)]
@@ -125,10 +125,10 @@ def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
 
 
 def outside(rows: Sequence[Measured], due_per_ms: float) -> list[str]:
-    """A sentence for each scheme with figures outside their bands, and its lag, which is the usual reason.
+    """Describe each scheme with figures outside their bands, in a sentence with its lag, which is the usual reason.
 
     Args:
-        rows: One per scheme that played.
+        rows: A row per scheme that played.
         due_per_ms: Timers that become due in a millisecond.
     """
     found = []

@@ -1,4 +1,4 @@
-"""The planner on the demo's own ledger. Imported only once the extra `planner` is known to be installed."""
+"""The planner on the demo's own ledger. Imported only if the extra `planner` is installed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from timewheel.spark_planner.traffic import History, survey
 __all__ = ["COLUMNS", "foresee"]
 
 COLUMNS = ColumnMapping(publish="attempted_ms", due="due_ms", topic="scheme")
-"""Of the ledger: each scheme is a topic of its own in this history."""
+"""Columns of the ledger: each scheme is a topic of its own in this history."""
 EVERY_CANDIDATE = 4
-"""Of the planner's candidates one in so many is priced, and none is replayed: the demo is short, and measured more."""
+"""Every fourth of the planner's candidates is priced, and none is replayed: the demo is short, and measured
+more."""
 ONE_PARTITION = 1
-"""As the demo has it everywhere."""
+"""Number of partitions of all the demo's topics."""
 
 
 def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float, tell: Tell = untold) -> Foresight:
@@ -39,10 +40,10 @@ def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float
 
     Args:
         spark: The session.
-        result: Of the run: its plans, its broker, and what was measured.
+        result: Result of the run: its plans, its broker, and its measurements.
         ledger: Its file.
-        began_s: ``time.monotonic()`` when the planner was asked.
-        tell: Told of the progress.
+        began_s: ``time.monotonic()`` when the planner was started.
+        tell: Called with the progress.
     """
     history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), tell=tell)
     rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
@@ -85,7 +86,7 @@ def _foreseen(history: History, result: Result, row: Measured) -> Foreseen:
 
 
 def _prices(day_ms: int) -> Constraints:
-    """The default prices of topics and relays are for real days: here a day's worth is paid in a few seconds."""
+    """Scale the default prices of topics and relays, which are for real days: here a day's price is paid in seconds."""
     usual, days = Constraints(), DAY_MS / day_ms
     return replace(
         usual,

@@ -1,7 +1,7 @@
-"""One scheme's process: publishes the trace, consumes it, and writes down what happened to every timer.
+"""The process of a scheme: publishes the trace, consumes it, and records the history of every timer.
 
-A process each, so that one scheme's load never makes another late by sharing its interpreter. The parent holds the
-other end of a pipe; when that closes, for whatever reason, the process ends.
+Each scheme has its own process, so that its load never delays another scheme through a shared interpreter. The parent
+holds the other end of a pipe; when that closes, for any reason, the process ends.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
 __all__ = ["play"]
 
 BEAT_S = 0.25
-"""How often progress is reported."""
+"""Interval of progress reports."""
 PACE_S = 0.004
-"""How long the publisher waits when it is ahead of its pace."""
+"""Wait of a publisher that is ahead of its pace."""
 MAX_BEHIND_MS = 250
-"""What a publisher that was held up makes good. Beyond it the rest of the burst is later: it is never a faster one."""
+"""Delay that a publisher catches up. A longer delay shifts the rest of the burst: it is never sent faster."""
 
 
 def play(connection: Connection, settings: Settings, scheme: SchemeName) -> None:
-    """The process's entry: `Connect` and answer `Ready`, `Publish`, answer `Finish` with `Done`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
+    """Run the process: `Connect` and answer `Ready`, `Publish`, answer `Finish` with `Done`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent handles it
     try:
         _play(connection, settings, scheme)
     except (EOFError, BrokenPipeError):
-        os._exit(1)  # the parent is gone: nobody wants results, and a client's threads must not keep the process
-    except BaseException:  # noqa: BLE001 - the parent tells it; a second traceback from here would only be noise
+        os._exit(1)  # the parent is gone: a client's threads must not keep the process alive
+    except BaseException:  # noqa: BLE001 - the parent reports it; a second traceback would only be noise
         connection.send(Failed(text=traceback.format_exc()))
         os._exit(1)
 
@@ -97,7 +97,7 @@ def _publish(
 
 
 def _done(journal: Journal, recorded: RecordingClient) -> Done:
-    """Put journal and recorder together into rows."""
+    """Combine journal and recorder into rows."""
     business = recorded.business
     entries = [
         Entry(timer=timer_id(index), due_ms=journal.due_ms[index], attempted_ms=at_ms, confirmed_ms=confirmed_ms)

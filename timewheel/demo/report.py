@@ -1,4 +1,4 @@
-"""The report of a run, as one self-contained page. Imported only once what draws it is known to be installed."""
+"""The report of a run, as a self-contained page. Imported only if its drawing libraries are installed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CAPTION = (
 
 
 def report_page(result: Result, ledger: Path) -> str:
-    """The page as HTML.
+    """Render the page as HTML.
 
     Args:
-        result: Of the run.
+        result: Result of the run.
         ledger: Its file, which lies beside the page.
     """
     settings, broker = result.settings, result.broker

@@ -1,4 +1,4 @@
-"""From what players and gauges saw to rows and JSON. Pure."""
+"""Turns the data of players and gauges into rows and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ GRID_PER_DAY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """The broker of a run: what a reader can check while it runs.
+    """The broker of a run, with values that a reader can check while it runs.
 
     Args:
         version: Its release.
-        pid: Of its process.
-        service_url: Of its binary protocol.
-        admin_url: Of its web service.
+        pid: Its process id.
+        service_url: URL of its binary protocol.
+        admin_url: URL of its web service.
         config: Settings that differ from its defaults.
-        profile: What it forgets and pins, by its own word.
+        profile: Its limits on stored gaps and pinned ledgers, from its own settings.
     """
 
     version: str
@@ -50,7 +50,7 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a gauge saw of one scheme."""
+    """A gauge's data of a scheme."""
 
     plan: Plan
     samples: Sequence[Sample]
@@ -61,21 +61,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One run, complete.
+    """A complete run.
 
     Args:
-        settings: What was played.
-        broker: On what.
-        rows: One per scheme.
+        settings: Settings of the run.
+        broker: Its broker.
+        rows: A row per scheme.
         checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
-        verdict: Of it all.
+        verdict: The verdict on all of it.
         seconds: From the command to the end of the play.
         started_ms: When the first scheme began to publish, UTC milliseconds.
         unloaded_ms: When the unload of all topics began.
-        unloads_ms: When each scheme's own topics were unloaded, the middle of it.
+        unloads_ms: When each scheme's own topics were unloaded, the middle of that time.
         samples: By scheme.
         entries: The ledger's rows by scheme.
-        foresight: What the planner makes of the ledger; None: it was not asked.
+        foresight: The planner's output for the ledger; None: the planner was not asked.
     """
 
     settings: Settings
@@ -98,11 +98,11 @@ class Result:
 
     @property
     def outside(self) -> list[str]:
-        """A sentence for each figure that a machine on time would not have."""
+        """Sentences about the figures that a machine on time would not have."""
         return outside(self.rows, self.due_per_ms)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything but the single timers, as JSON values."""
+        """Return everything but the single timers, as JSON values."""
         settings = asdict(self.settings)
         return {
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
@@ -122,14 +122,14 @@ class Result:
 
 
 def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, done: Done) -> Measured:
-    """One scheme's row.
+    """Build a scheme's row.
 
     Args:
-        settings: The run's.
-        scheme: Which.
+        settings: Settings of the run.
+        scheme: Name of the scheme.
         start_ms: When it began to publish, UTC milliseconds.
-        seen: By its gauge.
-        done: By its player.
+        seen: Data of its gauge.
+        done: Results of its player.
     """
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     end_ms = max((due_ms for _, due_ms in sends), default=start_ms + settings.scheme_ms(scheme))
@@ -166,18 +166,21 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
 
 
 def most_overdue(entries: Iterable[Entry]) -> int:
-    """Most timers at one moment that were due and had not been handled yet; of those that were handled."""
+    """Return the most timers at one moment that were due and not handled yet; only of timers that were handled at
+    all.
+    """
     late = [entry for entry in entries if entry.handled_ms > entry.due_ms]
-    # Where one is handled in the moment in which another is due, the first is gone.
+    # If a timer is handled in the moment in which another is due, the handled timer no longer counts.
     changes = sorted([(one.due_ms, 1) for one in late] + [(one.handled_ms, -1) for one in late])
     return max(accumulate(change for _, change in changes), default=0)
 
 
 def _unstruck(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Originals that a shadow had not acknowledged: at the worst sample of its burst, and at the best one after it.
+    """Count originals that a shadow had not acknowledged: at the worst sample of its burst, and at the best sample
+    after it.
 
-    After the burst half of the way to the last due time counts: a shadow that works has caught up by then, on a machine
-    of any speed, and later there is little left that it could have moved.
+    After the burst, samples count until half of the way to the last due time: a working shadow has caught up by then,
+    on a machine of any speed, and later few timers are left that it could have moved.
     """
     burst_ms = max((sent_ms for sent_ms, _ in sends), default=0)
     half_ms = (burst_ms + max((due_ms for _, due_ms in sends), default=0)) // 2

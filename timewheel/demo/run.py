@@ -1,4 +1,4 @@
-"""One run of the demo, from the broker's start to the verdict."""
+"""A run of the demo, from the broker's start to the verdict."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from timewheel.testing.evidence.journal import now_ms
 __all__ = ["expected_s", "run_demo"]
 
 BROKER_START_S = 8.0
-"""Expected; the time left is corrected when it is up."""
+"""Estimated; the time left is corrected once the broker runs."""
 WORKERS = 3
-"""Threads for whatever must not hold up the display."""
+"""Threads for work that must not block the display."""
 ADMIN_RETRY_S = 120.0
-"""A broker on a machine that is busy with other things may be deaf for a while."""
+"""A broker on a busy machine may not answer for a while."""
 
 
 def expected_s(settings: Settings) -> float:
-    """How long a run takes from here to its verdict, when the broker's jars are there already."""
+    """Estimate the time of a run from here to its verdict, if the broker's jars are already fetched."""
     return BROKER_START_S + (settings.play_ms + AFTER_LAST_DUE_MS) / 1000 + VERDICT_S
 
 
@@ -38,10 +38,10 @@ def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: floa
     """Play everything and save the results under ``settings.out``.
 
     Args:
-        settings: What to play.
-        screen: Where to show it.
+        settings: Settings of the run.
+        screen: Output of the progress.
         began_s: ``time.monotonic()`` of the command's start.
-        then_s: From the end of the play to the verdict.
+        then_s: Time from the end of the play to the verdict.
 
     Raises:
         DemoFailed: A step took too long.

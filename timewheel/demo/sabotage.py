@@ -1,6 +1,7 @@
-"""A trial of the checker: a relay that acknowledges before it publishes, killed in between. It must see the loss.
+"""A trial of the checker: a relay that acknowledges before it publishes is killed in between; the checker must see
+loss.
 
-Its twin publishes before it acknowledges and is killed at the same moment: the same checker must see none.
+Its twin publishes before it acknowledges and is killed at the same moment: the same checker must see no loss.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ PUBLISHED_BEFORE_KILL = 100
 RELAY_SUBSCRIPTION = "trial-relay"
 READER_SUBSCRIPTION = "trial-reader"
 STEP_TIMEOUT_S = 300.0
-"""For each step of the trial: a relay's start, its acknowledgements, the drain."""
+"""Time-out of each step of the trial: a relay's start, its acknowledgements, the drain."""
 RECEIVE_MS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckerTrial:
-    """What the checker found.
+    """The checker's totals.
 
     Args:
         sabotaged: With the relay that acknowledges first.
@@ -53,7 +54,7 @@ def try_checker(service_url: str, out: Path) -> CheckerTrial:
     """Play both relays, each killed with -9 once; takes a few seconds.
 
     Args:
-        service_url: Of the broker.
+        service_url: URL of the broker.
         out: An existing folder, for the clients' log.
 
     Raises:
@@ -90,7 +91,7 @@ def _killed_in_between(client: Any, service_url: str, out: Path, order: str) -> 
 
 
 def _drain(reader: Any, relay: _Relay) -> Counter[str]:
-    """Read the due topic until the restarted relay is idle and its last message has come."""
+    """Read the due topic until the restarted relay is idle and its last message has arrived."""
     handled: Counter[str] = Counter()
     relay.await_words("idle")
     last = _place(reader.get_last_message_id())
@@ -106,7 +107,7 @@ def _drain(reader: Any, relay: _Relay) -> Counter[str]:
 
 
 class _Relay:
-    """The relay's process, from the outside."""
+    """The relay's process, seen from the parent."""
 
     def __init__(self, service_url: str, out: Path, held: str, due: str, order: str, stop_after: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -142,16 +143,16 @@ class _Relay:
 def _relay(
     connection: Connection, service_url: str, out: Path, held: str, due: str, order: str, stop_after: int
 ) -> None:
-    """The relay's process: takes what is there, publishes up to ``stop_after`` of it, then waits to be killed."""
+    """Run the relay's process: take all messages, publish up to ``stop_after`` of them, then wait to be killed."""
     client = connect(service_url, out)
     consumer = client.subscribe(held, RELAY_SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest)
     producer = client.create_producer(due)
-    # What is acknowledged first is gone at the second start; else the last timer is there still.
+    # Timers that were acknowledged first are gone at the second start; otherwise the last timer is still there.
     nothing = order == "acknowledge-first" and stop_after == TIMERS
     last = None if nothing else _place(consumer.get_last_message_id())
     in_hand = _take_all(consumer, last, acknowledge=order == "acknowledge-first")
     if order == "acknowledge-first":
-        # The client sends acknowledgements in groups; closing its consumer is what makes sure that they left.
+        # The client groups acknowledgements; only closing its consumer ensures that they were sent.
         consumer.close()
     for message in in_hand[:stop_after]:
         producer.send(message.data(), properties=message.properties())
@@ -159,13 +160,13 @@ def _relay(
             consumer.acknowledge(message)
     connection.send("published" if len(in_hand) > stop_after else "idle")
     try:
-        connection.recv()  # nothing is ever sent: this waits for the kill, or for the parent's end
+        connection.recv()  # no message is ever sent: this waits for the kill, or for the parent's end
     except EOFError:
         os._exit(1)
 
 
 def _take_all(consumer: Any, last: EntryPosition | None, *, acknowledge: bool) -> list[Any]:
-    """Take up to the last message; None: nothing is expected, and a moment is waited for it."""
+    """Take messages up to the last; None: no message is expected, and the wait for it is short."""
     taken: list[Any] = []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Asks the broker for every scheme's gaps, some ten times a day, on a thread of its own."""
+"""Asks the broker for every scheme's gaps, about ten times a day, on its own thread."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["Gauge", "Sample", "Sampler"]
 OTHERS_PER_SAMPLE = 1
 """Topics that cannot have gaps now (a calendar's far days, a wheel's far slots) are asked in turn."""
 PARTITION_SUFFIX = "-partition-0"
-"""One partition everywhere."""
+"""Suffix of the single partition of every topic."""
 NEAR_DAYS = (-1, 0, 1)
-"""Yesterday's, today's and tomorrow's topic can."""
+"""Days whose topics can have gaps: yesterday, today and tomorrow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One scheme at one moment.
+    """The figures of a scheme at a moment.
 
     Args:
         at_ms: UTC milliseconds.
-        due_gaps: Over all due topics together.
-        holding_gaps: Over all holding topics together.
+        due_gaps: Gaps in all due topics together.
+        holding_gaps: Gaps in all holding topics together.
         in_flight: Messages that relays hold unacknowledged, over all holding topics.
-        index_bytes: Of the broker's delayed indexes, over all topics.
+        index_bytes: Size of the broker's delayed indexes, over all topics.
         backlog: Timers not yet acknowledged, over due and holding topics.
         due_backlog: The same, over due topics alone.
     """
@@ -55,16 +55,16 @@ class _Seen:
     index_bytes: int = 0
     backlog: int = 0
     entries_before: int = 0
-    """Entries written before the topic was last unloaded; the broker's counter begins at 0 again."""
+    """Entries written before the topic was last unloaded; the broker's counter restarts at 0."""
     entries_added: int = 0
 
 
 class Gauge:
-    """One scheme's topics, and what was last seen of each.
+    """The topics of a scheme, with the last figures of each.
 
     Args:
         plan: Its plan.
-        moments_ms: For which its topics were made; a calendar's differ.
+        moments_ms: Moments for which its topics were created; a calendar's topics differ between them.
         day_ms: Length of a day.
     """
 
@@ -89,13 +89,13 @@ class Gauge:
 
     @property
     def topic_count(self) -> int:
-        """All topics of the plan, the dead-letter topic too."""
+        """Number of topics of the plan, the dead-letter topic included."""
         return len(self._due) + len(self._held) + len(self._dead)
 
     def sample(self, admin: AdminClient, now_ms: int) -> Sample:
-        """Ask for all topics that may have changed, and add up what is known of all.
+        """Ask for all topics that may have changed, and add up the figures of all topics.
 
-        The others are asked in turn, and until then their last known figures count.
+        The other topics are asked in turn, and their last figures count until then.
         """
         near = [name for name in self.topics if self._is_near(name, now_ms)]
         far = [name for name in self.topics if name not in near]
@@ -118,13 +118,13 @@ class Gauge:
         return found
 
     def unload(self, admin: AdminClient, name: str) -> None:
-        """Unload one topic; the broker's count of its entries is read right before, since it begins at 0 again."""
+        """Unload a topic; the broker's count of its entries is read right before, since it restarts at 0."""
         seen = self._seen(name)
         seen.entries_before += admin.topics.internal_stats(name).entries_added
         admin.topics.unload(name.removesuffix(PARTITION_SUFFIX))
 
     def count_entries(self, admin: AdminClient) -> None:
-        """Read how many entries each topic was written since its unload."""
+        """Read how many entries were written to each topic since its unload."""
         for name in self.topics:
             self._seen(name).entries_added = admin.topics.internal_stats(name).entries_added
 
@@ -147,9 +147,10 @@ class Gauge:
         seen.index_bytes = sum(found.delayed_index_bytes for found in subscriptions)
 
     def _is_near(self, name: str, now_ms: int) -> bool:
-        """Whether acknowledgements can change this topic now.
+        """Return whether acknowledgements can change this topic now.
 
-        A calendar's topic has them on its day and a little after, a wheel's slot is swept shortly before its day.
+        A calendar's topic gets acknowledgements on its day and a little after; a wheel's slot is swept shortly before
+        its day.
         """
         if name not in self._day_of:
             return True
@@ -160,7 +161,7 @@ class Gauge:
 
 
 def _days_of(plan: Plan, first_ms: int, topics: Iterable[str]) -> dict[str, int]:
-    """The day that each topic is for, if there is one per day: a calendar's since 1970, a wheel's modulo its ring."""
+    """Return the day of each topic, if there is a topic per day: a calendar's since 1970, a wheel's modulo its ring."""
     match plan.scheme:
         case Calendar():
             return dict(zip(topics, count(first_ms // plan.scheme.interval_ms), strict=False))
@@ -174,8 +175,8 @@ class Sampler:
     """Samples all gauges until it is stopped.
 
     Args:
-        admin: Of the broker.
-        period_ms: Between two rounds.
+        admin: Admin client of the broker.
+        period_ms: Interval of two rounds.
         on_sample: Called with the scheme's name after each of its samples, on the sampler's thread.
     """
 
@@ -190,16 +191,16 @@ class Sampler:
         self.error: BaseException | None = None
 
     def add(self, name: str, gauge: Gauge) -> None:
-        """Sample one more scheme from now on."""
+        """Sample another scheme from now on."""
         with self._lock:
             self._gauges[name] = gauge
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the running round."""
+        """Stop after the current round."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -210,7 +211,7 @@ class Sampler:
             while not self._ended.wait(max(0.0, next_round - time.monotonic())):
                 next_round = max(next_round + self._period_ms / 1000, time.monotonic())
                 self._round()
-        except BaseException as error:  # noqa: BLE001 - the main thread looks at it and ends the run
+        except BaseException as error:  # noqa: BLE001 - the main thread reads it and ends the run
             self.error = error
 
     def _round(self) -> None:

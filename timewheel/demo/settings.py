@@ -1,4 +1,4 @@
-"""What one run of the demo plays: sizes, times, the broker's settings, and the plan of every scheme."""
+"""The settings of a demo run: sizes, times, the broker's settings, and the plan of every scheme."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["ALL_SCHEMES", "DAYS", "PLAIN", "SUBSCRIPTION", "BadSettings", "Schem
 SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel", "shadow"]
 ALL_SCHEMES: tuple[SchemeName, ...] = get_args(SchemeName)
 PLAIN: frozenset[SchemeName] = frozenset({"native", "shadow"})
-"""Whose producer and consumer are pulsar-client's own: they are as early and late as the broker's tick, and handle what
-comes again."""
+"""Schemes whose producer and consumer are pulsar-client's own: they are as early and late as the broker's tick, and
+handle redelivered messages again."""
 
 DAYS = 30
 """Delays are uniform from 0 to this many days."""
@@ -25,25 +25,25 @@ SUBSCRIPTION = "billing"
 NAMESPACE = "public/default"
 
 PUBLISH_DAYS = 1.5
-"""The burst: the whole trace is published within this many days, a pace that two cores keep up with, hops included."""
+"""The burst: the whole trace is published within this many days, a pace that two cores can follow, hops included."""
 SHADOW_PUBLISH_DAYS = 10
-"""Behind a shadow a burst is written twice while it goes on, one by one. A shadow that lags then by more than its plan
-allows for, some seconds here and half a day in earnest, makes plain clients handle original and copy."""
+"""Behind a shadow a burst is written twice while it is sent, timer by timer. If the shadow then lags by more than its
+plan allows, some seconds here and half a day in reality, plain clients handle both original and copy."""
 DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
 GUARD_DAYS = 0.2
-"""Beyond it a relay that lags takes the late lane for some timers, which costs a round trip each."""
+"""Beyond it a relay that lags sends some timers through the late lane, which costs a round trip each."""
 SHADOW_GUARD_DAYS = 0.6
-"""Behind a shadow `far` is half a day and twice this, 6.8 s: within that time of its copy an original is to be struck,
-on a busy machine too. What is due sooner stays, and makes gaps."""
+"""Behind a shadow `far` is half a day and twice this, 6.8 s: an original must be struck within that time of its copy,
+on a busy machine too. Timers that are due sooner stay in the topic, and make gaps."""
 STAGGER_DAYS = 2
-"""Between two bursts' begins: one at a time, beside that of a shadow."""
+"""Days between the begins of two bursts: one burst at a time, beside that of a shadow."""
 TICKS_PER_DAY = 25
-"""With the default tick, the guard and lead that it asks for would be half of a short day, and the table about them."""
+"""With the default tick, the guard and lead that it requires would be half of a short day, and distort the table."""
 HEADSTARTS_PER_DAY = 8
 """A wheel's slot is swept an eighth of a day ahead: a thirtieth of the trace, at the rate of a relay, and the guard."""
 MIN_DAY_MS = 2_000
-"""Below it the noise of a busy machine, some ten milliseconds, is no longer small beside a tick."""
+"""In shorter days the noise of a busy machine, some ten milliseconds, is no longer small beside a tick."""
 MAX_DAY_MS = 60_000
 MIN_MESSAGES = 300
 MAX_MESSAGES = 1_000_000
@@ -53,7 +53,7 @@ MAX_LIMIT = 1_000
 ENTRIES_PER_LIMIT = 5
 """Entries of a ledger for each range of the limit, as in the broker's own defaults (50,000 and 10,000)."""
 DEFAULT_LIMIT = 10_000
-"""What `managedLedgerMaxUnackedRangesToPersist` is in Pulsar through 4.x."""
+"""Default of `managedLedgerMaxUnackedRangesToPersist` in Pulsar through 4.x."""
 
 
 class BadSettings(TimewheelError, ValueError):
@@ -67,7 +67,7 @@ class BadSettings(TimewheelError, ValueError):
 
 
 def parse_schemes(text: str) -> tuple[SchemeName, ...]:
-    """Read names joined by commas; `BadSettings` for an unknown one."""
+    """Read names joined by commas; `BadSettings` for an unknown name."""
     return tuple(_known(name.strip()) for name in text.split(","))
 
 
@@ -80,14 +80,14 @@ def _known(name: str) -> SchemeName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One run of the demo.
+    """The settings of a demo run.
 
     Args:
         messages: Timers in the trace; every scheme plays all of them.
         day_ms: Length of a "day", milliseconds.
-        seed: Of the trace.
-        schemes: Which schemes play, in the order in which they start.
-        version: Pulsar's; None: what `LocalPulsar` chooses.
+        seed: Seed of the trace.
+        schemes: Schemes that play, in the order in which they start.
+        version: Version of Pulsar; None: the default of `LocalPulsar`.
         out: Folder for the results.
 
     Raises:
@@ -113,16 +113,16 @@ class Settings:
 
     @property
     def limit(self) -> int:
-        """How many ranges the broker keeps: `managedLedgerMaxUnackedRangesToPersist`."""
+        """Number of ranges that the broker keeps: `managedLedgerMaxUnackedRangesToPersist`."""
         return min(MAX_LIMIT, self.messages // MESSAGES_PER_RANGE)
 
     @property
     def span_ms(self) -> int:
-        """Delays are below this."""
+        """Upper limit of delays."""
         return DAYS * self.day_ms
 
     def publish_ms(self, scheme: SchemeName) -> int:
-        """How long the burst of one scheme takes."""
+        """Return the length of a scheme's burst."""
         return int((SHADOW_PUBLISH_DAYS if scheme == "shadow" else PUBLISH_DAYS) * self.day_ms)
 
     @property
@@ -131,31 +131,35 @@ class Settings:
         return min(DEFAULT_TICK_MS, self.day_ms // TICKS_PER_DAY)
 
     def guard_ms(self, scheme: SchemeName) -> int:
-        """A plan's guard: the broker's tick, and what relay and broker may lag behind on two busy cores."""
+        """Return a plan's guard: the broker's tick, plus the lag of relay and broker on two busy cores."""
         return int((SHADOW_GUARD_DAYS if scheme == "shadow" else GUARD_DAYS) * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """When a scheme is to start to publish: after the burst of the one before, or at once behind a shadow."""
+        """Return when a scheme starts to publish: after the burst of the scheme before it, or at once behind a
+        shadow.
+        """
         in_turn = [one for one in self.schemes if one != "shadow"]
         return in_turn.index(scheme) * STAGGER_DAYS * self.day_ms if scheme in in_turn else 0
 
     def scheme_ms(self, scheme: SchemeName) -> int:
-        """From a scheme's first send to its last due time."""
+        """Return the time from a scheme's first send to its last due time."""
         return self.publish_ms(scheme) + self.span_ms
 
     @property
     def play_ms(self) -> int:
-        """From the first scheme's first send to the last due time of all."""
+        """Time from the first scheme's first send to the last due time of all."""
         return max(self.start_offset_ms(scheme) + self.scheme_ms(scheme) for scheme in self.schemes)
 
     @property
     def unload_offset_ms(self) -> int:
-        """When all topics are unloaded, after the first scheme's start: when that is half way, all having published."""
+        """Time from the first scheme's start to the unload of all topics: half of its play, and after all have
+        published.
+        """
         published_ms = max(self.start_offset_ms(scheme) + self.publish_ms(scheme) for scheme in self.schemes)
         return max(self.scheme_ms(self.schemes[0]) // 2, published_ms)
 
     def broker_config(self) -> Mapping[str, str]:
-        """The broker's settings that differ from its defaults."""
+        """Return the broker's settings that differ from its defaults."""
         config = {
             "managedLedgerMaxUnackedRangesToPersist": str(self.limit),
             "managedLedgerMaxEntriesPerLedger": str(self.limit * ENTRIES_PER_LIMIT),
@@ -166,7 +170,7 @@ class Settings:
         return config
 
     def plan(self, scheme: SchemeName) -> Plan:
-        """The plan of a scheme, with its days scaled to the demo's."""
+        """Return the plan of a scheme, with its days scaled to the demo's."""
         plan = Plan(
             due_topic=f"persistent://{NAMESPACE}/{scheme}",
             subscriptions=(SUBSCRIPTION,),
@@ -187,7 +191,8 @@ class Settings:
             case "tiered-broker":
                 return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms), hold="broker")
             case "shadow":
-                # What is due within window and guards is not lifted; of a burst that is much, so the window is shorter.
+                # Timers due within window and guards are not lifted. Of a burst those are many, so the window is
+                # shorter.
                 return Tiered(window_ms=day_ms // 2, tiers_ms=(day_ms // 2, day_ms, 5 * day_ms))
             case "calendar":
                 return Calendar(interval_ms=day_ms)

@@ -30,29 +30,29 @@ __all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
 T = TypeVar("T")
 
 SAMPLES_PER_DAY = 10
-"""Aimed at, so that at least 8 remain while every topic is unloaded."""
+"""Target, so that at least 8 remain while every topic is unloaded."""
 VERDICT_S = 3.0
-"""Expected, from the last timer to the verdict."""
+"""Estimated time from the last timer to the verdict."""
 CALENDAR_AHEAD_MS = 20_000
-"""By how much a calendar's burst may end late, on a machine that is busy with other things."""
+"""Allowed delay of the end of a calendar's burst on a busy machine."""
 LATEST_UNLOAD = 0.75
-"""Of the first scheme's play: where a busy machine still publishes then, the topics are unloaded all the same."""
+"""Part of the first scheme's play after which the topics are unloaded even if a busy machine still publishes."""
 UNLOAD_ATTEMPTS = 3
-"""A broker that is busy may answer an unload with an error of its own (500), and go on with it."""
+"""A busy broker may answer an unload with an error (500), and continue it all the same."""
 AFTER_LAST_DUE_MS = 2_500
-"""How long after the last due time the wait for stragglers and redeliveries goes on at least."""
+"""Least time after the last due time for late timers and redeliveries."""
 GRACE_MS = 90_000
-"""How long, after all were due, a scheme may hand out no further timer; then what is missing counts as lost. A client
-that lost its connection waits for up to a minute before it tries again."""
+"""Time without another handled timer, after all were due, after which missing timers count as lost. A client that lost
+its connection waits for up to a minute before it tries again."""
 DONE_TIMEOUT_S = 300.0
 TRIAL_TIMEOUT_S = 600.0
 READY_TIMEOUT_S = 600.0
-"""For steps of seconds on an idle machine: that one is busy is no reason to end without a verdict."""
+"""Time-outs of steps that take seconds on an idle machine: a busy machine is no reason to end without a verdict."""
 TURN_S = 0.1
 
 
 class DemoFailed(TimewheelError, RuntimeError):
-    """The run could not be carried through; no verdict."""
+    """The run could not be completed; no verdict."""
 
 
 class Stage:
@@ -82,7 +82,7 @@ class Stage:
         self._unloads_ms: dict[SchemeName, int] = {}
         self._trial: CheckerTrial | None = None
         self._asked_ms: dict[SchemeName, int] = {}
-        self._moved: dict[SchemeName, tuple[int, int]] = {}  # timers handled, and when the last of them was
+        self._moved: dict[SchemeName, tuple[int, int]] = {}  # timers handled, and time of the last
 
     def __enter__(self) -> Self:
         self._sampler.start()
@@ -93,10 +93,10 @@ class Stage:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def play(self) -> None:
-        """From the first topic to the last straggler."""
+        """Run the play from the first topic to the last late timer."""
         for scheme in sorted(
             self._settings.schemes, key=lambda scheme: scheme != "shadow"
-        ):  # whose start takes longest
+        ):  # a shadow's start takes longest
             self._prepare(scheme)
         for scheme in self._settings.schemes:
             self._begin(scheme)
@@ -116,7 +116,7 @@ class Stage:
         self._until("playing", self._all_finished)
 
     def result(self, began_s: float) -> Result:
-        """Count, judge."""
+        """Count and judge the run."""
         settings = self._settings
         self._sampler.stop()
         done = self._crew.results()
@@ -153,20 +153,20 @@ class Stage:
     # --------------------------------------------------------------------------------------------------------- steps
 
     def _prepare(self, scheme: SchemeName) -> None:
-        """Make a scheme's topics, and have its player connect."""
+        """Create a scheme's topics, and make its player connect."""
         self._crew.start([scheme])
         self._ensure(self._settings.plan(scheme), now_ms())
         self._crew.connect(scheme, self._facts.service_url, self._facts.admin_url)
 
     def _begin(self, scheme: SchemeName) -> None:
-        """Set a scheme's player going once it is connected; the first one at once, the others in their turn."""
+        """Start a scheme's player once it is connected; the first player at once, the others in their turn."""
         self._until("connecting", lambda: self._crew.is_ready(scheme), timeout_s=READY_TIMEOUT_S)
         plan = self._settings.plan(scheme)
         start_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme)) if self._gauges else now_ms()
         if not self._gauges:
             self._began_ms = start_ms
         moments_ms = [start_ms]
-        if isinstance(plan.scheme, Calendar):  # its topics are those of the moment of sending, and days pass
+        if isinstance(plan.scheme, Calendar):  # its topics depend on the moment of sending, and days pass
             moments_ms.append(start_ms + self._settings.publish_ms(scheme) + CALENDAR_AHEAD_MS)
             for moment_ms in moments_ms:
                 self._ensure(plan, moment_ms)
@@ -192,7 +192,7 @@ class Stage:
         return min(attempted) == self._settings.messages or now_ms() > latest_ms
 
     def _unload_all(self) -> None:
-        """One topic after the other; the first scheme last, since native's redeliveries keep the broker busy."""
+        """Unload topic after topic; the first scheme last, since native's redeliveries keep the broker busy."""
         for scheme, gauge in reversed(self._gauges.items()):
             began_ms = now_ms()
             for name in gauge.topics:
@@ -214,7 +214,8 @@ class Stage:
         return len(done) == len(self._settings.schemes)
 
     def _ask_for_results(self, scheme: SchemeName) -> None:
-        # From when it was asked: one that began long before the others was over before anybody came to ask it.
+        # Counted from the first request: a scheme that began long before the others was over before its results were
+        # requested.
         asked_ms = self._asked_ms.setdefault(scheme, now_ms())
         if now_ms() > asked_ms + DONE_TIMEOUT_S * 1000:
             raise DemoFailed(f"the player of {scheme} does not hand over its results")
@@ -224,7 +225,7 @@ class Stage:
         progress = self._crew.progress(scheme)
         handled, moved_ms = self._moved.get(scheme, (-1, 0))
         if progress.handled > handled:
-            # On a machine that is busy with other things a scheme may be late by minutes: that is no loss.
+            # On a busy machine a scheme may be late by minutes: that is no loss.
             moved_ms = now_ms()
             self._moved[scheme] = progress.handled, moved_ms
         if now_ms() > max(progress.last_due_ms, moved_ms) + GRACE_MS:
@@ -267,6 +268,8 @@ class Stage:
 
 
 def _in_flight_window(plan: Plan) -> int:
-    """How many messages the relay may hold unacknowledged, over all tiers: as many gaps broker-held tiers may have."""
+    """Return the relay's limit of unacknowledged messages over all tiers, which also limits the gaps of broker-held
+    tiers.
+    """
     tiers = len(plan.scheme.tiers_ms) if isinstance(plan.scheme, Tiered) else 0
     return tiers * (MAX_IN_FLIGHT + BROKER_HELD_ENTRIES)

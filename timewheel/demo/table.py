@@ -38,7 +38,7 @@ SECOND_MS = 1_000
 
 
 def row_texts(row: Measured) -> tuple[str, ...]:
-    """One scheme's row, a text per column of `HEADER`."""
+    """Format a scheme's row, a text per column of `HEADER`."""
     return (
         LABELS[row.scheme],
         f"{row.due_peak:,}",
@@ -57,7 +57,7 @@ def row_texts(row: Measured) -> tuple[str, ...]:
 
 
 def plain_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with aligned columns: the first to the left, the others to the right."""
+    """Align the columns: the first to the left, the others to the right."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return [
@@ -70,7 +70,7 @@ def plain_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
 
 
 def meaning(rows: Sequence[Measured], limit: int, *, kept: bool) -> str:
-    """The verdict in a sentence."""
+    """Summarize the verdict in a sentence."""
     if not kept:
         return "timewheel did not do what it promises, by the lines above: a bug."
     parts = [
@@ -95,7 +95,7 @@ def meaning(rows: Sequence[Measured], limit: int, *, kept: bool) -> str:
 
 
 def where_we_lose(rows: Sequence[Measured]) -> list[str]:
-    """What each scheme costs, a line each."""
+    """Describe each scheme's cost, a line each."""
     return [
         f"{LABELS[row.scheme]}: {row.written_multiple:.2f} x entries written, "
         f"{row.topics} topic{'s' if row.topics > 1 else ''}, {_runs(row)}"
@@ -110,7 +110,9 @@ def _law(row: Measured) -> str:
 
 
 def _twice(row: Measured) -> str:
-    """A plain client makes no promise about it: every redelivery is handled. A shadow promises to add none."""
+    """Format the timers handled twice. A plain client promises nothing: it handles every redelivery. A shadow adds
+    none.
+    """
     if row.scheme == "native":
         return NOT_APPLICABLE
     return f"{row.copied if row.scheme in PLAIN else row.totals.duplicated:,}"

@@ -1,4 +1,4 @@
-"""What was promised, and which promises are broken. Pure. How near the law a run came is `nearness`, and no promise."""
+"""The promises, and the verdict which of them are broken. Pure. `nearness` compares a run with the law: no promise."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from timewheel.testing.evidence.messages import Told
 __all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
 
 LEFT_PART = 0.1
-"""Of its timers a shadow may leave in the topic once it has caught up, those that are handled late among them. One that
-does not work leaves a third."""
+"""Part of its timers that a shadow may leave in the topic once it has caught up, timers that are handled late included.
+A shadow that does not work leaves a third."""
 LEAST_SENT = 0.5
-"""Of a scheme's sends at least so many are confirmed, or what it kept proves nothing. A send that failed is no broken
-promise: its sender has the error, and the checker does not miss the timer."""
+"""Least part of a scheme's sends that must be confirmed; otherwise the run proves nothing. A failed send breaks no
+promise: its sender has the error, and the checker does not expect the timer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """Handled after due, milliseconds, over all handlings; negative: before."""
+    """Time from due to handled, milliseconds, over all handlings; negative: early."""
 
     p50_ms: int
     p99_ms: int
@@ -30,7 +30,7 @@ class Lateness:
 
 
 def lateness(ascending_ms: Sequence[int]) -> Lateness:
-    """Quantiles of sorted values; zeros for none."""
+    """Compute quantiles of sorted values; zeros for none."""
     if not ascending_ms:
         return Lateness(p50_ms=0, p99_ms=0, max_ms=0)
     last = len(ascending_ms) - 1
@@ -43,34 +43,34 @@ def lateness(ascending_ms: Sequence[int]) -> Lateness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One scheme's row.
+    """The row of a scheme.
 
     Args:
         scheme: Its name.
         due_peak: Most gaps in its due topics, summed at one moment.
-        law_peak: What the law of gaps predicts for that.
-        hold: Who holds in its holding topics; None: it has none.
+        law_peak: Prediction of the law of gaps for that.
+        hold: The holder of messages in its holding topics; None: it has none.
         holding_peak: Most gaps in its holding topics, summed at one moment.
-        in_flight_window: What a broker-held tier may have in gaps: as many as its relay has in flight.
+        in_flight_window: Gaps that a broker-held tier may have: as many as its relay has messages in flight.
         index_bytes: Peak of the broker's delayed indexes, over all its topics.
-        entries_written: In all its topics, by the broker's count.
+        entries_written: Entries in all its topics, by the broker's count.
         hops: Mean re-publications of a timer.
         redelivered_due: Deliveries to business after the acknowledgement had returned, counted at the raw client.
         redelivered_holding: The same at the relay.
-        totals: The checker's.
+        totals: Totals of the checker.
         early: Timers handled before their due time.
         copied: Handlings beyond each timer's first that no redelivery explains: of both an original and its copy.
-        behind_ms: By so much a shadow lagged at its worst sample, milliseconds; 0 where there is none.
-        allowed_ms: From so much on it cannot keep its word that nobody handles both: what its plan calls far from due,
+        behind_ms: Lag of a shadow at its worst sample, milliseconds; 0 without a shadow.
+        allowed_ms: Lag from which a shadow cannot prevent that both are handled: the delay that its plan calls far,
             halved, since samples are apart.
-        never_struck: Originals that a shadow had still not acknowledged when it had caught up best, after its burst.
-        late: Handled after due.
+        never_struck: Least number of originals that a shadow had not acknowledged at any time after its burst.
+        late: Lateness of the handlings.
         overdue: Most timers at one moment that were due and not handled yet; of a shadow also originals, beyond those
             that the plan leaves, which it had not struck yet.
-        samples_per_day: In the mean, from its first send to its last due time.
-        topics: How many it needs.
+        samples_per_day: Mean number, from its first send to its last due time.
+        topics: Number of its topics.
         send_errors: Sends that failed, and the last reason.
-        events: Warnings and errors that the SDK told its hooks, by name.
+        events: Warnings and errors that the SDK emitted to its hooks, by name.
         cpu_s: Processor time of its process: producer, consumer and relay together.
     """
 
@@ -101,7 +101,7 @@ class Measured:
 
     @property
     def is_behind(self) -> bool:
-        """Whether a shadow lagged by more than it may: a machine that is too busy, for days of some seconds."""
+        """True if a shadow lagged by more than allowed: the machine is too busy for days of some seconds."""
         return self.scheme == "shadow" and self.behind_ms > self.allowed_ms
 
     @property
@@ -112,24 +112,28 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Args: broken: One sentence per broken promise; empty: all are kept."""
+    """The broken promises of a run.
+
+    Args:
+        broken: A sentence per broken promise; empty: all are kept.
+    """
 
     broken: tuple[str, ...]
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was kept."""
+        """True if every promise was kept."""
         return not self.broken
 
 
 def judge(rows: Sequence[Measured], *, limit: int, sabotaged: Totals | None, honest: Totals | None) -> Verdict:
-    """Hold the measurements against the promises, which a machine of any speed keeps.
+    """Check the measurements against the promises, which a machine of any speed keeps.
 
     Args:
-        rows: One per scheme that played.
+        rows: A row per scheme that played.
         limit: Gap ranges of a subscription that the broker keeps.
-        sabotaged: What the checker found under a relay that acknowledges before it publishes; None: not played.
-        honest: What it found under its twin that publishes first.
+        sabotaged: The checker's totals with a relay that acknowledges before it publishes; None: not played.
+        honest: Its totals with the twin that publishes first.
     """
     broken = [f"{row.scheme}: {sentence}" for row in rows for sentence in _broken_by(row, limit)]
     if sabotaged is not None and sabotaged.lost == 0:
@@ -158,7 +162,7 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
     promise(found.lost == 0, f"{found.lost} timers lost")
     promise(found.unexpected == 0, f"{found.unexpected} timers handled that nobody sent")
     if row.scheme in PLAIN:
-        # A plain client is early by the broker's tick, and handles again what comes again.
+        # A plain client is early by the broker's tick, and handles redelivered messages again.
         promise(
             row.never_struck <= LEFT_PART * found.attempted,
             f"the shadow never caught up: {row.never_struck:,} timers that are far from due stayed in the topic",

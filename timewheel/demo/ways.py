@@ -1,4 +1,4 @@
-"""How a scheme sends and consumes: by the raw client, alone or with a shadow behind it, or with timewheel's SDK."""
+"""The clients of a scheme: the raw client, alone or with a shadow behind it, or timewheel's SDK."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from timewheel.testing.evidence.trace import payload, timer_id
 __all__ = ["NAME_PROPERTY", "Way", "way_of"]
 
 NAME_PROPERTY = "timer"
-"""In which a plain producer writes which timer a message is, as services do: it knows nothing of timewheel."""
+"""Property in which a plain producer names the timer of a message, as services do: it does not know timewheel."""
 RECEIVE_MS = 200
-"""How long a plain consumer's loop waits for a message before it looks whether to end."""
+"""Time that a plain consumer's loop waits for a message before it checks whether to end."""
 CLOSE_TIMEOUT_S = 10.0
-"""At the end, when all is counted: what has not closed by then is killed, with its process."""
+"""Time-out at the end, when all is counted: clients that have not closed by then are killed with their process."""
 READY_TIMEOUT_S = 300.0
-"""For a command to start, on a machine that is busy with many times as much as it has cores for; idle it takes 3 s."""
+"""Time for a command to start on a machine with many times more work than cores; idle it takes 3 s."""
 SEND_TIMEOUT_MS = 300_000
 """A send that a busy broker answers late has not failed."""
 SHADOW_LOG = "shadow.log"
 
 
 class Way(Protocol):
-    """How a scheme sends and consumes."""
+    """The sending and consuming clients of a scheme."""
 
     def send(self, index: int, due_ms: int) -> None: ...
     def close(self) -> None: ...
@@ -50,14 +50,14 @@ class Way(Protocol):
 def way_of(
     client: RecordingClient, plan: Plan, journal: Journal, order: Connect | None = None, out: Path | None = None
 ) -> Way:
-    """The way of a plan: the raw client for native and where there is a shadow, the SDK for all else.
+    """Build the clients of a plan: the raw client for native and behind a shadow, the SDK for all other schemes.
 
     Args:
-        client: Records what comes.
-        plan: Which way.
-        journal: Of what is sent.
-        order: For a shadow: where the brokers are.
-        out: For a shadow: where its plan and its log go.
+        client: Records deliveries and acknowledgements.
+        plan: The scheme's plan.
+        journal: Records sends and handlings.
+        order: For a shadow: addresses of the brokers.
+        out: For a shadow: folder of its plan and its log.
     """
     if plan.intake:
         assert order is not None, "a shadow is a process of its own"
@@ -67,7 +67,7 @@ def way_of(
 
 
 class _PlainWay:
-    """What most people run today: pulsar-client's own `deliver_at`, one Shared subscription, ack after handling."""
+    """The usual clients of today: pulsar-client's own `deliver_at`, one Shared subscription, ack after handling."""
 
     def __init__(self, client: RecordingClient, plan: Plan, journal: Journal) -> None:
         topic = partition_topic(plan.due_topic, 0)
@@ -99,12 +99,12 @@ class _PlainWay:
             while not self._ended.is_set():
                 with suppress(pulsar.Timeout):
                     self._handle(self._consumer.receive(RECEIVE_MS))
-        except BaseException as error:  # noqa: BLE001 - the publishing thread looks at it and ends the play
+        except BaseException as error:  # noqa: BLE001 - the publishing thread raises it and ends the play
             self._journal.fatal = error
 
     def _handle(self, message: Any) -> None:
         properties = message.properties()
-        if STIR_PROPERTY not in properties:  # which a shadow takes out again in time, if the machine lets it
+        if STIR_PROPERTY not in properties:  # a shadow removes its stir messages in time, if the machine is fast enough
             copy = Envelope.read(properties) if TIMER_PROPERTY in properties else None
             self._journal.handle(properties[NAME_PROPERTY], 0 if copy is None else copy.hops)
         self._consumer.acknowledge(message)
@@ -116,7 +116,7 @@ class _PlainWay:
 
 
 class _ShadowWay(_PlainWay):
-    """The same clients, and the shadow of their topic beside them, in a process of its own as operators run it."""
+    """The same clients, with the shadow of their topic in a process of its own, as operators run it."""
 
     def __init__(self, client: RecordingClient, plan: Plan, journal: Journal, order: Connect, out: Path) -> None:
         plan_file, ready = out / "shadow.toml", out / "shadow.ready"
@@ -128,7 +128,7 @@ class _ShadowWay(_PlainWay):
             "--ready-file", str(ready), "--with-stdin",
         ]  # fmt: skip
         with (out / SHADOW_LOG).open("wb") as log:
-            # It ends with this end of its standard input, however this process ends.
+            # The shadow ends when this end of its standard input closes, however this process ends.
             self._shadow = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
         def begun() -> bool:
@@ -149,7 +149,7 @@ class _ShadowWay(_PlainWay):
 
 
 class _SdkWay:
-    """What timewheel offers: its producer, and its consumer with the relay inside."""
+    """The clients of timewheel: its producer, and its consumer with the relay inside."""
 
     def __init__(self, client: RecordingClient, plan: Plan, journal: Journal) -> None:
         self._journal = journal
@@ -171,7 +171,7 @@ class _SdkWay:
     def _consume(self) -> None:
         try:
             self._consumer.run(self._handle, workers=1)
-        except BaseException as error:  # noqa: BLE001 - the publishing thread looks at it and ends the play
+        except BaseException as error:  # noqa: BLE001 - the publishing thread raises it and ends the play
             self._journal.fatal = error
 
     def _handle(self, message: DelayedMessage) -> None:

@@ -6,11 +6,13 @@ from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import STATE_PROPERTY, journal_topic
 
-__all__ = ["LIFTS", "UNDER_WAY", "shadow_of"]
+__all__ = ["ENDS", "LIFTS", "UNDER_WAY", "shadow_of"]
 
 LIFTS = "shadowing"
 UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
 """States in which the journal may hold what is nowhere else."""
+ENDS = frozenset({"draining", "native"})
+"""States in which all goes back, and nothing new is moved: the plan is being left, or was."""
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:

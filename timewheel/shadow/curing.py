@@ -1,4 +1,4 @@
-"""Chooses a shadow's window: the longest with which it leaves so few gaps that the broker keeps them all."""
+"""Chooses a shadow's window: the longest that leaves so few gaps that the broker keeps them all."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ __all__ = ["Excess", "curing", "first_plan", "fitted", "lines_of", "neighbours",
 
 WINDOWS_MS = tuple(one for one in ROUND_MS if MINUTE_MS <= one <= 90 * DAY_MS)
 FIRST_WINDOW_MS = 12 * HOUR_MS
-"""The longest window of a plan that is made for a topic: so long its shadow may be away before a timer comes twice."""
+"""The longest window of a plan that is made for a topic: its shadow may be down this long before a timer comes
+twice."""
 LEAST_RATIO = 3
-"""Of neighbouring tiers that are added."""
+"""Least ratio of neighbouring tiers that are added."""
 SHARES = (0.5, WATCH_SHARE, 1.0)
-"""Of the broker's limit: the longest window within the first of these that any is within. Half leaves room to grow."""
+"""Parts of the broker's limit, tried in order: the longest window that leaves gaps within the part is chosen. Half
+leaves room to grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,14 @@ class Excess:
 
     Args:
         topic: Full name of the worst partition.
-        subscription: The worst one there.
-        gaps: It has now.
-        gaps_after: It would have once all that is far from due is lifted.
-        limit: The broker's.
-        cure: The plan with a window that would do; None: there is none.
-        shortest_ms: With so much time left an entry is lifted at the shortest window.
+        subscription: The worst subscription there.
+        gaps: Its gaps now.
+        gaps_after: Its gaps once all timers far from due are lifted.
+        limit: The broker's limit.
+        cure: The plan with a window that would be short enough; None: there is none.
+        shortest_ms: Remaining time from which an entry is lifted with the shortest window.
         stays: Pending entries of the partition that stay even then.
-        pending: All pending entries of the partition that were looked at.
+        pending: All pending entries of the partition that were read.
     """
 
     topic: str
@@ -59,7 +61,7 @@ class Excess:
 
     @property
     def read(self) -> str:
-        """What was counted, and why no window would do if none does."""
+        """The counts, and why no window would be short enough if none is."""
         found = (
             f"subscription {self.subscription} has {self.gaps:,} gaps, and {self.gaps_after:,} once the shadow has "
             f"caught up; the broker keeps {self.limit:,}"
@@ -72,10 +74,11 @@ class Excess:
         )
 
     def cure_in(self, target: str) -> str:
-        """The command that puts the plan right, and what it writes; empty: no window would do.
+        """Return the command that corrects the plan, with the lines that it writes; empty: no window would be short
+        enough.
 
         Args:
-            target: How the user named the plan.
+            target: Name of the plan as the user typed it.
         """
         if self.cure is None or not isinstance(self.cure.scheme, Tiered):
             return ""
@@ -85,7 +88,7 @@ class Excess:
 
 
 def lines_of(plan: Plan) -> str:
-    """What stands of its window and tiers in a plan's file."""
+    """Format a plan's window and tiers as lines of its file."""
     if not isinstance(plan.scheme, Tiered):
         return ""
     window, tiers = format_duration(plan.scheme.window_ms), [format_duration(one) for one in plan.scheme.tiers_ms]
@@ -93,12 +96,12 @@ def lines_of(plan: Plan) -> str:
 
 
 def with_window(plan: Plan, window_ms: int) -> Plan:
-    """A plan's next revision with another window, over tiers that begin with it; its longer tiers stay. The plan
-    itself, if it has them already.
+    """Return a plan's next revision with another window, over tiers that begin with it; its longer tiers stay. If the
+    plan has the same window and tiers already, return the plan itself.
 
     Args:
-        plan: Holds in relays.
-        window_ms: Of a minute at least, and of the plan's guard.
+        plan: A plan that holds in relays.
+        window_ms: At least a minute, and at least the plan's guard.
 
     Raises:
         PlanError: The plan's rules forbid it.
@@ -118,12 +121,12 @@ def _tiered(window_ms: int, plan: Plan) -> Tiered:
 
 
 def windows(plan: Plan) -> list[Plan]:
-    """The plan with each window that lifts more than its own, the longest first; its revision stays."""
+    """Return the plan with each window that lifts more than its own, the longest first; its revision stays."""
     return [one for one in reversed(_with_each_window(plan)) if far_ms(one) < far_ms(plan)]
 
 
 def neighbours(plan: Plan) -> list[Plan]:
-    """The plan with the next shorter window and with the next longer one, as far as there are such."""
+    """Return the plan with the next shorter window and with the next longer window, if they exist."""
     longer = [one for one in _with_each_window(plan) if far_ms(one) > far_ms(plan)]
     return [*windows(plan)[:1], *longer[:1]]
 
@@ -135,12 +138,14 @@ def _with_each_window(plan: Plan) -> list[Plan]:
 
 
 def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | None:
-    """The plan itself, or with the longest shorter window, that leaves room below the limit, or is below it at all.
+    """Return the plan, or the plan with the longest shorter window, that leaves room below the limit or is below it at
+    all.
 
     Args:
-        plan: Holds in relays.
-        limit: The broker's.
-        most_after: Gaps of the worst subscription once all with so much time left is lifted.
+        plan: A plan that holds in relays.
+        limit: The broker's limit.
+        most_after: Returns the gaps of the worst subscription once all entries with at least this remaining time are
+            lifted.
     """
     every = [(one, most_after(far_ms(one))) for one in (plan, *windows(plan))]
     for share in SHARES:
@@ -151,13 +156,13 @@ def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | N
 
 
 def first_plan(topic: str, subscriptions: Sequence[str], partitions: int, tick_ms: int) -> Plan:
-    """A shadow for a topic that has no plan, before its delays are known: it takes any of them.
+    """Build a shadow's plan for a topic without a plan, before its delays are known: it accepts any of them.
 
     Args:
         topic: Full name.
-        subscriptions: All that it has.
-        partitions: That it has; 0: it is not partitioned.
-        tick_ms: Of the broker.
+        subscriptions: All its subscriptions.
+        partitions: Its number of partitions; 0: it is not partitioned.
+        tick_ms: The broker's tick.
     """
     return Plan(
         due_topic=topic,
@@ -173,12 +178,12 @@ def first_plan(topic: str, subscriptions: Sequence[str], partitions: int, tick_m
 
 
 def fitted(plan: Plan, window_ms: int, longest_ms: int) -> Plan:
-    """A first plan with the window that was chosen for it, and for the delays that its topic has.
+    """Return a first plan with the chosen window, for the delays of its topic.
 
     Args:
-        plan: Of `first_plan`.
-        window_ms: Of a minute at least, and of the plan's guard.
-        longest_ms: Of the delays.
+        plan: A plan of `first_plan`.
+        window_ms: At least a minute, and at least the plan's guard.
+        longest_ms: The longest delay.
     """
     reach_ms = round_duration(max(longest_ms, 2 * (window_ms + plan.guard_ms)))
     bare = replace(plan, max_delay_ms=reach_ms, scheme=Native(), intake=False)

@@ -1,4 +1,4 @@
-"""Whether anything still waits outside the due topic, and whether it moves."""
+"""Counts the timers that still wait outside the due topic, and watches whether they move."""
 
 from __future__ import annotations
 
@@ -7,38 +7,66 @@ from collections.abc import Iterator
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.errors import AdminMissing, TopologyError
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic, parts_of
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import entrances_of, topology
 from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.former_topics import held_backlog
+from timewheel.ops.former_topics import FormerTopics, held_backlog
+from timewheel.ops.status import Amount
+from timewheel.ops.status.looking import timers_held
+from timewheel.ops.status.places import summed
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["Stalls", "waiting"]
+__all__ = ["Stalls", "journaled", "waiting", "waiting_timers"]
 
 GIVE_UP_MS = 3 * MINUTE_MS
-"""A partition that moves to another broker, or whose relay died, goes on within a minute."""
+"""A partition that moves to another broker, or whose relay died, continues within a minute."""
 
 
 def waiting(admin: AdminClient, plan: Plan) -> int:
-    """How many entries wait in the intake, in the journal and in holding topics, those of earlier plans among them.
+    """Count the entries that wait in the intake, in the journal and in holding topics, those of earlier plans included.
 
     Raises:
-        AdminError: The broker did not tell.
+        AdminError: The broker did not answer.
     """
     parts = [part for topic in entrances_of(plan) for part in parts_of(topic.name, plan.own_partitions)]
     stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(RELAY_SUBSCRIPTION) for part in parts]
     return held_backlog(admin, plan, with_former=True) + sum(one.backlog for one in stats if one is not None)
 
 
+def waiting_timers(admin: AdminClient, plan: Plan) -> Amount | None:
+    """Count the timers in these entries; None: unknown, because some entries could not be read.
+
+    Raises:
+        AdminError: The broker did not answer.
+    """
+    former = (topic.holding for topic in FormerTopics(admin, plan)() if topic.holding is not None)
+    topics = (*entrances_of(plan), *topology(plan, 0).holding, *former)
+    found = timers_held(admin, plan, topics, most=None).values()
+    known = [amount for amount in found if amount is not None]
+    return summed(known) if len(known) == len(found) else None
+
+
+def journaled(admin: AdminClient, plan: Plan) -> int:
+    """Count the entries that the journal keeps because a broker may still deliver their originals again.
+
+    Raises:
+        AdminError: The broker did not answer.
+    """
+    parts = parts_of(Names(plan).journal, plan.own_partitions)
+    stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(JOURNAL_SUBSCRIPTION) for part in parts]
+    return sum(one.backlog for one in stats if one is not None)
+
+
 class Stalls:
-    """Looks now and then which partitions do not move; ends the wait for one that does not for long.
+    """Finds partitions that do not move, checked from time to time; ends the wait if a partition does not move for
+    long.
 
     Args:
-        admin: Of any broker.
-        plan: Has an intake.
+        admin: Admin client of any broker.
+        plan: A plan with an intake.
         give_up_ms: See `GIVE_UP_MS`.
     """
 
@@ -49,11 +77,11 @@ class Stalls:
         self._heads: dict[str, tuple[EntryPosition, int]] = {}
 
     def __call__(self) -> str:
-        """The partition that has stood still longest, as a clause; empty: all move.
+        """Describe the partition that has stood still longest, as a clause; empty: all move.
 
         Raises:
             TopologyError: It has stood still for too long.
-            AdminError: The broker did not tell.
+            AdminError: The broker did not answer.
         """
         now_ms = self._admin.clock.monotonic_ms()
         before, self._heads = self._heads, {}
@@ -72,7 +100,7 @@ class Stalls:
         return f"{part} {stands}"
 
     def _waiting(self) -> Iterator[tuple[str, EntryPosition]]:
-        """Partitions in which something waits, each with the last entry before it."""
+        """Yield the partitions with waiting entries, each with the last entry before them."""
         topics = (*entrances_of(self._plan), *topology(self._plan, 0).holding)
         parts = [partition_topic(topic.name, number) for topic in topics for number in range(self._plan.own_partitions)]
         parts += [part for some in former_partitions(self._admin, self._plan, Asking()).values() for part in some]

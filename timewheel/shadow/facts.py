@@ -1,4 +1,4 @@
-"""What is read of a topic before anything moves: what the doctor reads, and what only a shadow asks."""
+"""The facts about a topic before any timer moves: those that the doctor reads, and those that only a shadow needs."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ COMPACTION_CURSOR = "__compaction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the checks judge by.
+    """The facts by which the checks decide.
 
     Args:
-        plan: By which the topic is to be shadowed.
-        seen: The doctor's look at the due topic as anyone's topic.
-        parts: How each partition that is there lies on disk.
-        compaction_bytes: In force; None: not known, or not set anywhere.
+        plan: The plan for the topic's shadow.
+        seen: The doctor's view of the due topic as an ordinary topic.
+        parts: Internal stats of each existing partition.
+        compaction_bytes: The threshold in force; None: unknown, or not set anywhere.
         replicated_to: Clusters by the topic's own policy; None: it has none, or it may not be read.
-        unread: What could not be read, of both looks.
+        unread: Facts that could not be read, by the doctor or here.
     """
 
     plan: Plan
@@ -49,12 +49,12 @@ class Facts:
 
     @property
     def partitions(self) -> int:
-        """That the topic has; 0: it is not partitioned."""
+        """Number of partitions of the topic; 0: it is not partitioned."""
         return self.topic.state.partitions or 0
 
     @property
     def types(self) -> Mapping[str, frozenset[str]]:
-        """Types of each durable subscription, over all partitions: ``None`` (a text) where nobody is known."""
+        """Types of each durable subscription, over all partitions: ``None`` (a text) without a known consumer."""
         found: dict[str, set[str]] = {}
         for _, name, subscription in self.topic.subscriptions():
             found.setdefault(name, set()).add(subscription.type)
@@ -62,16 +62,16 @@ class Facts:
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing can be sent there any more."""
+        """True if the topic is terminated."""
         return any(part.state == TERMINATED for part in self.parts.values())
 
 
 def cursors_in(internal: InternalStats, stats: TopicStats) -> dict[str, CursorStats]:
-    """Cursors of the users' durable subscriptions; among all cursors are those of readers.
+    """Return the cursors of the users' durable subscriptions, without those of readers.
 
     Args:
-        internal: Of a partition.
-        stats: Of the same.
+        internal: Internal stats of a partition.
+        stats: Stats of the same partition.
     """
     return {
         name: internal.cursors[name]
@@ -81,20 +81,20 @@ def cursors_in(internal: InternalStats, stats: TopicStats) -> dict[str, CursorSt
 
 
 def acked_in(internal: InternalStats, stats: TopicStats) -> dict[str, Acked]:
-    """What each of them has acknowledged."""
+    """Return the acknowledged entries of each of these cursors."""
     return {name: Acked.of(cursor) for name, cursor in cursors_in(internal, stats).items()}
 
 
 def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
-    """Read it all; what is refused is written down.
+    """Read all facts; refused calls are recorded.
 
     Args:
-        admin: Whose role may see the topic's stats; one that administers the tenant sees more, a superuser's all.
+        admin: Its role may see the topic's stats; a role that administers the tenant sees more, a superuser all.
         plan: Names the topic.
-        target: How the user named the plan.
+        target: Name of the plan as the user typed it.
 
     Raises:
-        NoSuchTarget: There is no such topic.
+        NoSuchTarget: The topic does not exist.
         AdminUnreachable: No broker answers.
     """
     seen = look_at_topic(admin, plan.due_topic)

@@ -1,4 +1,4 @@
-"""Holding topics of earlier plans: what was lifted before a plan changed waits there until a relay has drained them."""
+"""Holding topics of earlier plans: timers lifted before a plan changed wait there until a relay has drained them."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from timewheel.ops.former_topics import look_into
 __all__ = ["former_backlogs", "former_partitions"]
 
 
-def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[str, int]:
-    """Entries that wait, by topic; those in which nothing does are left out.
+def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[HoldingTopic, int]:
+    """Count the waiting entries by topic, without empty topics.
 
     Args:
-        admin: Of any broker.
-        plan: The present one.
-        asking: Is told of what may not be seen.
+        admin: Admin client of any broker.
+        plan: The current plan.
+        asking: Records calls that are refused.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
-    found: dict[str, int] = {}
+    found: dict[HoldingTopic, int] = {}
     for namespace in Names(plan).namespaces:
         subject = _subject(namespace)
         names = _listed(admin, namespace, asking)
         topics: tuple[FormerTopic, ...] | None = asking.ask(
             Source.TOPICS, subject, partial(look_into, admin, plan, names)
         )
-        found |= {topic.name: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
+        found |= {topic.holding: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
     return found
 
 
 def former_partitions(admin: AdminClient, plan: Plan, asking: Asking) -> dict[int, list[str]]:
-    """The partitions that there are, by number, in the order in which timers travel: what holds longest comes first.
+    """List the existing partitions, by number, in the order of the timers' route: the longest hold comes first.
 
     Args:
-        admin: Of any broker.
-        plan: The present one.
-        asking: Is told of what may not be seen.
+        admin: Admin client of any broker.
+        plan: The current plan.
+        asking: Records calls that are refused.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -68,5 +68,5 @@ def _subject(namespace: str) -> str:
 
 
 def _span_ms(holding: HoldingTopic) -> int:
-    """For how long it holds at most."""
+    """Return the longest time that a timer is held there."""
     return max(holding.step.stay_ms, holding.step.slot_ms * holding.step.slots)

@@ -1,6 +1,6 @@
-"""Looks at single entries by their positions, without consuming them: each by a reader that is given one entry.
+"""Reads single entries by their positions, without consuming them: each by a reader with a single permit.
 
-The broker opens nothing on the way, whatever the entry says of itself.
+The broker decompresses no payload on the way, whatever the entry's metadata contain.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["PEEK_MS", "EntryPeeker"]
 
 PEEK_MS = 5_000
-"""For an entry. None comes where the broker has only markers of its own left, or messages of open transactions."""
+"""Time-out of an entry. None comes if the broker has only its own markers left, or messages of open transactions."""
 MAX_IDLE = 16
-"""Connections that are kept for the next look."""
+"""Connections that are kept for the next read."""
 
 
 class EntryPeeker:
-    """Safe to share between threads.
+    """Reads entries by position; safe to share between threads.
 
     Args:
-        dial: What connects to the broker of a topic.
-        chance: Names its readers, for whoever looks at the topic.
-        clock: None: the system's.
+        dial: Returns the dialer for the broker of a topic.
+        chance: Source of randomness for the readers' names, shown in the topic's stats.
+        clock: None: the system's clock.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class EntryPeeker:
         self._idle: deque[tuple[str, Session]] = deque()
 
     def peek(self, topic: str, position: EntryPosition) -> Entry | None:
-        """The entry at a position, with its payload; or the next one that consumers are given; None: there is none.
+        """Return the entry at a position, with its payload; or the next that consumers receive; None: there is none.
 
         Args:
             topic: A partition, or a topic without partitions, by its full name.
-            position: The entry's.
+            position: The entry's position.
 
         Raises:
-            BinaryProtocolError: It could not be asked for.
+            BinaryProtocolError: The entry could not be requested.
         """
         session = self._kept(topic)
         if session is not None:

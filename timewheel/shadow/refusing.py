@@ -1,6 +1,6 @@
-"""What stands against a shadow of a topic, and what is worth knowing before: pure checks on what was read.
+"""Obstacles to a shadow of a topic, and facts worth knowing before: pure checks on facts that were read.
 
-An error is a refusal. The doctor's own checks are used where they say the same of any topic.
+An error is a refusal. The doctor's own checks are used if they apply to any topic.
 """
 
 from __future__ import annotations
@@ -169,23 +169,23 @@ KINDS: tuple[Kind, ...] = (
     REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, FEW_CONSUMERS, STILL_OVER,
     STAYS, SETS_POLICIES, DEDUPLICATES, UNSEEN, UNSEEN_OF_BROKER,
 )  # fmt: skip
-"""Everything that can be found beside what the doctor says."""
+"""All kinds of findings besides the doctor's."""
 _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXPIRE, STARVED, STARVES_OTHERS})
 _UNKNOWN = "None"
 _NUMBERS_TWICE = "Pulsar-CPP"
-"""How such clients name their version (broker-facts: numbers-used-twice, delayed-never-batched)."""
+"""Begin of the version text of such clients (broker-facts: numbers-used-twice, delayed-never-batched)."""
 MOST_NAMED = 5
 JOINS = 2
-"""Consumers of each subscription: one acknowledges what was lifted, one what a broker has forgotten."""
+"""Consumers of each subscription: one acknowledges originals of new copies, the other acknowledges again."""
 
 
 def is_refused(findings: tuple[Finding, ...]) -> bool:
-    """Whether anything stands against the shadow."""
+    """Return whether any finding is an error, so that the shadow is refused."""
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
 def right_to(source: Source) -> str:
-    """What a role needs to read something of this kind."""
+    """Return the role that is needed to read a source."""
     match source:
         case Source.SETTINGS | Source.BOOKIES | Source.TIME:
             return "a superuser's role"
@@ -200,12 +200,12 @@ def right_to(source: Source) -> str:
 def findings_on(
     facts: Facts, longest_ms: int | None, stays: Mapping[str, int], excess: Excess | None = None
 ) -> tuple[Finding, ...]:
-    """All checks, the worst first.
+    """Run all checks; the worst findings come first.
 
     Args:
-        facts: What was read.
-        longest_ms: Of the delays that were seen, milliseconds; None: none was.
-        stays: Entries that are far from due and stay all the same, by fate.
+        facts: The facts about the topic.
+        longest_ms: The longest delay that was seen, milliseconds; None: no delay was seen.
+        stays: Entries far from due that stay all the same, by fate.
         excess: Gaps beyond the limit that would be left; None: there are none.
     """
     found = [
@@ -300,14 +300,14 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
 
 
 def _of_clients(facts: Facts) -> Iterator[Finding]:
-    """Bounds on clients of a partition: relays, lifters and what acknowledges count like any other."""
+    """Check limits on clients of a partition: relays, lifters and strikers count like any other client."""
     if not facts.plan.intake:
         return
     every = [part.stats for part in facts.topic.parts]
     of_each = [len(one.consumers or ()) for stats in every for one in stats.subscriptions.values()]
     of_part = [sum(len(one.consumers or ()) for one in stats.subscriptions.values()) for stats in every]
     producers = max((stats.publishers or 0 for stats in every), default=0)
-    # As many producers as there are topics from which it is sent to, and the one that stirs.
+    # A producer for each topic that timers come from, and the producer of stirs.
     needed = 2 + len(topology(facts.plan, 0).holding)
     joins = JOINS * len(facts.types)
     yield from _bounded(facts, FEW_PRODUCERS, "maxProducersPerTopic", producers, needed)
@@ -346,7 +346,7 @@ def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
 
 
 def _of_policies(facts: Facts) -> Iterator[Finding]:
-    """What a start changes of the topic itself."""
+    """Report the changes that a start makes to the topic itself."""
     if not facts.plan.intake:
         return
     topic = facts.topic

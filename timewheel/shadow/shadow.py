@@ -1,4 +1,4 @@
-"""The shadow of one due topic: lifters and a relay, which do what is wished for the topic."""
+"""The shadow of a due topic: lifters and a relay, which follow the wish for the topic."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ __all__ = ["Shadow"]
 
 LOOK_MS = 1_000
 UNHEARD_MS = 10_000
-"""So long after a wish another shadow may go on as before: it looks every second, and then has hops under way."""
+"""Time after a wish for which another shadow may work as before: it looks every second, and then has hops under way."""
 
 
 class Shadow:
-    """Lifts what is far from due out of a topic of plain clients, and relays it back near its time.
+    """Lifts timers far from due out of a topic of plain clients, and relays them back near their time.
 
-    Any number of shadows of one plan may run, in as many processes: they share the partitions, and take over from each
-    other. What it is to do stands on the broker (`timewheel shadow start`, `pause`, `abort`).
+    Any number of shadows of a plan may run, in as many processes: they share the partitions, and take over from each
+    other. The wished state is stored on the broker (`timewheel shadow start`, `pause`, `abort`).
 
     Args:
-        client: The user's `pulsar.Client`; stays theirs to close, after `stop`.
-        plan: Has an intake.
-        dialer: Connects by the brokers' own protocol.
-        admin: An admin client; stays theirs to close.
-        relay_id: As of a `Relay`.
+        client: The user's `pulsar.Client`; the caller closes it, after `stop`.
+        plan: A plan with an intake.
+        dialer: Connects by the binary protocol.
+        admin: An admin client; the caller closes it.
+        relay_id: As for a `Relay`.
         clock: Time.
         chance: For pauses; None: the machine's.
-        hooks: Whom to tell what happens; None: it is logged.
-        hop_linger_ms: As of a `Relay`.
-        memory_bytes: As of a `Relay`.
-        former_topics: As of a `Relay`.
-        hold_ms: For how long the journal keeps what every subscription has passed.
+        hooks: Receive events; None: they are logged.
+        hop_linger_ms: As for a `Relay`.
+        memory_bytes: As for a `Relay`.
+        former_topics: As for a `Relay`.
+        hold_ms: How long the journal keeps a copy after every subscription has passed its original.
 
     Raises:
         PlanError: The plan has no intake.
@@ -92,7 +92,7 @@ class Shadow:
         self._names = Names(plan)
         self._hooks = Hooks(hooks)
         self._looker = Looker(admin, plan, self._clock, self._hooks)
-        # By partition: of sessions that went only the count is kept.
+        # By partition: of ended sessions only the count is kept.
         self._gates: dict[int, StruckFirst] = {}
         self._struck_before = 0
         self._options: dict[str, Any] = {
@@ -132,20 +132,20 @@ class Shadow:
         self._started = self._stopping = False
         self._failure = ""
 
-    # What a service asks of a relay
+    # The interface of a relay service
 
     def check(self) -> None:
-        """Look whether the plan's topics are there, and begin nothing; errors as `Relay.check`."""
+        """Check that the plan's topics exist, and start no thread; errors as for `Relay.check`."""
         self._relay_for(None).check()
 
     def resize_memory(self, memory_bytes: int) -> None:
-        """Another budget from now on."""
+        """Change the memory budget."""
         self._memory_bytes = memory_bytes
         if self._relay is not None:
             self._relay.resize_memory(memory_bytes)
 
     def start(self) -> Self:
-        """Look whether the plan's topics are there, and begin; errors as `Relay.start`."""
+        """Check that the plan's topics exist, and start; errors as for `Relay.start`."""
         if self._started:
             raise ClientMisuse("a shadow is started once; make a new one")
         self._started = True
@@ -157,7 +157,7 @@ class Shadow:
         return self
 
     def stop(self, drain_ms: int = DRAIN_MS) -> None:
-        """Lift nothing more, wait for hops under way, and end all threads."""
+        """Stop lifting, wait for hops under way, and end all threads."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -173,16 +173,16 @@ class Shadow:
 
     @property
     def ready(self) -> bool:
-        """Whether the relay is ready, and nothing forbids what is wished.
+        """True if the relay is ready, and no obstacle forbids the wished state.
 
-        That another shadow lifts from a partition is as good.
+        A partition may be lifted by another shadow.
         """
         relay, view = self._relay, self._looker.view
         return relay is not None and relay.ready and not self._stopping and not view.refusal and self.alive
 
     @property
     def alive(self) -> bool:
-        """Whether no thread is stuck."""
+        """True if no thread is stuck."""
         since_ms = self._clock.monotonic_ms() - STUCK_MS
         relay = self._relay
         return (
@@ -192,7 +192,9 @@ class Shadow:
         )
 
     def status(self) -> RelayStatus:
-        """Of its relay, with all partitions of the plan's topics, its intake and its journal among them."""
+        """Return the status of its relay, with all partitions of the plan's topics, the intake and the journal
+        included.
+        """
         relay = self._relay
         found = None if relay is None else relay.status()
         partitions = () if found is None else found.partitions
@@ -200,22 +202,22 @@ class Shadow:
         return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=partitions, unreadable=unreadable)
 
     def story(self) -> dict[str, Any]:
-        """Of its relay, with what it shadows."""
+        """Return the story of its relay, with the status of the shadow."""
         return {**self.status().story(), "shadow": self.shadow_status().story()}
 
-    # Its own
+    # The shadow's own interface
 
     @property
     def view(self) -> View:
-        """What was seen of the topic last: the wish, the subscriptions, what stands against lifting."""
+        """The last view of the topic: the wish, the subscriptions, obstacles to lifting."""
         return self._looker.view
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
-        """On which originals of a partition of the due topic are acknowledged."""
+        """Return the subscriptions on which originals of a partition of the due topic are acknowledged."""
         return self._looker.subscriptions(part)
 
     def shadow_status(self) -> ShadowStatus:
-        """What the lifters have done."""
+        """Return the counters of the lifters."""
         view = self._looker.view
         return ShadowStatus(
             state=view.wish.state,
@@ -273,7 +275,7 @@ class Shadow:
                 self._turn(view.wish)
 
     def _turn(self, wish: Wish) -> None:
-        """Let all that waits go back at once, or let it wait again."""
+        """Send all waiting timers back at once, or let them wait again."""
         before, self._relay = self._relay, None
         if before is not None:
             before.stop(DRAIN_MS)

@@ -1,4 +1,4 @@
-"""How a shadow stands, as values: what it does, how far it is, and what needs attention."""
+"""The standing of a shadow, as values: its state, its progress, and warnings."""
 
 from __future__ import annotations
 
@@ -8,32 +8,36 @@ from enum import Enum, unique
 from typing import Any
 
 from timewheel.core.durations import MINUTE_MS, span
+from timewheel.core.escapes import admin_options, pulsar_admin, timewheel_command
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor import Unread
 from timewheel.ops.gaps.standing import WATCH_SHARE
+from timewheel.ops.status import Amount
 from timewheel.shadow.machine.states import State, Wish, drains
 
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
 
 STUCK_MS = MINUTE_MS
-"""A timer leaves the intake at once, a copy the journal, and a timer a holding topic before it is due: one that waits
-for so much longer waits for somebody."""
+"""A timer leaves the intake at once, a copy the journal at once, and a timer a holding topic before it is due: after
+this
+much more time it counts as stuck."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
 BEGUN_MS = 5 * MINUTE_MS
 MOST_BEGUN = 10
-"""A takeover, a reload, or a schema version that is new begins a session; they are few."""
+"""A takeover, a reload, or a new schema version begins a session; these are few."""
 GHOSTS = 50_000
-"""With so many in order a broker may stop reading (broker-facts: starved-due-topic)."""
+"""With this many in order a broker may stop reading (broker-facts: starved-due-topic)."""
 
 
 @unique
 class Phase(Enum):
-    """What happens in a partition."""
+    """Phases of a partition."""
 
     IDLE = "nothing is lifted"
     NOBODY = "nobody lifts"
-    """It is wished, and no lifter is connected."""
+    """Lifting is wished, and no lifter is connected."""
     CATCHING_UP = "catching up"
     SHADOWING = "shadowing"
     DRAINING = "draining"
@@ -41,11 +45,11 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What a subscription of the intake or the journal has not acknowledged.
+    """The entries that a subscription of the intake or the journal has not acknowledged.
 
     Args:
-        entries: How many.
-        oldest_ms: Since when the oldest has waited, milliseconds; None: none waits, or it could not be read.
+        entries: Their number.
+        oldest_ms: How long the oldest has waited, milliseconds; None: none waits, or it could not be read.
     """
 
     entries: int
@@ -54,12 +58,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """From an original's publish to that of its copy: of the newest copies, without the backlog from before the start.
+    """Time from an original's publish to that of its copy: of the newest copies, without the backlog from before the
+    start.
 
     Args:
-        copies: How many were looked at.
-        p50_ms: Milliseconds.
-        p99_ms: The same.
+        copies: Number of copies that were read.
+        p50_ms: Median, milliseconds.
+        p99_ms: 99th percentile, milliseconds.
     """
 
     copies: int
@@ -73,11 +78,11 @@ class SubscriptionStanding:
 
     Args:
         name: Its name.
-        type: ``Shared``, ...; ``None`` (a text): nobody is connected.
+        type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
         pending: Entries that it has not acknowledged.
-        gaps: Ranges of acknowledged ones behind the first.
-        delayed: What the broker counts as delayed.
-        ghosts: Of these at least so many are acknowledged: the broker forgets them when they are due, or at an unload.
+        gaps: Ranges of acknowledged entries behind the first pending entry.
+        delayed: Delayed messages by the broker's count.
+        ghosts: Lower bound of those that are acknowledged: the broker forgets them when they are due, or at an unload.
     """
 
     name: str
@@ -90,24 +95,24 @@ class SubscriptionStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartStanding:
-    """One partition.
+    """A partition.
 
     Args:
         topic: Full name, of the due topic.
-        phase: What happens there.
-        lifter: Where the lifter is connected from; None: there is none.
+        phase: Its phase.
+        lifter: Address of the connected lifter; None: there is none.
         relay: Name of the relay's consumer of the journal; None: there is none.
-        caught_up_ms: When the backlog had been gone through, UTC milliseconds; None: it was not yet.
-        lag: None: no copy is there of what came since the start.
-        intake: What has not moved on, of what clients of any language have put there.
-        copies: What has not moved on of the journal.
-        journal: What is kept until the acknowledgements in the topic are safe.
-        pinned_by: The subscription that is least far, if the journal waits for it.
-        subscriptions: Of the topic.
-        sampled: Entries that were looked at.
-        left: About so many are far from due, and could have been lifted; those that have just come are not counted.
-        stays: About so many are far from due, and cannot be lifted, by the reason.
-        is_whole: All entries were looked at: both are exact.
+        caught_up_ms: When the backlog had been processed, UTC milliseconds; None: not yet.
+        lag: None: there is no copy of a message that came since the start.
+        intake: Timers from clients of any language that have not moved on from the intake.
+        copies: Copies that have not moved on from the journal.
+        journal: Copies that are kept until the acknowledgements in the topic are safe.
+        pinned_by: The subscription with the lowest mark-delete position, if the journal waits for it.
+        subscriptions: Subscriptions of the topic.
+        sampled: Number of entries that were read.
+        left: Estimated number of entries far from due that could have been lifted, without the newest entries.
+        stays: Estimated number of entries far from due that cannot be lifted, by the reason.
+        is_whole: All entries were read: both numbers are exact.
         begun: How often a lifter began in the last `BEGUN_MS`: a session that meets the same failure again and again
             lifts nothing.
     """
@@ -132,22 +137,26 @@ class PartStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A shadow.
+    """The standing of a shadow.
 
     Args:
-        plan: Whose.
-        at_ms: When it was looked at, UTC milliseconds.
-        wish: What it is to do, and since when.
-        refusal: Why nothing may be lifted; empty: nothing stands against it.
-        far_ms: With so much time left an entry is lifted.
-        gap_limit: The broker's.
+        plan: Its plan.
+        at_ms: Time of the look, UTC milliseconds.
+        wish: The wished state, and since when.
+        refusal: Why no timer may be lifted; empty: there is no obstacle.
+        far_ms: Remaining time from which an entry is lifted.
+        gap_limit: The broker's limit.
         parts: By partition.
-        holding: Entries that wait, by holding topic.
-        dead_letters: Messages; None: not known.
-        writes: For each lifted timer, on average; None: nothing was lifted lately.
-        unread: What could not be seen.
-        former: Entries that wait in holding topics of earlier plans, by topic: relays of this one drain them.
-        excess: Gaps beyond the limit that it leaves however long it runs, and what cures that; empty: none.
+        holding: Waiting entries by holding topic.
+        dead_letters: Number of messages; None: unknown.
+        writes: Mean writes for each lifted timer; None: no timer was lifted lately.
+        unread: Topics that could not be read.
+        former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
+        excess: Gaps beyond the limit that it leaves however long it runs, with the remedy; empty: none.
+        timers: Number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or
+            missing: unknown.
+        target: Name of the plan as the user typed it.
+        reached_by: Options by which a command reaches the cluster.
     """
 
     plan: Plan
@@ -163,66 +172,93 @@ class Standing:
     unread: tuple[Unread, ...]
     former: Mapping[str, int] = field(default_factory=dict)
     excess: str = ""
+    timers: Mapping[str, Amount | None] = field(default_factory=dict)
+    target: str = "PLAN"
+    reached_by: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What needs attention, in sentences."""
+        """Problems that need attention, in sentences, each with a command at its end."""
         return tuple(warnings_of(self))
+
+    @property
+    def asked_by(self) -> tuple[str, ...]:
+        """Options for a command that uses the admin API alone."""
+        return admin_options(self.reached_by)
 
 
 def warnings_of(found: Standing) -> Iterator[str]:
-    """What needs attention, in sentences."""
+    """Describe the problems that need attention, in sentences, each with a command at its end."""
+    run = timewheel_command("shadow", "run", found.target, *found.reached_by)
+    dry_run = timewheel_command("shadow", "start", found.target, "--dry-run", *found.reached_by)
     if found.refusal and found.wish.state is State.SHADOWING:
-        yield f"Nothing is lifted: {found.refusal}."
+        yield f"Nothing is lifted: {found.refusal}. What stands against it, with its cure: {dry_run}"
     for part in found.parts:
         if part.phase is Phase.NOBODY:
-            run = "run timewheel shadow run PLAN"
-            remedy = run if part.relay is None else f"see what {part.relay} logs, which relays here"
-            yield f"{part.topic}: nobody lifts; {remedy}."
-        yield from _of_movers(part)
+            remedy = "run" if part.relay is None else f"see what {part.relay} logs, which relays here; then restart it"
+            yield f"{part.topic}: nobody lifts; {remedy}: {run}"
+        yield from _of_movers(part, run, timewheel_command("doctor", found.target, *found.asked_by))
         journal_ms = found.far_ms + JOURNAL_SLACK_MS
         if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
-            by = f": subscription {part.pinned_by} has an old message pending" if part.pinned_by else ""
-            yield f"{part.topic}: the journal's oldest copy has waited for {span(part.journal.oldest_ms)}{by}."
+            by = ("--subscription", part.pinned_by) if part.pinned_by else ()
+            pinned = f", since subscription {part.pinned_by} has an old message pending" if by else ""
+            waited = f"the journal's oldest copy has waited for {span(part.journal.oldest_ms)}{pinned}"
+            words = timewheel_command("gaps", "explain", found.plan.due_topic, *by, *found.asked_by)
+            yield f"{part.topic}: {waited}. Which one: {words}"
         if part.phase is Phase.SHADOWING and part.left:
-            yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted."
-        yield from _of_subscriptions(part, found.gap_limit)
+            verify = timewheel_command("shadow", "verify", found.target, *found.reached_by)
+            yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted. Which: {verify}"
+        yield from _of_subscriptions(part, found.gap_limit, dry_run)
     if found.excess:
         yield found.excess
+    yield from _of_journals(found, run)
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
-        yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run PLAN."
+        yield f"What waits in holding topics is to go back, and no relay is connected; run: {run}"
 
 
-def _of_movers(part: PartStanding) -> Iterator[str]:
+def _of_journals(found: Standing, run: str) -> Iterator[str]:
+    """Warn of a shadow that ends while its journals hold copies: it is needed until they are empty."""
+    kept = sum(part.journal.entries for part in found.parts if part.lifter is None)
+    if kept and drains(found.wish.state):
+        entries = counted(kept, "entry", "entries")
+        why = "a broker that is killed may deliver originals again, and nobody would acknowledge them"
+        yield f"The journal still has {entries}: {why}. Until it is empty, run: {run}"
+
+
+def _of_movers(part: PartStanding, run: str, doctor: str) -> Iterator[str]:
     if part.begun > MOST_BEGUN:
         where = f" at {part.lifter}" if part.lifter else ""
         yield (
             f"{part.topic}: the lifter makes no progress, it began {part.begun} times in {span(BEGUN_MS)}; see what "
-            f"shadow_lift_failed says in the log of the mover{where}."
+            f"shadow_lift_failed says in the log of the mover{where}, and what is found: {doctor}"
         )
     for place, queue in (("intake", part.intake), ("journal", part.copies)):
         if part.relay is None and queue.entries:
-            yield f"{part.topic}: {queue.entries:,} entries of the {place} wait, and no relay is connected."
+            wait = counted(queue.entries, "entry waits", "entries wait")
+            yield f"{part.topic}: {wait} in the {place}, and no relay is connected; run: {run}"
         elif queue.oldest_ms is not None and queue.oldest_ms > STUCK_MS:
             waited = f"its first entry has waited for {span(queue.oldest_ms)}"
-            yield f"{part.topic}: the {place} makes no progress, {waited}; see what relay {part.relay} logs."
+            logs = f"see what relay {part.relay} logs, and what is found: {doctor}"
+            yield f"{part.topic}: the {place} makes no progress, {waited}; {logs}"
 
 
-def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
+def _of_subscriptions(part: PartStanding, gap_limit: int, dry_run: str) -> Iterator[str]:
     for one in part.subscriptions:
         if one.gaps >= WATCH_SHARE * gap_limit:
-            yield f"{part.topic}: subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}."
+            gaps = f"subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}"
+            yield f"{part.topic}: {gaps}. What a shadow would leave, by window: {dry_run}"
         if one.ghosts >= GHOSTS:
+            when = "an unload" if part.caught_up_ms else "once caught up, an unload"
             yield (
                 f"{part.topic}: the broker counts {one.ghosts:,} messages of subscription {one.name} as delayed that "
                 "are acknowledged; in the order of their due times so many may keep it from reading on; "
-                f"{'an unload removes them' if part.caught_up_ms else 'once caught up, an unload removes them'}."
+                f"{when} removes them: {pulsar_admin('topics', 'unload', part.topic)}"
             )
 
 
 def standing_facts(found: Standing) -> dict[str, Any]:
-    """A standing as plain values, for JSON."""
+    """Return a standing as plain values, for JSON."""
     return {
         "due_topic": found.plan.due_topic,
         "at_ms": found.at_ms,
@@ -235,6 +271,11 @@ def standing_facts(found: Standing) -> dict[str, Any]:
         "partitions": [_part(part) for part in found.parts],
         "holding": dict(found.holding),
         "former": dict(found.former),
+        "timers": {
+            topic: {"count": round(amount.count), "error": round(amount.error)}
+            for topic, amount in found.timers.items()
+            if amount is not None
+        },
         "dead_letters": found.dead_letters,
         "writes_per_lifted": None if found.writes is None else round(found.writes, 2),
         "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],

@@ -1,10 +1,10 @@
-"""Looks at how a shadow stands: nothing is consumed or changed, and it costs some dozen requests for each partition."""
+"""Inspects the standing of a shadow: nothing is consumed or changed, at some dozen requests for each partition."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,11 @@ from timewheel.core.names import (
     partition_topic,
 )
 from timewheel.core.plan import Plan
-from timewheel.core.topology import topology
+from timewheel.core.topology import HoldingTopic, topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.status.looking import timers_held
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.former_holding import former_backlogs
@@ -43,18 +44,19 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["standing_of"]
 
 SAMPLE = 2_000
-"""Entries of each partition that are looked at."""
+"""Entries of each partition that are read."""
 SAMPLE_PIECES = 10
 COPIES = 1_000
-"""Of which the lag is told."""
+"""Copies of which the lag is computed."""
 TAIL_ENTRIES = 200
-"""Entries of the journal in which they are looked for: most hold several copies."""
+"""Entries of the journal in which those copies are searched: most entries hold several copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; where their
-    originals stand; and how many sessions have begun there lately.
+    """The newest copies of a partition: lags, and times from lift to due, milliseconds; positions of their originals;
+    and
+    the number of sessions that have begun there lately.
     """
 
     lags_ms: Sequence[int] = ()
@@ -75,17 +77,19 @@ def standing_of(
     plan: Plan,
     *,
     target: str = "PLAN",
+    reached_by: tuple[str, ...] = (),
     sample: int = SAMPLE,
     arrived_ms: int = ARRIVED_MS,
 ) -> Standing:
-    """Look at a plan's shadow.
+    """Inspect a plan's shadow.
 
     Args:
-        admin: Of any broker.
-        dialer: Of the binary protocol, by which entries are read.
-        plan: Has an intake.
-        target: How the user named the plan.
-        sample: Entries of each partition that are looked at for what was not lifted.
+        admin: Admin client of any broker.
+        dialer: Dialer of the binary protocol, by which entries are read.
+        plan: A plan with an intake.
+        target: Name of the plan as the user typed it.
+        reached_by: Options by which a command reaches the cluster.
+        sample: Entries of each partition that are searched for entries that were not lifted.
         arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
 
     Raises:
@@ -93,7 +97,7 @@ def standing_of(
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
-    return _Look(admin, dialer, plan, target, sample, arrived_ms).run()
+    return replace(_Look(admin, dialer, plan, target, sample, arrived_ms).run(), reached_by=reached_by)
 
 
 class _Look:
@@ -129,24 +133,28 @@ class _Look:
             if part is not None:
                 parts.append(part)
         gap_limit = limit_of(self._admin).profile.gap_limit_ranges
+        holding, former = self._holding(), former_backlogs(self._admin, plan, self._asking)
+        held = sorted((*holding.items(), *former.items()), key=lambda one: -one[1])
         return Standing(
             plan=plan,
             at_ms=self._at_ms,
             wish=wish,
-            refusal=refusal_of(plan, stats),
+            refusal=refusal_of(plan, stats, self._target),
             far_ms=self._lifting.far_ms,
             gap_limit=gap_limit,
             excess=self._excess(wish, parts, gap_limit),
+            target=self._target,
             parts=tuple(parts),
-            holding=self._holding(),
-            former=former_backlogs(self._admin, plan, self._asking),
+            holding={topic.name: entries for topic, entries in holding.items()},
+            former={topic.name: entries for topic, entries in former.items()},
+            timers=timers_held(self._admin, plan, (topic for topic, _ in held)),
             dead_letters=self._dead_letters(),
             writes=writes_of(plan, self._at_ms, remaining_ms) if remaining_ms else None,
             unread=self._asking.unread,
         )
 
     def _excess(self, wish: Wish, parts: Sequence[PartStanding], limit: int) -> str:
-        """As a dry run finds it: only where gaps are beyond the limit so many entries are read."""
+        """Find the excess like a dry run. So many entries are read only if gaps are beyond the limit."""
         if not lifts(wish.state) or not any(one.gaps > limit for part in parts for one in part.subscriptions):
             return ""
         found = survey(self._admin, self._dialer, self._plan, target=self._target).excess
@@ -165,7 +173,7 @@ class _Look:
     def _internal(self, part: str) -> InternalStats | None:
         return self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part), was_there=True)
 
-    # One partition
+    # A partition
 
     def _part(
         self,
@@ -216,7 +224,9 @@ class _Look:
         return Queue(entries=waiting - acked_entries(cursor, stats.ledgers), oldest_ms=oldest_ms)
 
     def _tail(self, number: int, since_ms: int) -> _Tail:
-        """The newest copies, acknowledged or not, as far as the topic still has them; lags of what came since then."""
+        """Read the newest copies, acknowledged or not, as far as the topic still has them; lags only of messages since
+        then.
+        """
         part = partition_topic(self._names.journal, number)
         stats = self._internal(part)
         if stats is None:
@@ -240,7 +250,7 @@ class _Look:
         return _Tail(lags, remaining, frozenset(originals), begun)
 
     def _is_beginning(self, entry: Entry) -> bool:
-        """Whether a session began with it lately: each stores a fence without a schema version."""
+        """Return whether a session began with this entry lately: each stores a fence without a schema version."""
         if entry.batch_size > 1 or entry.schema_version is not None or self._at_ms - entry.publish_ms > BEGUN_MS:
             return False
         return any(PROBE_PROPERTY in properties for _, properties in properties_in(entry))
@@ -248,7 +258,7 @@ class _Look:
     def _not_lifted(
         self, part: str, stats: InternalStats, counters: TopicStats, lifted: Collection[EntryPosition]
     ) -> dict[str, Any]:
-        """How many entries were looked at, and about how many are far from due and were not lifted."""
+        """Count the entries that were read, and estimate those that are far from due and were not lifted."""
         cursors = acked_in(stats, counters).values()
         after = min((one.mark_delete for one in cursors), default=stats.last_confirmed)
         pending, sampled = Pending(self._lifting, cursors, self._at_ms, self._arrived_ms, lifted), 0
@@ -265,9 +275,9 @@ class _Look:
 
     # All partitions
 
-    def _holding(self) -> dict[str, int]:
-        """What waits, by topic; those in which nothing does are left out."""
-        found: dict[str, int] = {}
+    def _holding(self) -> dict[HoldingTopic, int]:
+        """Count the waiting entries by topic, without empty topics."""
+        found: dict[HoldingTopic, int] = {}
         for topic in topology(self._plan, self._at_ms).holding:
             stats = self._asking.ask(
                 Source.TOPICS,
@@ -277,7 +287,7 @@ class _Look:
             )
             relay = None if stats is None else stats.total.subscriptions.get(RELAY_SUBSCRIPTION)
             if relay is not None and relay.backlog:
-                found[topic.name] = relay.backlog
+                found[topic] = relay.backlog
         return found
 
     def _dead_letters(self) -> int | None:
@@ -297,7 +307,7 @@ def _phase(wish: Wish, *, is_lifted: bool, is_caught_up: bool) -> Phase:
 
 
 def _holder(subscription: SubscriptionStats) -> str | None:
-    """Who is given its messages."""
+    """Return the consumer that receives its messages."""
     return subscription.active_consumer or next((one.name for one in subscription.consumers or ()), None)
 
 
@@ -316,14 +326,14 @@ def _subscription(name: str, internal: InternalStats, stats: SubscriptionStats |
 
 
 def _type_of(stats: SubscriptionStats | None) -> str:
-    # Where nobody else is connected, a shadow's own joining has made it what the broker says.
+    # Without other consumers, the type that the broker reports is the one of the shadow's own acknowledger.
     if stats is None or (stats.type in DELAYING_TYPES and not stats.is_consumed):
         return "None"
     return stats.type
 
 
 def _tail_of(stats: InternalStats) -> Stretch | None:
-    """The last entries of a topic."""
+    """Return the last entries of a topic."""
     first = stats.ledgers[0].ledger_id if stats.ledgers else 0
     whole = stretches_of(stats.ledgers, EntryPosition(first, -1), 1 << 62)
     if not whole:

@@ -1,4 +1,4 @@
-"""What a shadow says about itself."""
+"""The status of a shadow."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["LifterStatus", "ShadowStatus"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifterStatus:
-    """One partition of the due topic, at one moment.
+    """The status of a lifter of a partition of the due topic.
 
     Args:
         topic: Full name of the partition.
-        leads: It lifts here; else another shadow does, or it is beginning.
+        leads: It lifts here; otherwise another shadow does, or it is beginning.
         alive: Its thread gave a sign of life lately.
-        caught_up: It has gone through the backlog.
+        caught_up: It has processed the backlog.
         lifted: Copies that are stored.
         deduplicated: Copies that the broker had already.
         struck_again: Originals whose acknowledgement a broker had forgotten.
         stirs: Messages against starving.
         failures: Sessions that began anew.
-        fates: Entries by what became of them: each `timewheel.shadow.machine.lifting.Fate` by its value.
-        lag_p50_ms: From an original's publish to its lift, of what came while it ran; None: nothing yet.
-        lag_p99_ms: The same.
+        fates: Entries by the value of their `timewheel.shadow.machine.lifting.Fate`.
+        lag_p50_ms: From an original's publish to its lift, of originals that came while it ran; None: none yet.
+        lag_p99_ms: The same, 99th percentile.
         reason: Why it last began anew; None: it never had to.
     """
 
@@ -47,13 +47,13 @@ class LifterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowStatus:
-    """A shadow at one moment.
+    """The status of a shadow.
 
     Args:
-        state: What is wished for the topic.
-        refusal: Why nothing is lifted; empty: nothing stands against it.
-        struck: Originals that were acknowledged for the copies that came in.
-        lifters: One for each partition.
+        state: The wished state of the topic.
+        refusal: Why no timer is lifted; empty: there is no obstacle.
+        struck: Originals that were acknowledged for arriving copies.
+        lifters: A status for each partition.
     """
 
     state: State
@@ -62,5 +62,5 @@ class ShadowStatus:
     lifters: tuple[LifterStatus, ...]
 
     def story(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all of it, for JSON."""
         return {**asdict(self), "state": self.state.value, "lifters": [asdict(lifter) for lifter in self.lifters]}

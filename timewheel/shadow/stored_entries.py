@@ -1,6 +1,6 @@
-"""Single entries for commands: read by the brokers' own protocol, and opened here, within bounds.
+"""Single entries for commands: read by the binary protocol, and decompressed here, within limits.
 
-The admin API opens a compressed payload before it shows an entry, into as many bytes as its producer says: a few
+The admin API decompresses a payload before it returns an entry, into as many bytes as its producer declared: a few
 kilobytes can end a broker that way.
 """
 
@@ -22,14 +22,14 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["MAX_OPENED_BYTES", "StoredEntries"]
 
 MAX_OPENED_BYTES = 16 << 20
-"""Of one entry: some of them are held at once."""
+"""Limit of an entry: several entries are in memory at once."""
 
 
 class StoredEntries:
-    """An `timewheel.admin.entries.EntrySource`.
+    """An `timewheel.admin.entries.EntrySource` over the binary protocol.
 
     Args:
-        dial: What connects to the broker of a topic.
+        dial: Returns the dialer for the broker of a topic.
     """
 
     def __init__(self, dial: Callable[[str], Dialer]) -> None:
@@ -38,12 +38,12 @@ class StoredEntries:
         self._is_out_of_reach = False
 
     def entry(self, topic: str, position: EntryPosition) -> StoredEntry | None:
-        """One entry; None: the brokers' own protocol cannot be used here.
+        """Read an entry; None: the binary protocol cannot be used here.
 
         Raises:
-            AdminMissing: It is not there, or the broker hands it to nobody.
+            AdminMissing: The entry does not exist, or the broker delivers it to no consumer.
             AdminUnreachable: No answer came.
-            AdminError: It cannot be read.
+            AdminError: The entry cannot be read.
         """
         if self._is_out_of_reach:
             return None
@@ -51,7 +51,7 @@ class StoredEntries:
         try:
             found = self._peeker.peek(topic, position)
         except (AdminDenied, BrokerRefused):
-            return None  # the admin API may allow what is denied here
+            return None  # the admin API may allow a role that is denied here
         except BinaryProtocolError as error:
             if self._is_reached or not isinstance(error, BrokerLost | LookupFailed):
                 raise AdminUnreachable(call, str(error), sent=True) from error
@@ -79,13 +79,13 @@ def _missing(call: str, position: EntryPosition, found: Entry | None) -> AdminMi
 
 
 def _stored(entry: Entry) -> StoredEntry:
-    """Raises DamagedPayload, or ValueError, for what no reader of it could make sense of."""
+    """Convert an entry; raises DamagedPayload, or ValueError, if no reader could interpret it."""
     if entry.defect is not None:
         raise ValueError(entry.defect)
     for name, at_ms in (("delivery", entry.deliver_at_ms), ("event", entry.event_ms)):
         if not 0 <= (at_ms or 0) <= MAX_TIME_MS:
             raise ValueError(f"a time of {name} of {at_ms} ms; the latest is {MAX_TIME_MS}")
-    # Of what is encrypted, or one part of a larger message, the rest is needed to open it.
+    # To decompress an encrypted entry or a chunk, a key or the other chunks are needed.
     is_closed = entry.is_encrypted or entry.is_chunked
     payload = (entry.payload or b"") if is_closed else opened(entry, most_bytes=MAX_OPENED_BYTES)
     if entry.batch_size and not is_closed and entry.batch_size * LEAST_BYTES > len(payload):
@@ -109,5 +109,5 @@ def _stored(entry: Entry) -> StoredEntry:
 
 
 def _text(text: str) -> str:
-    """Without what is no text: it goes into files and answers, which take none such."""
+    """Replace characters that are not text: files and answers do not accept them."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The timers in an entry of a plan's topic, as it is stored: their ids, due times, and where their originals stand."""
+"""The timers in a stored entry of a plan's topic: ids, due times, and positions of their originals."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class StoredTimer(NamedTuple):
     """A timer of a plan's topic.
 
     Args:
-        timer_id: Its name.
-        due_ms: When it is due, UTC milliseconds.
-        original: Of a copy in the journal: where its original stands.
-        published_ms: When that was published, UTC milliseconds; 0: it has none.
+        timer_id: Its id.
+        due_ms: Its due time, UTC milliseconds.
+        original: Position of the original; only of a copy in the journal.
+        published_ms: Publish time of the original, UTC milliseconds; 0: it has none.
     """
 
     timer_id: str
@@ -35,17 +35,17 @@ class StoredTimer(NamedTuple):
 
 
 def key_of(timer_id: str) -> int:
-    """A number for an id, the same in every process; signed, of 64 bits."""
+    """Return a number for an id, the same in every process; signed, of 64 bits."""
     return int.from_bytes(
         hashlib.blake2b(timer_id.encode("utf-8", "replace"), digest_size=8).digest(), "big", signed=True
     )
 
 
 def original_of(timer_id: str, part: str) -> EntryPosition | None:
-    """Where the original of a timer stands, by its id; None: the id is none that a shadow of this partition gives.
+    """Return the position of a timer's original, from its id; None: no shadow of this partition gives such an id.
 
     Args:
-        timer_id: Its.
+        timer_id: Id of the timer.
         part: Full name of the due topic's partition.
     """
     head, _, entry = timer_id.rpartition(":")
@@ -56,11 +56,11 @@ def original_of(timer_id: str, part: str) -> EntryPosition | None:
 
 
 def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """The properties of each message, with its number in the batch; -1: it is none. Nothing of what does not open,
-    and of a batch nothing from the first message on that cannot be read.
+    """Yield the properties of each message, with its index in the batch; -1: no batch. An entry that does not
+    decompress yields nothing, and a batch nothing from its first unreadable message on.
 
     Args:
-        entry: Read with its payload.
+        entry: An entry with its payload.
     """
     if (entry.is_encrypted and entry.batch_size) or entry.defect is not None:
         return
@@ -75,10 +75,10 @@ def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 
 def timers_in(entry: Entry) -> Iterator[StoredTimer]:
-    """The timers of an entry of a topic of the plan, and where the originals of copies stand.
+    """Yield the timers of an entry of a topic of the plan, with the positions of the copies' originals.
 
     Args:
-        entry: Read with its payload.
+        entry: An entry with its payload.
     """
     for _, properties in properties_in(entry):
         try:

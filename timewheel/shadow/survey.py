@@ -1,4 +1,4 @@
-"""What a survey of a topic found, as values."""
+"""The results of a survey of a topic, as values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Amount", "Cost", "Delays", "PartSurvey", "SubscriptionSurvey", "Surv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """So many entries, of so many bytes of payload; estimated where a partition was not read as a whole."""
+    """A number of entries, and the bytes of their payloads; estimated if a partition was not read as a whole."""
 
     entries: int
     size_bytes: int
@@ -30,15 +30,15 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSurvey:
-    """One subscription of one partition.
+    """A subscription of a partition.
 
     Args:
         name: Its name.
-        type: ``Shared``, ...; ``None`` (a text): nobody is connected.
+        type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
         pending: Entries that it has not acknowledged.
-        acked: Entries behind its mark-delete position that it has.
-        gaps: Now, as the broker counts them.
-        gaps_after: Once all that is lifted is acknowledged.
+        acked: Entries behind its mark-delete position that it has acknowledged.
+        gaps: Gaps now, by the broker's count.
+        gaps_after: Gaps once all lifted entries are acknowledged.
     """
 
     name: str
@@ -51,15 +51,15 @@ class SubscriptionSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSurvey:
-    """One partition.
+    """A partition.
 
     Args:
         topic: Its full name.
-        entries: Behind the lowest mark-delete position.
-        read: How many of them were looked at.
-        is_whole: All were: figures are exact, as of the moment of the look.
-        subscriptions: Of the users.
-        fates: What becomes of entries that any subscription has pending.
+        entries: Entries behind the lowest mark-delete position.
+        read: Number of them that were read.
+        is_whole: All were read: figures are exact, as of the moment of the survey.
+        subscriptions: The users' subscriptions.
+        fates: Entries that any subscription has pending, by fate.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class PartSurvey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """Of the pending entries that were looked at, from publish to delivery, milliseconds."""
+    """Delays of the pending entries that were read, from publish to delivery, milliseconds."""
 
     p50_ms: int
     p90_ms: int
@@ -82,13 +82,13 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What the mover takes: estimates.
+    """Estimated costs of the mover.
 
     Args:
-        memory_bytes: Of its process.
-        entries_per_s: How fast entries were read just now.
-        catch_up_ms: To read them all and to move what is lifted.
-        writes: For each timer that is lifted, on average: into the journal, from hold to hold, back into the topic.
+        memory_bytes: Memory of its process.
+        entries_per_s: Rate at which entries were read just now.
+        catch_up_ms: Time to read all entries and to move those that are lifted.
+        writes: Mean writes for each lifted timer: into the journal, from hold to hold, back into the topic.
     """
 
     memory_bytes: int
@@ -99,23 +99,23 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """A topic before anything moves.
+    """A topic before any timer moves.
 
     Args:
-        plan: By which it would be shadowed.
-        at_ms: When it was looked at, UTC milliseconds.
-        far_ms: With so much time left an entry is lifted.
-        gap_limit: The broker's.
+        plan: The plan for its shadow.
+        at_ms: Time of the survey, UTC milliseconds.
+        far_ms: Remaining time from which an entry is lifted.
+        gap_limit: The broker's limit.
         parts: By partition.
-        delays: None: nothing that was seen has any.
-        cost: None: nothing could be read.
-        findings: What stands against it, and what is worth knowing; the worst first.
-        excess: Gaps beyond the limit that it would leave; None: there are none.
+        delays: None: no entry that was read has a delay.
+        cost: None: no entry could be read.
+        findings: Obstacles, and facts worth knowing; the worst first.
+        excess: Gaps beyond the limit that the shadow would leave; None: there are none.
         fitting: The plan itself, or with the longest shorter window that leaves so few gaps that the broker keeps them
             with room to spare; None: no window does.
-        native_per_hour: About so many delayed messages are sent in an hour that are due too soon to be lifted.
-        gaps_with: Gaps of the worst subscription once it has caught up, with the next shorter and the next longer
-            window, by the window, milliseconds.
+        native_per_hour: Estimated number of delayed messages an hour that are due too soon to be lifted.
+        gaps_with: Gaps of the worst subscription once the shadow has caught up, with the next shorter and the next
+            longer window, by the window, milliseconds.
     """
 
     plan: Plan
@@ -133,27 +133,27 @@ class Survey:
 
     @property
     def is_refused(self) -> bool:
-        """Whether anything stands against it."""
+        """True if the shadow is refused."""
         return is_refused(self.findings)
 
     @property
     def is_whole(self) -> bool:
-        """Every entry was looked at."""
+        """True if every entry was read."""
         return all(part.is_whole for part in self.parts)
 
     @property
     def fates(self) -> Mapping[str, Amount]:
-        """Over all partitions."""
+        """Entries by fate, over all partitions."""
         return summed(part.fates for part in self.parts)
 
     @property
     def lifted(self) -> Amount:
-        """What would be lifted now."""
+        """Entries that would be lifted now."""
         return self.fates.get(Fate.LIFT.value, Amount(entries=0, size_bytes=0))
 
 
 def summed(every: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """Amounts by fate over several partitions, the largest first."""
+    """Sum amounts by fate over several partitions, the largest first."""
     found: dict[str, Amount] = {}
     for fates in every:
         for name, amount in fates.items():
@@ -162,7 +162,7 @@ def summed(every: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
 
 
 def survey_facts(found: Survey) -> dict[str, Any]:
-    """A survey as plain values, for JSON."""
+    """Return a survey as plain values, for JSON."""
     delays, cost = found.delays, found.cost
     return {
         "due_topic": found.plan.due_topic,

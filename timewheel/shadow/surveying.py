@@ -1,4 +1,4 @@
-"""Looks at a topic before anything moves: what would be lifted, what that would change, what it costs, what refuses it.
+"""Surveys a topic before any timer moves: liftable entries, the effect on gaps, costs, and obstacles.
 
 Nothing is consumed or changed.
 """
@@ -32,25 +32,25 @@ from timewheel.shadow.walking import entries_in
 __all__ = ["DEFAULT_ENTRIES", "Tell", "survey", "writes_of"]
 
 DEFAULT_ENTRIES = 100_000
-"""Entries that are looked at in each partition."""
+"""Limit of entries that are read in each partition."""
 PROCESS_BYTES = 90_000_000
-"""Of a mover that moves nothing."""
+"""Memory of a mover that moves nothing."""
 BYTES_PER_PARTITION = 40_000_000
-"""At most, while a partition is caught up: what is in flight, and what is read ahead."""
+"""Most memory while a partition is caught up: entries in flight, and entries that are read ahead."""
 BYTES_PER_GAP = 80
-"""Of a cursor's ranges, of each subscription."""
+"""Memory of a cursor's range, for each subscription."""
 WORK_PER_LIFTED = 3.0
-"""To move an entry takes as long as to read so many: it is sent, read back, acknowledged and sent on."""
+"""Moving an entry takes as long as reading this many: it is sent, read back, acknowledged and sent on."""
 DRAWN = 1_000
-"""Timers of which the way through the plan is followed."""
+"""Number of timers whose route through the plan is followed."""
 
 Tell = Callable[[int, int], None]
-"""Told of the progress: entries that are read, entries to read."""
+"""Called with the progress: entries read, entries to read."""
 
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of one partition."""
+    """The data that was read of a partition."""
 
     stats: InternalStats
     entries: int
@@ -60,7 +60,7 @@ class _Read:
 
     @property
     def scale(self) -> float:
-        """As many entries stand for each that was looked at."""
+        """Number of entries that each entry that was read stands for."""
         return self.entries / self.wanted if self.wanted else 1.0
 
 
@@ -73,18 +73,19 @@ def survey(
     most: int = DEFAULT_ENTRIES,
     tell: Tell = lambda _done, _total: None,
 ) -> Survey:
-    """Look at a plan's due topic.
+    """Survey a plan's due topic.
 
     Args:
-        admin: Of any broker.
-        dialer: Of the binary protocol, by which entries are read.
-        plan: By which the topic would be shadowed.
-        target: How the user named the plan.
-        most: Entries that are looked at in each partition: of one that has more, some are, at even distances.
-        tell: Told of the progress.
+        admin: Admin client of any broker.
+        dialer: Dialer of the binary protocol, by which entries are read.
+        plan: The plan for the topic's shadow.
+        target: Name of the plan as the user typed it.
+        most: Limit of entries that are read in each partition; of a larger partition a sample is read, at even
+            distances.
+        tell: Called with the progress.
 
     Raises:
-        NoSuchTarget: There is no such topic.
+        NoSuchTarget: The topic does not exist.
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
@@ -188,17 +189,17 @@ def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
 
 
 def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> int:
-    """Once all with so much time left is lifted."""
+    """Return the gaps once all entries with at least this remaining time are lifted."""
     now, after = read.tally.gaps(subscription, read.stats.last_confirmed if read.is_whole else None, far_ms)
     if read.is_whole:
         return after
-    # Of a part, what the stretches say of the change counts, and the broker's own count for what is now.
+    # Of a sample only the relative change counts, applied to the broker's own count of current gaps.
     gap_count = read.stats.cursors[subscription].gap_count
     return round(gap_count * after / now if now else after * read.entries / read.wanted)
 
 
 def _most_after(reads: Mapping[str, _Read], far_ms: int) -> int:
-    """Gaps of the worst subscription once all with so much time left is lifted."""
+    """Return the gaps of the worst subscription once all entries with at least this remaining time are lifted."""
     every = (_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
     return max(every, default=0)
 
@@ -213,7 +214,9 @@ def _gaps_with(plan: Plan, reads: Mapping[str, _Read]) -> dict[int, int]:
 def _excess(
     plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int, cure: Plan | None
 ) -> Excess | None:
-    """Of the worst subscription; None: the broker keeps all gaps that would be left, or the plan lifts nothing."""
+    """Return the excess of the worst subscription; None: the broker keeps all remaining gaps, or the plan lifts
+    nothing.
+    """
     every = [(one.gaps_after, part.topic, one) for part in parts for one in part.subscriptions]
     after, topic, worst = max(every, key=lambda one: one[0], default=(0, "", None))
     if worst is None or after <= limit or not plan.holds_in_relay:
@@ -256,15 +259,16 @@ def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s
 
 
 def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
-    """How often a lifted timer is written, on average: into the journal, into each hold, back into the due topic.
+    """Compute how often a lifted timer is written, on average: into the journal, into each hold, back into the due
+    topic.
 
     Args:
-        plan: By which it is held.
+        plan: The plan that holds the timers.
         at_ms: When they are lifted, UTC milliseconds.
-        remaining_ms: The time to their due times.
+        remaining_ms: Times until they are due.
 
     Returns:
-        0: there are none, or the plan holds nothing.
+        0: there are no timers, or the plan holds none.
     """
     if not plan.needs_relay:
         return 0.0

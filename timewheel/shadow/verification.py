@@ -1,4 +1,4 @@
-"""What a look at the books of a shadow found, as values."""
+"""The results of a verification of a shadow's books, as values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["PartBooks", "Verification", "verification_facts"]
 
 SHOWN = 20
-"""Troubles of each kind and partition that are told one by one."""
+"""Troubles of each kind and partition that are listed individually."""
 
 
 class Stuck(NamedTuple):
@@ -24,8 +24,8 @@ class Stuck(NamedTuple):
 
     Args:
         topic: Its full name.
-        head: Where its first entry stands.
-        late_ms: How long ago that should have moved on.
+        head: Position of its first entry.
+        late_ms: How long ago that entry should have moved on.
     """
 
     topic: str
@@ -35,19 +35,19 @@ class Stuck(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartBooks:
-    """One partition.
+    """The books of a partition.
 
     Args:
         topic: Its full name.
-        entries: Stored behind the lowest mark-delete position.
-        read: Of these, those that the broker has shown: its own it shows nobody.
+        entries: Entries stored behind the lowest mark-delete position.
+        read: Of these, those that the broker has delivered: it does not deliver its own entries.
         acked: Of those, those that every subscription has acknowledged.
-        fates: The others, by what becomes of them.
-        is_caught_up: The lifter has gone through the backlog.
+        fates: The others, by fate.
+        is_caught_up: The lifter has processed the backlog.
         journal: Copies that the journal holds.
-        places: Where they are.
-        troubles: What is wrong, at every look.
-        memory_bytes: For the copies, at most.
+        places: Copies by place.
+        troubles: Timers with the same defect at every look.
+        memory_bytes: Most memory for the copies.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class PartBooks:
 
     @property
     def wrong(self) -> Mapping[Wrong, int]:
-        """How many timers of each kind."""
+        """Number of timers by defect."""
         counts = Counter(one.wrong for one in self.troubles)
         return {wrong: counts[wrong] for wrong in Wrong}
 
@@ -73,14 +73,14 @@ class Verification:
     """The books of a plan.
 
     Args:
-        plan: Whose.
+        plan: The plan.
         at_ms: When the last look began, UTC milliseconds.
-        wish: What the shadow is to do.
-        looks: More than 1: something looked wrong, and was looked for again.
+        wish: The wished state.
+        looks: More than 1: a defect was suspected, and checked again.
         parts: By partition.
-        missing: Topics of the plan that are not there.
+        missing: Topics of the plan that do not exist.
         stuck: Partitions that had the same head at every look, though it should have moved on long ago.
-        unread: What could not be seen: what waits there would be called lost.
+        unread: Topics that could not be read: timers that wait there count as lost.
     """
 
     plan: Plan
@@ -94,17 +94,17 @@ class Verification:
 
     @property
     def is_balanced(self) -> bool:
-        """Nothing is wrong, and nothing stands still."""
+        """True if no timer has a defect, and no partition is stuck."""
         return not self.stuck and not any(part.troubles for part in self.parts)
 
     @property
     def wrong(self) -> Mapping[Wrong, int]:
-        """How many timers of each kind, over all partitions."""
+        """Number of timers by defect, over all partitions."""
         return {wrong: sum(part.wrong[wrong] for part in self.parts) for wrong in Wrong}
 
 
 def verification_facts(found: Verification) -> dict[str, Any]:
-    """As plain values, for JSON."""
+    """Return a verification as plain values, for JSON."""
     return {
         "due_topic": found.plan.due_topic,
         "at_ms": found.at_ms,
@@ -136,7 +136,7 @@ def verification_facts(found: Verification) -> dict[str, Any]:
 
 
 def shown(part: PartBooks) -> list[Trouble]:
-    """Some of each kind."""
+    """Return some troubles of each kind."""
     return [one for wrong in Wrong for one in [each for each in part.troubles if each.wrong is wrong][:SHOWN]]
 
 

@@ -1,8 +1,8 @@
-"""Whether the books of a shadow balance, entry by entry: nothing is consumed or changed.
+"""Verifies that the books of a shadow balance, entry by entry: nothing is consumed or changed.
 
-Topics are read in the order in which timers travel, and each up to an end that is asked for after its beginning: what
-moves on meanwhile is met once more further on, and never missed. What looks wrong is looked for again, and only what is
-wrong at every look is told.
+Topics are read in the order of the timers' route, and each up to an end that is requested after the read has begun: a
+timer that moves on meanwhile is read again further on, and never missed. A suspected defect is checked again, and only
+defects that appear at every look are reported.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["AGAIN_MS", "verify"]
 
 AGAIN_MS = 3_000
-"""Between two looks: by then what was on its way has come."""
+"""Time between two looks: by then timers that were on their way have arrived."""
 LOOKS = 3
-"""A timer that hops while it is looked for is met twice; one may do so at two looks, where tiers are of seconds."""
+"""A timer that hops during a look is read twice; it may do so at two looks, with tiers of seconds."""
 TICKS = 3
 """A broker delivers up to two ticks early, and this machine's clock may differ."""
 
 _BEFORE_ALL = EntryPosition(-1, -1)
 
 Tell = Callable[[int, int], None]
-"""Told of the progress: entries that are read, and entries to read as far as is known."""
+"""Called with the progress: entries that are read, and entries to read as far as known."""
 
 
 def verify(
@@ -68,20 +68,20 @@ def verify(
     arrived_ms: int = ARRIVED_MS,
     tell: Tell = lambda _done, _total: None,
 ) -> Verification:
-    """Look at all of it.
+    """Verify all partitions.
 
-    Memory: `BYTES_PER_COPY` for each copy that the journal holds, and what looks wrong.
+    Memory: `BYTES_PER_COPY` for each copy that the journal holds, and the suspected timers.
 
     Args:
-        admin: Of any broker.
-        dialer: Of the binary protocol, by which entries are read.
-        plan: Has an intake; its topics are there.
-        again_ms: How long what looks wrong is waited for.
+        admin: Admin client of any broker.
+        dialer: Dialer of the binary protocol, by which entries are read.
+        plan: A plan with an intake, whose topics exist.
+        again_ms: Pause before suspected timers are checked again.
         arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
-        tell: Told of the progress.
+        tell: Called with the progress.
 
     Raises:
-        AdminError: The broker does not answer, or the topics are not there.
+        AdminError: The broker does not answer, or the topics do not exist.
         BinaryProtocolError: Entries cannot be read.
     """
     look = _Look(admin, dialer, plan, arrived_ms, tell)
@@ -93,7 +93,7 @@ def verify(
 
 
 def _at_both(first: Verification, second: Verification) -> Verification:
-    """The second look, with what was wrong at the first one too."""
+    """Return the second look, with only the defects that the first look found too."""
     before = {(part.topic, one.wrong, one.key) for part in first.parts for one in part.troubles}
     parts = tuple(
         replace(part, troubles=tuple(one for one in part.troubles if (part.topic, one.wrong, one.key) in before))
@@ -106,7 +106,7 @@ def _at_both(first: Verification, second: Verification) -> Verification:
 
 @dataclass(slots=True)
 class _Native:
-    """What was met in a partition of the due topic."""
+    """The entries of a partition of the due topic."""
 
     pending: Pending
     entries: int = 0
@@ -159,7 +159,7 @@ class _Look:
 
     def _part(self, number: int, wish: Wish, is_caught_up: bool) -> PartBooks:
         native = self._names.part(self._plan.due_topic, number)
-        # Of a copy that is on its way, the original was acknowledged before. What is not by now is looked at again.
+        # The original of a copy on its way was acknowledged before. An original that is not by now is checked again.
         before = AckedByAll(self._cursors(native)[1].values())
         books = Books()
         suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
@@ -184,7 +184,7 @@ class _Look:
             for key, (timer, original) in suspects.items()
             if original not in struck and key not in known
         ]
-        # Where nothing is to be lifted, or not all was gone through yet, what is left is no fault.
+        # If lifting is not wished, or the backlog is not processed yet, liftable entries that are left are no defect.
         if wish.state is State.SHADOWING and is_caught_up:
             told = {one.original for one in troubles}
             troubles += (one for one in counts.troubles if one.original not in told)
@@ -208,7 +208,7 @@ class _Look:
         return internal, acked_in(internal, stats)
 
     def _read_journal(self, number: int, books: Books) -> None:
-        """The journal, and which of its copies have not moved on yet."""
+        """Read the journal, with the copies that have not moved on yet."""
         part = partition_topic(self._names.journal, number)
         stats = self._admin.topics.internal_stats(part)
         journal, relay = stats.cursors[JOURNAL_SUBSCRIPTION].mark_delete, stats.cursors[RELAY_SUBSCRIPTION].mark_delete
@@ -242,7 +242,9 @@ class _Look:
                     self._leads(part, entry.position, entry.publish_ms)
 
     def _leads(self, part: str, head: EntryPosition, leaves_ms: int) -> None:
-        """An entry is the first that waits in a partition that relays read, and should leave it then at the latest."""
+        """Record the first waiting entry of a partition that relays read, with the time when it should leave at the
+        latest.
+        """
         if (late_ms := self._at_ms - leaves_ms) > STUCK_MS:
             self._stuck.setdefault(part, Stuck(part, head, late_ms))
 
@@ -278,25 +280,30 @@ class _Look:
         struck: AckedByAll,
         suspects: dict[int, tuple[StoredTimer, EntryPosition]],
     ) -> None:
-        """A copy that is back; if its original is pending there are two, even if the copy was handled already."""
+        """Record a copy that is back; if its original is pending there are two, even if the copy was handled
+        already.
+        """
         for timer in timers_in(entry):
             key = key_of(timer.timer_id)
-            # One that is acknowledged was handled, or lifted once more.
+            # An acknowledged copy was handled, or lifted once more.
             books.meets(key, Place.DUE, may_have_moved=entry.position in struck)
             original = original_of(timer.timer_id, part)
             if original is not None and original < entry.position and original not in struck:
                 suspects[key] = (timer, original)
 
     def _dead_letters(self) -> Iterator[tuple[StoredTimer, bool]]:
-        """All of the plan's, whose topic has one partition: whose they are, their keys tell."""
+        """Yield all dead letters of the plan, whose topic has a single partition: their keys identify their
+        partitions.
+        """
         return self._timers(self._letters, DEAD_LETTER_SUBSCRIPTION)
 
     def _held(self, number: int) -> Iterator[tuple[StoredTimer, bool]]:
-        """What waits in holding topics: first in those of earlier plans, from which relays send on into the present
-        one's.
+        """Yield the timers in holding topics: first in those of earlier plans, from which relays send on into the
+        current
+        plan's.
         """
         for part in self._former.get(number, ()):
-            # One that is gone was drained since it was listed.
+            # A missing partition was drained since it was listed.
             stats = self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part))
             if stats is not None:
                 yield from self._waiting(part, stats.cursors.get(RELAY_SUBSCRIPTION))
@@ -304,7 +311,7 @@ class _Look:
             yield from self._timers(partition_topic(topic, number), RELAY_SUBSCRIPTION)
 
     def _timers(self, part: str, subscription: str) -> Iterator[tuple[StoredTimer, bool]]:
-        """What waits in a topic of the plan."""
+        """Yield the waiting timers of a topic of the plan."""
         try:
             stats = self._admin.topics.internal_stats(part)
         except AdminMissing:
@@ -317,8 +324,9 @@ class _Look:
         yield from self._waiting(part, cursor)
 
     def _waiting(self, part: str, cursor: CursorStats | None) -> Iterator[tuple[StoredTimer, bool]]:
-        """What waits in a topic that is acknowledged in order: all, if nobody ever did. Of a batch at its head some may
-        have moved on.
+        """Yield the waiting timers of a topic that is acknowledged in order: all, without any acknowledgement. Some
+        timers of a
+        batch at its head may have moved on.
         """
         acked, first = Acked(_BEFORE_ALL) if cursor is None else Acked.of(cursor), None
         for entry in self._entries(part, acked.mark_delete):
@@ -332,7 +340,7 @@ class _Look:
                 yield timer, may_have_moved
 
     def _entries(self, part: str, after: EntryPosition) -> Iterator[Entry]:
-        """What is behind a position, up to the end that the topic has now."""
+        """Yield the entries behind a position, up to the topic's current end."""
         stats = self._admin.topics.internal_stats(part)
         for stretch in stretches_of(stats.ledgers, after, 1 << 62):
             self._total += stretch.entries

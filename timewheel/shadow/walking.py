@@ -1,4 +1,4 @@
-"""Reads a stretch of a partition, entry by entry; a topic that moves meanwhile is read on behind the last entry."""
+"""Reads a stretch of a partition, entry by entry; if the topic moves meanwhile, continues behind the last entry."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from timewheel.shadow.machine.stretches import Stretch
 __all__ = ["QUIET_MS", "entries_in"]
 
 QUIET_MS = 3_000
-"""So long nothing comes before a stretch counts as read to its end: what a broker writes for itself it gives nobody,
-and behind an open transaction it gives nothing."""
+"""Silence after which a stretch counts as read to its end: a broker does not deliver its own entries, nor messages
+behind an open transaction."""
 TRIES = 8
-"""That a topic may move while it is read; each time it has come further."""
+"""Times that a topic may move in a row without an entry in between."""
 PAUSE_MS = 500
 
 
 def entries_in(
     dialer: Dialer, part: str, stretch: Stretch, clock: Clock, *, keep_payload: bool = False, quiet_ms: int = QUIET_MS
 ) -> Iterator[list[Entry]]:
-    """The entries of a stretch, in topic order, some at a time.
+    """Yield the entries of a stretch, in topic order, some at a time.
 
     Args:
         dialer: Knows the cluster.
         part: Full name of a partition, or of a topic without partitions.
-        stretch: Which entries.
+        stretch: The entries to read.
         clock: For pauses.
-        keep_payload: Whether entries have their payloads.
+        keep_payload: Whether entries keep their payloads.
         quiet_ms: See `QUIET_MS`.
 
     Raises:
-        BinaryProtocolError: It cannot be read.
+        BinaryProtocolError: The stretch cannot be read.
     """
     after, failures = stretch.after, 0
     while True:

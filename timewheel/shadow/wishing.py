@@ -1,4 +1,4 @@
-"""Notes beside a journal what its shadow is to do, which each process sees within seconds, and how far it is."""
+"""Stores the wished state and the progress of a shadow beside its journal, where each process sees them in seconds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["note_caught_up", "wish_for"]
 
 
 def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> State:
-    """Note a state from now on; one that is noted already keeps its time.
+    """Store a wished state from now on; a state that is stored already keeps its time.
 
     Args:
         admin: Its role administers the tenant.
-        plan: Its journal is there.
-        state: What is wished.
+        plan: Its journal must exist.
+        state: The wished state.
         now_ms: UTC milliseconds.
 
     Returns:
-        What was noted before.
+        The state that was stored before.
 
     Raises:
         AdminMissing: There is no journal.
@@ -37,9 +37,9 @@ def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> St
 
 
 def note_caught_up(admin: AdminClient, plan: Plan, partition: int, at_ms: int) -> None:
-    """Note when a partition's lifter had gone through the backlog, UTC milliseconds; 0: it has not any more.
+    """Store when a partition's lifter had processed the backlog, UTC milliseconds; 0: it no longer has.
 
-    A role that may not note it lifts all the same; a status then says that it is catching up.
+    A lifter whose role may not store it lifts all the same; a status then shows that it is catching up.
     """
     journal, name = Names(plan).journal, caught_up_property(partition)
     with suppress(AdminDenied):

@@ -1,10 +1,10 @@
-"""A real broker for tests, demos and your own experiments, and helpers to test with.
+"""A real broker for tests, demos and experiments, and helpers for tests.
 
     with LocalPulsar() as broker:
         client = pulsar.Client(broker.service_url)
 
-Most names are loaded on first use: pytest imports this package in every run where timewheel is installed, for the sake
-of its plugin, and should not pay for httpx there.
+Most names are loaded on first use: pytest imports this package for its plugin in every run on a machine with timewheel
+installed, and such a run should not have to import httpx.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The few admin calls that a broker for tests needs before there is anything else to talk to it with."""
+"""The few admin calls that a test broker needs before any other client can talk to it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SYSTEM_TENANT = "pulsar"
 POLL_S = 0.1
 CALL_TIMEOUT_S = 5.0
 UNLOAD_TIMEOUT_S = 60.0
-"""An unload closes ledgers and cursors first."""
+"""Time-out of an unload, which closes ledgers and cursors first."""
 
-# Standalone makes the namespace a moment after the broker answers. The health check, which loads a topic and sends
-# through it, comes last: a call that we give up goes on in the broker, and should not meet it half started.
+# Standalone creates the namespace a moment after the broker answers. The health check, which loads a topic and sends
+# through it, comes last: a call that times out here continues in the broker, and should not meet a half started broker.
 _READY_PATHS = ("/admin/v2/brokers/ready", "/admin/v2/namespaces/public/default", "/admin/v2/brokers/health")
 
 
 def topic_path(topic: str) -> str:
-    """The path of a topic in admin URLs, its name quoted; a short name means one in `public/default`."""
+    """Build the path of a topic in admin URLs, with its name quoted; a short name is in `public/default`."""
     domain, separator, rest = topic.partition("://")
     if not separator:
         domain, rest = "persistent", topic if topic.count("/") == 2 else f"public/default/{topic}"
@@ -34,13 +34,13 @@ def topic_path(topic: str) -> str:
 
 
 def unload_topic(admin_url: str, topic: str) -> None:
-    """Unload a topic, and all partitions of a partitioned one; `httpx.HTTPStatusError` if there is none such."""
+    """Unload a topic, and all partitions of a partitioned topic; `httpx.HTTPStatusError` if it does not exist."""
     with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
         admin.put(f"/admin/v2/{topic_path(topic)}/unload").raise_for_status()
 
 
 def unload_all_namespaces(admin_url: str) -> None:
-    """Unload every topic of every tenant but Pulsar's own: cursors are written, and clients are sent away."""
+    """Unload every topic of every tenant but Pulsar's own: cursors are written, and clients are disconnected."""
     with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
         for tenant in admin.get("/admin/v2/tenants").raise_for_status().json():
             if tenant != SYSTEM_TENANT:
@@ -55,10 +55,10 @@ def broker_version(admin_url: str) -> str:
 
 
 def await_ready(admin_url: str, timeout_s: float, *, check: Callable[[], None]) -> None:
-    """Poll until the broker is healthy and its default namespace is there.
+    """Poll until the broker is healthy and its default namespace exists.
 
     `check` is called between the polls and may raise, for instance because the broker's process has ended.
-    Raises TimeoutError, naming what did not answer.
+    Raises TimeoutError with the URL that did not answer.
     """
     deadline = time.monotonic() + timeout_s
     waiting_for = list(_READY_PATHS)

@@ -1,4 +1,4 @@
-"""Which broker tests run on, as the environment says it."""
+"""The choice of the broker for tests, from environment variables."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ __all__ = [
 
 BROKER_VARIABLE = "TIMEWHEEL_TEST_BROKER"
 BROKER_ADMIN_VARIABLE = "TIMEWHEEL_TEST_BROKER_ADMIN"
-"""A variable beside the other, and not `PULSAR_ADMIN_URL`: that one may be set for the commands, for another broker."""
+"""A separate variable, not `PULSAR_ADMIN_URL`, which may be set for the commands and name another broker."""
 SERVICE_VARIABLE = "PULSAR_SERVICE_URL"
 ADMIN_VARIABLE = "PULSAR_ADMIN_URL"
 SERVICE_SCHEMES = ("pulsar://", "pulsar+ssl://")
 ELSEWHERE = f"or choose another broker: {BROKER_VARIABLE}=local, or its service URL"
-"""How an error about containers ends."""
+"""End of an error about containers."""
 
 
 class BrokerKind(Enum):
-    """Where the broker comes from."""
+    """Kinds of brokers for tests."""
 
     ANY = "any"
-    """A container if a Docker engine answers, else a local one."""
+    """A container if a Docker engine answers, else a local broker."""
     CONTAINER = "container"
     LOCAL = "local"
     GIVEN = "given"
-    """Somebody runs it; the choice has its addresses."""
+    """A broker that already runs; the choice holds its addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerChoice:
-    """A kind of broker and, for a given one, where it is."""
+    """A kind of broker and, for a given broker, its addresses."""
 
     kind: BrokerKind
     service_url: str = ""
     admin_url: str = ""
     variable: str = ""
-    """The one that chose; none did for `BrokerKind.ANY`."""
+    """The variable that made the choice; empty for `BrokerKind.ANY`."""
 
 
 def broker_choice(environment: Mapping[str, str]) -> BrokerChoice:
-    """Read the choice from an environment; variables that are empty count as unset.
+    """Read the choice from an environment; empty variables count as unset.
 
-    `TIMEWHEEL_TEST_BROKER` decides. Without it `PULSAR_SERVICE_URL`, which is the commands' variable, is taken if set.
+    `TIMEWHEEL_TEST_BROKER` decides. Without it `PULSAR_SERVICE_URL`, the variable of the commands, is used if set.
 
     Raises:
         ValueError: `TIMEWHEEL_TEST_BROKER` is none of `container`, `local` and a service URL.
-        BrokerUnavailable: A service URL is set, and the admin URL beside it is not.
+        BrokerUnavailable: A service URL is set, but its admin URL is not.
     """
     asked = environment.get(BROKER_VARIABLE, "")
     if asked in {BrokerKind.CONTAINER.value, BrokerKind.LOCAL.value}:

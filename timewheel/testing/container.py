@@ -1,11 +1,11 @@
-"""A Pulsar in a container, where a Docker engine answers, be it on this machine or on another.
+"""A Pulsar in a container, if a Docker engine answers, on this machine or on another.
 
-A broker tells clients its own address, and in a container it does not know it: which port is open for it outside is
-known only when the container runs. So the container waits for that address and starts its broker then. The broker
-itself goes on using an address of its own inside, because from there the outer one may lead nowhere.
+A broker advertises its address to clients, and in a container it does not know that address: the port that is open for
+it outside is known only when the container runs. So the container waits for that address and then starts its broker.
+The broker itself keeps using its own address inside, because the outer address may not be reachable from there.
 
-pulsar-client keeps the address that it came by if the broker is a standalone one, whatever a lookup says. What a lookup
-says is right nevertheless, for clients without that rule.
+pulsar-client keeps the address that it connected to if the broker is a standalone broker, whatever a lookup returns.
+The lookup's address is correct nevertheless, for clients without that rule.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ __all__ = ["PulsarContainer"]
 
 IMAGE = "apachepulsar/pulsar"
 START_TIMEOUT_S = 180.0
-"""Until the broker is healthy; the image is there by then."""
+"""Time until the broker is healthy, after the image was fetched."""
 LOG_LINES = 30
 
 INNER_PORT = 6650
-"""Where the broker talks to itself; not open outside."""
+"""Port for the broker's own connections; not open outside."""
 CLIENT_PORT = 16650
-"""Whoever comes by this one is told the outer address."""
+"""Port for clients: a lookup through it returns the outer address."""
 WEB_PORT = 8080
 MEMORY = "-Xmx1024m -XX:MaxDirectMemorySize=1024m"
-"""As a `LocalPulsar` has; the image's own is 2 GB and 4 GB, more than the machine of a desktop's engine may have."""
+"""Same as for `LocalPulsar`; the image's own limits are 2 GB and 4 GB, more than the virtual machine of a desktop
+engine may have."""
 
-ADDRESS_FILE = "/tmp/timewheel-listeners"  # noqa: S108 - in the container, which is ours alone
+ADDRESS_FILE = "/tmp/timewheel-listeners"  # noqa: S108 - in the container, which no other program uses
 ADDRESS_TIMEOUT_S = 60
-"""A container whose maker is gone does not wait longer for its address."""
+"""A container whose creator has ended waits no longer than this for its address."""
 COMMAND = (
     f"until [ -s {ADDRESS_FILE} ]; do [ $SECONDS -lt {ADDRESS_TIMEOUT_S} ] || exit 1; sleep 0.1; done; "
     f"PULSAR_PREFIX_advertisedListeners=$(cat {ADDRESS_FILE}) bin/apply-config-from-env.py conf/standalone.conf "
@@ -59,7 +60,7 @@ _SETTINGS: Mapping[str, str] = {
     "webServicePort": str(WEB_PORT),
     "bindAddresses": f"external:pulsar://0.0.0.0:{CLIENT_PORT}",
     "internalListenerName": "internal",
-    # Without advertisedAddress, which may not stand beside listeners, the bookie takes what the host name means.
+    # Without advertisedAddress, which cannot be combined with listeners, the bookie uses the address of the host name.
     "allowLoopback": "true",
 }
 _ENDED = frozenset({"exited", "dead", "removing"})
@@ -69,11 +70,11 @@ WITHOUT_REAPER = " (TESTCONTAINERS_RYUK_DISABLED=true does without testcontainer
 
 
 class PulsarContainer:
-    """One standalone broker in a container: `with PulsarContainer() as pulsar: pulsar.Client(pulsar.service_url)`.
+    """A standalone broker in a container: `with PulsarContainer() as pulsar: pulsar.Client(pulsar.service_url)`.
 
-    The engine is the one that testcontainers finds: `$DOCKER_HOST`, also a remote one, else the current Docker context,
-    else the usual socket. The container is removed by `stop`, after a failed start, and by testcontainers' reaper when
-    the process that made it is gone.
+    It uses the engine that testcontainers finds: `$DOCKER_HOST`, which may be remote, else the current Docker
+    context, else the usual socket. The container is removed by `stop`, after a failed start, and by testcontainers'
+    reaper when the process that created it is gone.
     """
 
     def __init__(
@@ -84,12 +85,12 @@ class PulsarContainer:
         progress: Progress | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """Choose the image; no engine is asked yet.
+        """Choose the image; the engine is not contacted yet.
 
         Args:
-            version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said.
+            version: Version of Pulsar; default `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7.
             config: Broker settings by the names of `broker.conf`.
-            progress: Told when an image is fetched.
+            progress: Called when an image is fetched.
             start_timeout_s: Seconds until the broker must be healthy, once its container runs.
         """
         self.version = version or version_asked_for()
@@ -102,18 +103,18 @@ class PulsarContainer:
 
     @property
     def service_url(self) -> str:
-        """Where clients connect; known when the broker runs."""
+        """Service URL for clients; known once the broker runs."""
         return self._known_urls()[0]
 
     @property
     def admin_url(self) -> str:
-        """Where the admin REST interface is; known when the broker runs."""
+        """URL of the admin REST interface; known once the broker runs."""
         return self._known_urls()[1]
 
     def start(self) -> Self:
-        """Fetch the image if it is not there, start the container and wait until the broker is healthy.
+        """Fetch the image if it is missing, start the container and wait until the broker is healthy.
 
-        Raises `BrokerUnavailable`, saying what was tried, what the engine said and what to do; nothing is left then.
+        Raises `BrokerUnavailable` with the failed step, the engine's error and a remedy; the container is removed then.
         """
         if self._container is not None:
             raise RuntimeError(f"the container {self._name} is running already")
@@ -139,7 +140,7 @@ class PulsarContainer:
         return self
 
     def stop(self) -> None:
-        """Remove the container; nothing if it is gone already."""
+        """Remove the container; no error if it is gone already."""
         from docker.errors import NotFound  # noqa: PLC0415 - an extra
 
         container, self._container, self._urls = self._container, None, None
@@ -147,7 +148,7 @@ class PulsarContainer:
             return
         engine = container.get_docker_client().client
         try:
-            # By name: a container whose making was cut short is known to the engine only.
+            # By name: only the engine knows a container whose creation was interrupted.
             engine.api.remove_container(self._name, force=True, v=True)
         except NotFound:
             pass
@@ -185,7 +186,7 @@ class PulsarContainer:
         )
 
     def _fetch(self, container: DockerContainer) -> None:
-        """Fetch the image ourselves: testcontainers would not hear why the registry refused."""
+        """Fetch the image without testcontainers, which hides the registry's reason for a refusal."""
         from docker.errors import ImageNotFound  # noqa: PLC0415 - an extra
 
         engine = container.get_docker_client().client
@@ -196,15 +197,15 @@ class PulsarContainer:
                 self._progress(f"fetching the image {container.image} into the engine at {engine_address()}")
         else:
             return
-        # Refusals come as an answer of the engine or as a line of the stream. No limit: how long a fetch may take is
-        # the line's affair.
+        # Refusals come as an error answer of the engine or as a line of the stream. No time limit: a fetch takes as
+        # long as the network needs.
         for line in engine.api.pull(container.image, stream=True, decode=True):
             if "error" in line:
                 raise OSError(line["error"])
 
     def _tell_address(self, container: DockerContainer) -> None:
         host = container.get_container_host_ip()
-        # The name may mean ::1 first, where an engine need not have opened the port.
+        # The name may resolve to ::1 first, and an engine need not have opened the port there.
         host = LOOPBACK if host == "localhost" else f"[{host}]" if ":" in host else host
         service_url = f"pulsar://{host}:{container.get_exposed_port(CLIENT_PORT)}"
         admin_url = f"http://{host}:{container.get_exposed_port(WEB_PORT)}"
@@ -237,14 +238,14 @@ class PulsarContainer:
 
     @contextmanager
     def _trying(self, what: str, advice: str) -> Iterator[None]:
-        """Say in an error what was tried, what the engine said and what to do."""
+        """Raise errors again with the failed step, the engine's error and a remedy."""
         from docker.errors import DockerException  # noqa: PLC0415 - an extra
 
         try:
             yield
         except BrokerUnavailable:
             raise
-        except (DockerException, OSError, RuntimeError) as error:  # the last two are testcontainers' own, and requests'
+        except (DockerException, OSError, RuntimeError) as error:  # the last two come from testcontainers and requests
             raise self._unavailable(f"could not {what}: {words_of(error)}", advice) from error
 
     def _unavailable(self, problem: str, advice: str) -> BrokerUnavailable:
@@ -254,7 +255,9 @@ class PulsarContainer:
         )
 
     def _last_words(self) -> str:
-        """How the container is and the end of its log; nothing if there is none, or if the engine cannot say."""
+        """Return the container's state and the end of its log; empty if there is no container or the engine does not
+        answer.
+        """
         from docker.errors import DockerException  # noqa: PLC0415 - an extra
 
         if self._container is None:
@@ -269,7 +272,7 @@ class PulsarContainer:
         return f". The container {how}; its log ends:\n{log or '(nothing)'}"
 
     def _remove_after(self, error: BaseException) -> None:
-        """Remove what a failed start left; if that fails too, the first failure is the one to tell."""
+        """Remove the remains of a failed start; if that fails too, the first failure is the error that is raised."""
         name = self._name
         try:
             self.stop()

@@ -1,4 +1,4 @@
-"""Whether a Docker engine can be used here, and if not, why."""
+"""Detects whether a Docker engine can be used here, and if not, why."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ ENGINE_TIMEOUT_S = 5
 
 
 def engine_address() -> str:
-    """Where testcontainers looks: `$DOCKER_HOST`, else the current Docker context, else the usual socket."""
+    """Return the address that testcontainers uses: `$DOCKER_HOST`, else the current Docker context, else the usual
+    socket.
+    """
     from testcontainers.core.docker_client import get_docker_host  # noqa: PLC0415 - an extra
 
     return get_docker_host() or USUAL_ENGINE
 
 
 def engine_trouble() -> str | None:
-    """What keeps us from using a Docker engine, in words without a full stop; None if one answers."""
+    """Return why no Docker engine can be used, without a full stop; None if an engine answers."""
     if find_spec("testcontainers") is None:
         return "testcontainers is not installed (it comes with the extra testing of pulsar-timewheel)"
     import docker  # noqa: PLC0415 - an extra
@@ -45,13 +47,13 @@ def engine_trouble() -> str | None:
 
 
 def words_of(error: BaseException) -> str:
-    """What the engine said, or what kept it from speaking, on one line."""
+    """Return the engine's error text, or the reason for its silence, on one line."""
     words = getattr(error, "explanation", None) or str(error) or type(error).__name__
     return " ".join(str(words).split())
 
 
 def _connect(path: str) -> None:
-    """Try the socket ourselves first: docker leaks one where nobody listens."""
+    """Try the socket directly first: docker leaks a socket if no server listens."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(ENGINE_TIMEOUT_S)
         probe.connect(path)

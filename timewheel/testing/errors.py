@@ -1,4 +1,4 @@
-"""What can go wrong with a broker for tests."""
+"""Errors of brokers for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BrokerFailed", "BrokerUnavailable"]
 
 
 class BrokerUnavailable(TimewheelError, RuntimeError):
-    """No broker can be had here, or not by the way that was chosen; the message says what is missing and what to do."""
+    """No broker can be had here, or not the kind that was chosen; the message names the missing part and a remedy."""
 
 
 class BrokerFailed(TimewheelError, RuntimeError):

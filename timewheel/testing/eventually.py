@@ -1,4 +1,4 @@
-"""Waiting for something that can only be asked for: a bounded poll, instead of a sleep that hopes."""
+"""Waiting for a condition that can only be polled: a bounded poll, instead of a sleep of a guessed length."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def eventually(
     poll: float = DEFAULT_POLL_S,
     message: str = "",
 ) -> T:
-    """Call `fn` until it returns something true, and return that.
+    """Call `fn` until it returns a true value, and return that value.
 
     `fn` may also check with `assert`: an AssertionError means "not yet", any other exception passes through at once.
     None means "not yet" too, so a function that only asserts ends with `return True`.
 
     Args:
-        fn: What to ask; called at least once, and once more after the time is up.
+        fn: The condition; called at least once, and once more after the time is up.
         timeout: Until then it must be true; a number is seconds.
         poll: Seconds between two calls.
-        message: What was waited for; stands in the error.
+        message: Description of the condition, for the error.
 
     Raises:
-        AssertionError: It did not become true; the last AssertionError of `fn` if it raised one.
+        AssertionError: It did not become true; the last AssertionError of `fn` if it raised any.
     """
     seconds = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
     deadline = time.monotonic() + seconds

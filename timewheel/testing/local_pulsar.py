@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 __all__ = ["LocalPulsar"]
 
 START_TIMEOUT_S = 120.0
-"""Healthy in about 5 s on an idle machine; a crowded one gets this long, twice."""
+"""A broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice."""
 START_ATTEMPTS = 2
 """Once in some hundred starts after a kill, 4.2.4 could load no topic ("Failed to load topic within timeout") and it
-stayed so: whoever operates a broker would start it again."""
+stayed so: an operator would start the broker again."""
 LOOP_ATTEMPTS = 6
-"""Starts that are given up early since the bookie's registration is in a loop; one more is taken as it comes.
+"""Starts that are given up early because the bookie's registration is in a loop; a further start is not given up.
 
-A broker that was killed leaves its bookie's registration in the metadata. The next one deletes it and registers anew.
-If the news of the deletion comes after that, as on a busy machine it may, 4.0.7 takes it for the loss of the new one,
-deletes that too and registers anew, a hundred times a second and for ever (seen in the log of one, and read in the
-source). A topic that is loaded in a moment without a bookie fails ("Not enough non-faulty bookies available").
-"""
+A killed broker leaves its bookie's registration in the metadata. The next broker deletes that registration and
+registers anew. If the notification of the deletion comes after the new registration, as it may on a busy machine, 4.0.7
+takes it for the loss of the new registration, deletes that too and registers anew, a hundred times a second and for
+ever (seen in a log, and read in the source). A topic that is loaded at a moment without a bookie fails ("Not enough
+non-faulty bookies available")."""
 LOOP_ROUNDS = 5
-"""So many of those are a loop; once may happen."""
+"""This many lost registrations are a loop; a single loss may happen."""
 _LOST_REGISTRATION = re.compile(rb"Lock on resource /ledgers/available/\S+ was invalidated\. state Valid")
 
 FILES_OF_METADATA_SINCE = (2, 11)
-"""Older ones start a ZooKeeper for their metadata."""
+"""Older versions start a ZooKeeper for their metadata."""
 ARCHIVE_TIMEOUT_S = 90.0
-"""For a broker to write its class archive as it ends; about 11 s on a busy machine."""
+"""Time-out of a broker that writes its class archive as it ends; about 11 s on a busy machine."""
 _LITTLE_COMPILING = ("-XX:TieredStopAtLevel=1",)
-"""The quick compiler only. The other one works for long at what a broker of some minutes never repays: measured with
-Java 17 on two busy cores, a start takes 6.5 instead of 13.5 CPU seconds, and the first 60,000 messages 10.6 instead of
-28.7."""
+"""Only the quick compiler. The optimizing compiler spends time that a broker of a few minutes never gets back: measured
+with Java 17 on two busy cores, a start takes 6.5 instead of 13.5 CPU seconds, and the first 60,000 messages 10.6
+instead of 28.7."""
 
 _ADD_OPENS = (
     "java.base/java.lang",
@@ -76,18 +76,18 @@ _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 </Configuration>
 """
 
-# Jersey complains through java.util.logging, at every start, of parts that the broker does not use.
+# Jersey complains through java.util.logging, at every start, about parts that the broker does not use.
 _JUL = """handlers=java.util.logging.ConsoleHandler
 .level=SEVERE
 """
 
 
 class LocalPulsar:
-    """One standalone broker of our own: `with LocalPulsar() as pulsar: pulsar.Client(pulsar.service_url)`.
+    """A private standalone broker: `with LocalPulsar() as pulsar: pulsar.Client(pulsar.service_url)`.
 
-    Ports are chosen at construction and the data lies in a temporary folder; both stay through `restart` and through
-    `kill` and `start`, so clients reconnect and nothing confirmed is lost. `stop` removes the folder. The broker never
-    outlives the process that made it, even if that is killed with -9. Any number may run at once.
+    Ports are chosen at construction and the data is in a temporary folder; both stay through `restart` and through
+    `kill` and `start`, so clients reconnect and no confirmed message is lost. `stop` removes the folder. The broker
+    never outlives the process that created it, even if that is killed with -9. Any number may run at once.
     """
 
     def __init__(
@@ -105,16 +105,16 @@ class LocalPulsar:
         """Choose version and ports; nothing is fetched or started yet.
 
         Args:
-            version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said.
+            version: Version of Pulsar; default `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7.
             config: Broker settings by the names of `broker.conf`, over those of `timewheel.testing.settings`.
             heap_mb: Limit of the Java heap, in MiB.
-            direct_memory_mb: Limit of Java's direct memory, where the broker caches entries, in MiB.
-            log_level: Of the broker's log, in log4j's words.
+            direct_memory_mb: Limit of Java's direct memory, in which the broker caches entries, in MiB.
+            log_level: Level of the broker's log, as log4j names it.
             quick_start: Use an archive of the broker's classes (see `timewheel.testing.class_archive`), and compile
-                quickly rather than well. The very first start of a version makes the archive, which takes about 20 s.
-                False suits a broker that works hard for long.
-            progress: Told about a download, one line at a time.
-            start_timeout_s: Seconds for one attempt until the broker is healthy; a start makes two at most.
+                quickly rather than well. The very first start of a version creates the archive, which takes about 20 s.
+                False suits a broker under load for a long time.
+            progress: Called with a line at a time during a download.
+            start_timeout_s: Seconds of an attempt until the broker is healthy; a start makes at most two attempts.
         """
         self.version = version or version_asked_for()
         self._broker_port, self._web_port, self._bookie_port, self._zookeeper_port = free_ports(4)
@@ -139,12 +139,12 @@ class LocalPulsar:
 
     @property
     def service_url(self) -> str:
-        """Where clients connect; fixed from construction on."""
+        """Service URL for clients; fixed from construction on."""
         return f"pulsar://{LOOPBACK}:{self.config['brokerServicePort']}"
 
     @property
     def admin_url(self) -> str:
-        """Where the admin REST interface is; fixed from construction on."""
+        """URL of the admin REST interface; fixed from construction on."""
         return f"http://{LOOPBACK}:{self.config['webServicePort']}"
 
     @property
@@ -154,7 +154,7 @@ class LocalPulsar:
 
     @property
     def folder(self) -> Path:
-        """Where configuration, data and log lie, from the first `start` to `stop`."""
+        """Folder of configuration, data and log, from the first `start` to `stop`."""
         if self._folder is None:
             raise RuntimeError("the broker was not started, or has been stopped")
         return self._folder
@@ -165,7 +165,7 @@ class LocalPulsar:
         return self.folder / "pulsar.log"
 
     def start(self) -> Self:
-        """Start the broker and wait until it is healthy; with the data that `kill` or `restart` left.
+        """Start the broker, with the data that `kill` or `restart` left, and wait until it is healthy.
 
         Raises `BrokerUnavailable` if Java, Maven or the jars cannot be had, and `BrokerFailed` if a port is in use, or
         with the end of the log if the broker does not become healthy.
@@ -196,20 +196,20 @@ class LocalPulsar:
         return self
 
     def stop(self) -> None:
-        """End the broker and remove its data; nothing if it is stopped already."""
+        """End the broker and remove its data; no error if it is stopped already."""
         with self._change:
             process, self._process, self._folder = self._process, None, None
             if process is not None:
                 process.close()
 
     def restart(self) -> None:
-        """Take the broker down as a cluster would, topics unloaded first, and start it again: same ports, same data.
+        """Take the broker down as in a cluster, topics unloaded first, and start it again: same ports, same data.
 
         Acknowledgements that had reached the broker are kept, unlike after `kill`.
         """
         with self._change:
             process = self._running()
-            # Not by SIGTERM: in standalone the shutdown hooks of broker and bookie run at the same time, and where the
+            # Not by SIGTERM: in standalone the shutdown hooks of broker and bookie run at the same time, and if the
             # bookie was first, cursors could not be written (2 of 6 restarts delivered acknowledged messages again).
             unload_all_namespaces(self.admin_url)
             process.kill()
@@ -220,31 +220,31 @@ class LocalPulsar:
         self._running().kill()
 
     def pause(self) -> None:
-        """Freeze the broker (SIGSTOP) and return when it has come to a stop: connections stay open, nothing answers."""
+        """Freeze the broker (SIGSTOP) and return when it has stopped: connections stay open without any answer."""
         self._running().pause()
 
     def resume(self) -> None:
-        """Let a frozen broker go on (SIGCONT)."""
+        """Continue a frozen broker (SIGCONT)."""
         self._running().send_signal(signal.SIGCONT)
 
     def unload(self, topic: str) -> None:
-        """Unload a topic (all partitions of a partitioned one), as load balancing would; it is loaded again on use.
+        """Unload a topic (all partitions of a partitioned topic), as load balancing would; it is loaded again on use.
 
-        `topic` is a full name (`persistent://tenant/namespace/topic`) or a short one in `public/default`.
+        `topic` is a full name (`persistent://tenant/namespace/topic`) or a short name in `public/default`.
         """
         unload_topic(self.admin_url, topic)
 
     def wait(self, timeout_s: float) -> int:
         """Wait until the broker ends by itself, and return its exit code (negative: by that signal).
 
-        One that has ended already is not waited for. Raises TimeoutError if it still runs after `timeout_s` seconds.
+        Returns at once if the broker has ended already. Raises TimeoutError if it still runs after `timeout_s` seconds.
         """
         if self._process is None:
             raise RuntimeError("the broker was not started, or has been stopped")
         return self._process.wait(timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
-        """The end of the broker's log."""
+        """Return the end of the broker's log."""
         return self._process.log_tail(lines) if self._process is not None else ""
 
     def __enter__(self) -> Self:
@@ -265,7 +265,7 @@ class LocalPulsar:
         return self._process
 
     def _train(self, archive: Path) -> None:
-        """Have a broker like this one write a class archive."""
+        """Run a broker with the same options to write a class archive."""
         trainee = LocalPulsar(self.version, quick_start=False)
         trainee._jvm_options = (*_LITTLE_COMPILING, *writing_archive(archive))
         with trainee:
@@ -301,14 +301,16 @@ class LocalPulsar:
         ]  # fmt: skip
 
     def _metadata(self) -> tuple[str, ...]:
-        """Where the broker keeps its metadata: in files of its own, or up to 2.10 in a ZooKeeper that it starts."""
+        """Options for the metadata: in files of its own, or up to 2.10 in a ZooKeeper that the broker starts."""
         folder = str(self.folder / "metadata")
         if _is_before(self.version, FILES_OF_METADATA_SINCE):
             return ("--zookeeper-dir", folder, "--zookeeper-port", str(self._zookeeper_port))
         return ("--metadata-dir", folder)
 
     def _check_ports(self) -> None:
-        """Or whoever has the port would answer in its place, until it ends."""
+        """Check that the ports are free: otherwise another server would answer in the broker's place until the broker
+        ends.
+        """
         for port in (self.config["brokerServicePort"], self.config["webServicePort"]):
             if port.isdecimal() and not is_free(int(port)):
                 raise BrokerFailed(f"port {port} is in use: is another broker running there?")
@@ -320,7 +322,7 @@ class LocalPulsar:
     def _attempt(self, process: OwnedProcess, command: list[str], *, give_up_loop: bool) -> None:
         """Start the broker and wait until it is healthy.
 
-        If it lives but is not healthy in time, it is killed, and a TimeoutError raised; `_RegistrationLoop` likewise.
+        If it runs but is not healthy in time, it is killed, and a TimeoutError raised; `_RegistrationLoop` likewise.
         """
         log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
 
@@ -346,7 +348,7 @@ class LocalPulsar:
 
 
 class _RegistrationLoop(Exception):
-    """The broker is in the loop of `LOOP_ATTEMPTS`."""
+    """The broker is in the loop described at `LOOP_ATTEMPTS`."""
 
 
 def _is_before(version: str, line: tuple[int, int]) -> bool:
@@ -355,7 +357,7 @@ def _is_before(version: str, line: tuple[int, int]) -> bool:
 
 
 def _rounds(log: Path, begins: int) -> int:
-    """How often the bookie's registration was lost, by the log from that byte on."""
+    """Count the losses of the bookie's registration in the log, from that byte on."""
     with log.open("rb") as file:
         file.seek(begins)
         return len(_LOST_REGISTRATION.findall(file.read()))

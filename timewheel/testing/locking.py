@@ -1,4 +1,4 @@
-"""A lock between processes, for what is made once in the user's cache folder."""
+"""A lock between processes, for files that are made once in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["locked"]
 
 POLL_S = 0.2
 TIMEOUT_S = 1_800
-"""What is done under the lock has this limit itself; who waits longer waits for something that hangs."""
+"""The work under the lock has this limit itself; a longer wait means that a process hangs."""
 
 
 @contextmanager
@@ -25,11 +25,11 @@ def locked(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold an exclusive lock, which the kernel drops when this process ends, however it ends.
 
     Args:
-        path: The lock file; it is made, and left there, because removing it would open a race.
-        on_wait: Called once if somebody else has the lock.
+        path: The lock file; it is created, and never removed, because removing it would open a race.
+        on_wait: Called once if another process holds the lock.
 
     Raises:
-        BrokerUnavailable: Somebody else had it for half an hour.
+        BrokerUnavailable: Another process held it for half an hour.
     """
     with path.open("a") as handle:
         deadline = time.monotonic() + TIMEOUT_S

@@ -1,7 +1,7 @@
-"""The jars of a real Pulsar broker, fetched once from Maven and kept in the user's cache folder.
+"""The jars of a real Pulsar broker, fetched once from Maven and stored in the user's cache folder.
 
-The broker needs about 320 jars (243 MB). They land in `<cache>/timewheel/pulsar-VERSION/lib`, where `<cache>` is
-`$XDG_CACHE_HOME` or `~/.cache`. A version is there whole or not at all: it is filled in a folder beside it and renamed,
+The broker needs about 320 jars (243 MB). They are stored in `<cache>/timewheel/pulsar-VERSION/lib`, where `<cache>` is
+`$XDG_CACHE_HOME` or `~/.cache`. A version is complete or absent: it is fetched into a folder beside it and renamed,
 under a file lock, so that any number of processes fetch it once.
 """
 
@@ -33,11 +33,11 @@ __all__ = ["Java", "Progress", "broker_jars", "cache_folder", "find_java"]
 MIN_JAVA = 17
 JAVA_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 1_800
-"""A slow line needs minutes for 243 MB; what takes longer than half an hour hangs."""
+"""A slow network needs minutes for 243 MB; a fetch of more than half an hour hangs."""
 ERROR_TAIL_LINES = 12
 
 Progress = Callable[[str], None]
-"""Called with one short line for a human, at most a few times a second."""
+"""Called with a short line for a human, at most a few times a second."""
 
 _VERSION_SHAPE = re.compile(r"[0-9]+(\.[0-9A-Za-z-]+)+")
 _DOWNLOADED = re.compile(r"Downloaded from \S+: \S+\.jar \((?P<size>[0-9.]+) (?P<unit>B|kB|MB)\b")
@@ -83,7 +83,7 @@ class Java:
 
 
 def cache_folder() -> Path:
-    """The folder of this project in the user's cache: `$XDG_CACHE_HOME/timewheel`, else `~/.cache/timewheel`."""
+    """Return this project's folder in the user's cache: `$XDG_CACHE_HOME/timewheel`, else `~/.cache/timewheel`."""
     configured = os.environ.get("XDG_CACHE_HOME")
     return (Path(configured) if configured else Path.home() / ".cache") / "timewheel"
 
@@ -91,7 +91,7 @@ def cache_folder() -> Path:
 def find_java() -> Java:
     """Find `$JAVA_HOME/bin/java`, else `java` on the path.
 
-    Raises `BrokerUnavailable`, naming the package to install, if there is none or if it is older than Java 17.
+    Raises `BrokerUnavailable`, with the package to install, if there is no Java or if it is older than Java 17.
     """
     java_home = os.environ.get("JAVA_HOME")
     path = shutil.which(str(Path(java_home) / "bin" / "java")) if java_home else None
@@ -115,9 +115,9 @@ def find_java() -> Java:
 
 
 def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = None) -> Path:
-    """Return the folder with the broker's jars, fetching them first if this machine has none yet.
+    """Return the folder with the broker's jars, fetching missing jars first.
 
-    `progress` is called with one line now and then while something is fetched; never when all is there.
+    `progress` is called with a line from time to time during a download, never without a download.
     Raises `BrokerUnavailable` if `mvn` is missing or if the download fails.
     """
     if not _VERSION_SHAPE.fullmatch(version):
@@ -135,14 +135,14 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
         on_wait=lambda: say("another process is fetching Pulsar; waiting for it"),
     ):
         if not lib.is_dir():
-            for stale in home.parent.glob(f"pulsar-{version}.partial-*"):  # we hold the lock, so nobody fills it
+            for stale in home.parent.glob(f"pulsar-{version}.partial-*"):  # no other process fills it: the lock is held
                 shutil.rmtree(stale, ignore_errors=True)
             _fetch(version, home, say)
     return lib
 
 
 def _refuse_if_others_write(*folders: Path) -> None:
-    """Its jars run with all rights of this user."""
+    """Refuse folders that other users can write to: the jars run with all rights of this user."""
     for folder in folders:
         found = folder.stat()
         if found.st_uid not in {os.getuid(), 0} or found.st_mode & stat.S_IWOTH:
@@ -209,7 +209,7 @@ def _run_maven(command: list[str], version: str, say: Progress) -> None:
 
 
 def _what_maven_blames(lines: list[str]) -> str:
-    """The first block of Maven's errors; what follows its blank line is advice about Maven."""
+    """Return the first block of Maven's errors; after its blank line comes advice about Maven."""
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")] or lines
     blame = list(takewhile(bool, errors)) or errors
     return "\n".join(blame[:ERROR_TAIL_LINES])

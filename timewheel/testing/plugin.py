@@ -1,16 +1,17 @@
-"""Fixtures for pytest, there as soon as timewheel is installed (entry point `pytest11`).
+"""Fixtures for pytest, available as soon as timewheel is installed (entry point `pytest11`).
 
-- `pulsar_broker`: one broker for the whole run; `$TIMEWHEEL_TEST_BROKER` chooses it (`container`, `local`, or a service
+- `pulsar_broker`: a broker for the whole run; `$TIMEWHEEL_TEST_BROKER` chooses it (`container`, `local`, or a service
   URL), see `timewheel.testing.pulsar_service`.
 - `pulsar_client`: a `pulsar.Client` connected to it.
-- `make_local_pulsar`: a factory of brokers of one test's own, to configure, kill, freeze and restart; always local.
+- `make_local_pulsar`: a factory of brokers for a single test, to configure, kill, freeze and restart; always local.
 
-`--pulsar-version` chooses the version of them all, but of a given broker. Where no broker can be had, tests are skipped
-with the reason. They fail if the environment says `CI=true`, because a run in CI that tested nothing must not be green,
-and those of `pulsar_broker` also where `$TIMEWHEEL_TEST_BROKER` asks for a broker.
+`--pulsar-version` chooses the version of all brokers except a given broker. If no broker can be had, tests are skipped
+with the reason. They fail instead if the environment has `CI=true`, because a CI run without tests must not be green.
+Tests with `pulsar_broker` also fail if `$TIMEWHEEL_TEST_BROKER` asks for a broker.
 """
 
-# ruff: noqa: PLC0415 - pytest loads this module in every run where timewheel is installed: what costs comes inside
+# ruff: noqa: PLC0415 - pytest loads this module in every run with timewheel installed: slow imports are inside
+# functions
 from __future__ import annotations
 
 import os
@@ -33,10 +34,10 @@ _version_before = pytest.StashKey[str | None]()
 
 
 class MakeLocalPulsar(Protocol):
-    """What the fixture `make_local_pulsar` gives."""
+    """Type of the fixture `make_local_pulsar`."""
 
     def __call__(self, *, config: dict[str, str] | None = None) -> LocalPulsar:
-        """Start one more broker; it is stopped at the end of the test."""
+        """Start another broker; it is stopped at the end of the test."""
         ...
 
 
@@ -50,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand the version on by the environment, so that subprocesses of a test use it too."""
+    """Pass the version on through the environment, so that subprocesses of a test use it too."""
     version = config.getoption("--pulsar-version")
     if version:
         config.stash[_version_before] = os.environ.get(VERSION_VARIABLE)
@@ -58,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Put the environment back as it was."""
+    """Restore the environment."""
     if _version_before in config.stash:
         before = config.stash[_version_before]
         if before is None:
@@ -90,7 +91,7 @@ def pulsar_client(pulsar_broker: Broker) -> Iterator[Any]:
 
 @pytest.fixture
 def make_local_pulsar(request: pytest.FixtureRequest) -> Iterator[MakeLocalPulsar]:
-    """A factory of brokers that belong to one test alone."""
+    """A factory of brokers that belong to a single test."""
     from timewheel.testing.local_pulsar import LocalPulsar
 
     with ExitStack() as stack:
@@ -104,7 +105,7 @@ def make_local_pulsar(request: pytest.FixtureRequest) -> Iterator[MakeLocalPulsa
 
 @contextmanager
 def skipped_or_failed(*, asked_for: bool = False) -> Iterator[None]:
-    """Skip the test if no broker can be had; fail it in CI, and where the broker was asked for by name."""
+    """Skip the test if no broker can be had; fail it in CI, and if the environment asks for a broker."""
     from timewheel.testing.errors import BrokerUnavailable
 
     try:

@@ -1,4 +1,4 @@
-"""Ports for servers that must be able to come back on the same one."""
+"""Ports for servers that must be able to restart on the same port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 LOWEST_PORT = 15_000
-"""Above the well-known ports and the defaults of what developers run."""
+"""Above the well-known ports and the default ports of common development servers."""
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 USUAL_EPHEMERAL_START = 32_768
 TRIES = 1_000
@@ -17,10 +17,10 @@ TRIES = 1_000
 def free_ports(count: int) -> tuple[int, ...]:
     """Choose distinct free ports below the kernel's ephemeral range.
 
-    Below it, because a port inside could become the source port of some outgoing connection while its server is being
-    restarted, and the server could not come back.
+    A port inside that range could become the source port of an outgoing connection while its server restarts, and the
+    server could not come back.
     """
-    source = random.SystemRandom()  # not the seeded one: two processes with one seed must not choose alike
+    source = random.SystemRandom()  # not seeded: two processes must not choose alike
     found: list[int] = []
     for _ in range(TRIES):
         port = source.randrange(LOWEST_PORT, _ephemeral_start())
@@ -32,9 +32,11 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def is_free(port: int) -> bool:
-    """Say whether a server could listen on this port of the loopback interface now."""
+    """Return whether a server could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: lingering connections are no bar
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as servers do, so that old connections do not block it
         try:
             probe.bind((LOOPBACK, port))
         except OSError:

@@ -1,6 +1,6 @@
 """A child process that never outlives its owner, even if the owner is killed with -9.
 
-See `timewheel.testing.supervisor` for how; this is the owner's side of it.
+This is the owner's side; `timewheel.testing.supervisor` describes the mechanism.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 __all__ = ["OwnedProcess"]
 
 WAIT_SLICE_S = 0.1
-"""Two threads may wait for the same news, and only one of them reads it; the other looks again after this long."""
+"""Two threads may wait for the same message, and only one of them reads it; the other checks again after this long."""
 SPAWN_TIMEOUT_S = 30.0
-"""A fork and an exec; on a machine that is busy with something else."""
+"""Time-out of a fork and an exec, on a busy machine."""
 PAUSE_TIMEOUT_S = 30.0
 PAUSE_POLL_S = 0.001
 GOODBYE_TIMEOUT_S = 30.0
-"""Until the supervisor has killed the child and removed the folders."""
+"""Time-out until the supervisor has killed the child and removed the folders."""
 
 
 class OwnedProcess:
-    """A place for one child process, with the folders that must go when it goes.
+    """A slot for one child process, with the folders that must be removed with it.
 
     The child may be started, killed and started again; the folders stay until `close`, or until this process ends in
-    whatever way. Safe to use from several threads; refused in a fork of the owner.
+    any way. Safe to use from several threads; refused in a fork of the owner.
     """
 
     def __init__(self, *, log: Path) -> None:
-        """Start the supervisor. What the child prints is appended to `log`."""
+        """Start the supervisor. The child's output is appended to `log`."""
         self.log = log
         self._lock = threading.RLock()
         self._owner_pid = os.getpid()
@@ -71,7 +71,7 @@ class OwnedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None while none runs."""
+        """The child's process id; None while no child runs."""
         with self._lock:
             if self._child_pid is not None:
                 self._listen(0.0)
@@ -79,12 +79,12 @@ class OwnedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How the last child ended (negative: by that signal); None while one runs or before the first."""
+        """Exit code of the last child (negative: by that signal); None while a child runs or before the first start."""
         with self._lock:
             return self._exit_code if self.pid is None else None
 
     def remove_at_end(self, folder: Path) -> None:
-        """Have `folder` removed when this object is closed or its owner is gone."""
+        """Remove `folder` when this object is closed or its owner is gone."""
         self._ask({"do": "remove", "path": str(folder.resolve())})
 
     def start(self, argv: Sequence[str], *, cwd: Path) -> int:
@@ -95,29 +95,29 @@ class OwnedProcess:
             self._forget_last_child()
             self._ask({"do": "spawn", "argv": list(argv), "log": str(self.log), "cwd": str(cwd)})
             deadline = time.monotonic() + SPAWN_TIMEOUT_S
-            while self._spawned_pid is None:  # not the running one: it may have ended by the time that we hear of it
+            while self._spawned_pid is None:  # not the current pid: the child may have ended already
                 self._listen(deadline - time.monotonic())
                 if time.monotonic() > deadline:
                     raise BrokerFailed(f"the supervisor did not start {argv[0]} in {SPAWN_TIMEOUT_S} s")
             return self._spawned_pid
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the child's process group; nothing if no child runs."""
+        """Send a signal to the child's process group; no effect if no child runs."""
         with self._lock:
             if self.pid is not None:
                 self._ask({"do": "signal", "number": int(number)})
 
     def pause(self, timeout_s: float = PAUSE_TIMEOUT_S) -> None:
-        """Stop the child (SIGSTOP) and wait until its last thread has: on a busy machine some go on for a while.
+        """Stop the child (SIGSTOP) and wait until its last thread has stopped: on a busy machine that takes a while.
 
-        Raises TimeoutError if one has not within `timeout_s` seconds.
+        Raises TimeoutError if a thread still runs after `timeout_s` seconds.
         """
         self.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + timeout_s
         while (pid := self.pid) is not None and not _is_stopped(pid):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"process {pid} did not stop within {timeout_s} s")
-            time.sleep(PAUSE_POLL_S)  # there is no event for it outside of the parent, which is the supervisor
+            time.sleep(PAUSE_POLL_S)  # only the parent gets an event for it, and that is the supervisor
 
     def wait(self, timeout_s: float) -> int:
         """Wait for the child's end and return its exit code (negative: by that signal); TimeoutError if it lives on."""
@@ -125,7 +125,7 @@ class OwnedProcess:
         while self.pid is not None:
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"process {self._child_pid} did not end within {timeout_s} s")
-            # Not under the lock: other threads must be able to send signals while one waits.
+            # Not under the lock: other threads must be able to send signals during the wait.
             self._await_news(min(WAIT_SLICE_S, max(0.0, deadline - time.monotonic())))
         with self._lock:
             if self._exit_code is None:
@@ -133,13 +133,13 @@ class OwnedProcess:
             return self._exit_code
 
     def kill(self, timeout_s: float = GOODBYE_TIMEOUT_S) -> None:
-        """Kill the child with -9 and wait until it is gone; works on a stopped one too."""
+        """Kill the child with -9 and wait until it is gone; works on a stopped child too."""
         if self.pid is not None:
             self.send_signal(signal.SIGKILL)
             self.wait(timeout_s)
 
     def terminate(self, timeout_s: float) -> None:
-        """Ask the child to end; kill it if it has not within `timeout_s` seconds."""
+        """Ask the child to end; kill it if it still runs after `timeout_s` seconds."""
         if self.pid is None:
             return
         self.send_signal(signal.SIGTERM)
@@ -172,7 +172,7 @@ class OwnedProcess:
         self.close()
 
     def log_tail(self, lines: int = 30) -> str:
-        """The last lines of what the child printed."""
+        """Return the last lines of the child's output."""
         try:
             text = self.log.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -189,21 +189,21 @@ class OwnedProcess:
             self._channel.sendall(json.dumps(request).encode() + b"\n")
 
     def _await_news(self, timeout_s: float) -> bool:
-        """Wait until the supervisor has said something, or is gone; False if not within `timeout_s`."""
+        """Wait for a message from the supervisor, or for its end; False if neither came within `timeout_s`."""
         try:
             return bool(select.select([self._channel], [], [], max(0.0, timeout_s))[0])
         except (OSError, ValueError):  # closed by another thread
             return True
 
     def _listen(self, timeout_s: float) -> None:
-        """Take in what the supervisor has to say, waiting at most `timeout_s` for it."""
+        """Read the supervisor's messages, waiting at most `timeout_s` for them."""
         if not self._await_news(timeout_s):
             return
         try:
             chunk = self._channel.recv(65_536)
         except OSError:
             chunk = b""
-        if not chunk:  # closed, or somebody killed the supervisor: the child is gone in either case
+        if not chunk:  # closed, or the supervisor was killed: the child is gone in either case
             if self._child_pid is not None:
                 self._child_pid, self._exit_code = None, -signal.SIGKILL
             return
@@ -238,9 +238,9 @@ def _is_thread_stopped(task: Path) -> bool:
 
 @cache
 def _guard_forks() -> None:
-    """Once per process: forks of it drop their copies of the sockets.
+    """Make forks of this process drop their copies of the sockets; once per process.
 
-    A copy would hide the owner's end until the supervisor looks at its parent, up to a second later.
+    A copy would hide the owner's end until the supervisor checks its parent, up to a second later.
     """
     os.register_at_fork(after_in_child=_close_copies)
 

@@ -1,4 +1,4 @@
-"""Some broker for tests, whichever can be had here."""
+"""A broker for tests, of the kind that is available here."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = ["Broker", "GivenBroker", "pulsar_service"]
 
 
 class Broker(Protocol):
-    """What any broker for tests can do; only a `LocalPulsar` can also be killed, frozen and restarted."""
+    """The interface of every broker for tests; only a `LocalPulsar` can also be killed, frozen and restarted."""
 
     @property
     def service_url(self) -> str:
-        """Where clients connect."""
+        """Service URL for clients."""
         ...
 
     @property
     def admin_url(self) -> str:
-        """Where the admin REST interface is."""
+        """URL of the admin REST interface."""
         ...
 
     @property
     def version(self) -> str:
-        """The version of Pulsar that answers there."""
+        """Version of the broker's Pulsar."""
         ...
 
     def unload(self, topic: str) -> None:
@@ -47,7 +47,7 @@ class Broker(Protocol):
 
 
 class GivenBroker:
-    """A broker that somebody else runs; it is used, and never started or stopped."""
+    """A broker that runs already; it is used, and never started or stopped."""
 
     def __init__(self, *, service_url: str, admin_url: str) -> None:
         self.service_url = service_url
@@ -67,20 +67,20 @@ def pulsar_service(
     quick_start: bool = True,
     progress: Progress | None = None,
 ) -> Iterator[Broker]:
-    """Have a broker for the length of a `with` block: a given one, one in a container, or a local one.
+    """Provide a broker for the length of a `with` block: a given broker, a container, or a local broker.
 
-    `$TIMEWHEEL_TEST_BROKER` chooses: `container`, `local`, or the service URL of a given one, whose admin URL stands in
+    `$TIMEWHEEL_TEST_BROKER` chooses: `container`, `local`, or the service URL of a given broker, whose admin URL is in
     `$TIMEWHEEL_TEST_BROKER_ADMIN`. If it is not set, it is the broker of `$PULSAR_SERVICE_URL` and `$PULSAR_ADMIN_URL`,
     which the commands use too; without them a container if a Docker engine answers, else a `LocalPulsar`.
 
     Args:
-        version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said. A given broker is taken as it is.
-        config: Broker settings; refused for a given broker, whose settings are not ours.
-        quick_start: Of a `LocalPulsar`; False suits one that works hard for long.
-        progress: Told about a download, and that the commands' broker is taken, one line at a time.
+        version: Version of Pulsar; default `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7. Ignored for a given broker.
+        config: Broker settings; refused for a given broker, which is configured elsewhere.
+        quick_start: Argument of `LocalPulsar`; False suits a broker under load for a long time.
+        progress: Called with a line at a time during a download, and if the commands' broker is used.
 
     Raises:
-        BrokerUnavailable: None can be had, or not the one that was chosen; the message says what is missing.
+        BrokerUnavailable: No broker can be had, or not the chosen kind; the message names the missing part.
         ValueError: `$TIMEWHEEL_TEST_BROKER` is none of the above.
     """
     choice = broker_choice(os.environ)
@@ -107,7 +107,7 @@ def _given(choice: BrokerChoice, config: Mapping[str, str] | None, progress: Pro
             f"{BROKER_VARIABLE}=local starts one that is"
         )
     if choice.variable != BROKER_VARIABLE and progress is not None:
-        # It may be set for the commands' sake only, and name a broker that nobody wants to test on.
+        # The variable may be set for the commands only, and name a broker that is not meant for tests.
         progress(f"testing on {choice.service_url}, because {choice.variable} is set; {BROKER_VARIABLE} would choose")
     try:
         return GivenBroker(service_url=choice.service_url, admin_url=choice.admin_url)

@@ -1,4 +1,4 @@
-"""The version and the settings that a broker for tests starts with; all else is the broker's own default."""
+"""The version and the settings that a broker for tests starts with; all other settings keep the broker's default."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ __all__ = [
 ]
 
 DEFAULT_VERSION = "4.0.7"
-"""The LTS line: what most users run."""
+"""The LTS line, which most users run."""
 SUPPORTED_VERSIONS = ("4.0.7", "4.2.4")
-"""What the broker tests run on. Any other release can be asked for."""
+"""The versions that the broker tests run on. Any other release can be requested."""
 VERSION_VARIABLE = "TIMEWHEEL_PULSAR_VERSION"
 
 
 def version_asked_for() -> str:
-    """The version in `$TIMEWHEEL_PULSAR_VERSION`, else the default."""
+    """Return the version in `$TIMEWHEEL_PULSAR_VERSION`, else the default."""
     return os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
 
 
 COMMON_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
-        # Without it one entry of 5 MB makes the broker roll ledgers for ever (broker-facts: largest-entry).
+        # Without it an entry of 5 MB makes the broker roll ledgers for ever (broker-facts: largest-entry).
         "nettyMaxFrameSizeBytes": "5253120",
-        # Policies of single topics (broker-facts: policies-of-topics) are kept in a system topic.
+        # Policies of single topics (broker-facts: policies-of-topics) are stored in a system topic.
         "systemTopicEnabled": "true",
         "topicLevelPoliciesEnabled": "true",
     }
 )
-"""For every broker of ours, however it is started."""
+"""Settings of every test broker, however it is started."""
 
 STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         **COMMON_SETTINGS,
         "clusterName": "standalone",
-        # One bookie, so one copy of everything.
+        # A single bookie, so a single copy of each entry.
         "managedLedgerDefaultEnsembleSize": "1",
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
         "loadBalancerEnabled": "false",
-        # As in the distribution's: it is how languages without a client of Pulsar's speak to it.
+        # As in the distribution: languages without a Pulsar client use it.
         "webSocketServiceEnabled": "true",
-        # The bookie takes the port that we chose. Else it takes one of the kernel's ephemeral ports, and some outgoing
-        # connection can hold that when the broker comes back: no bookie, no data.
+        # The bookie uses the chosen port. Otherwise it takes one of the kernel's ephemeral ports, and an outgoing
+        # connection can hold that port when the broker comes back: no bookie, no data.
         "allowEphemeralPorts": "true",
         "listeningInterface": "lo",
         # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
@@ -63,4 +63,4 @@ STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
         "diskUsageWarnThreshold": "0.998",
     }
 )
-"""For a broker that starts from the bare defaults instead of a distribution's `standalone.conf`."""
+"""Settings of a broker that starts from the bare defaults instead of a distribution's `standalone.conf`."""

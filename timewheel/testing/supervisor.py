@@ -1,19 +1,19 @@
-"""The program that stands between an owner and its child, so that the child never outlives the owner.
+"""The program between an owner and its child, which ensures that the child never outlives the owner.
 
 It is run as a script (`python -I -S supervisor.py FD OWNER_PID`), imports the standard library only, and is driven over
-one socket whose other end only the owner has. Lines of JSON go both ways:
+a socket whose other end only the owner has. Lines of JSON go both ways:
 
     owner: {"do": "spawn", "argv": [...], "log": PATH, "cwd": PATH}     supervisor: {"spawned": PID} or {"failed": WHY}
     owner: {"do": "signal", "number": 15}                               supervisor: {"exited": CODE}, whenever it ends
-    owner: {"do": "remove", "path": PATH}                               a folder that goes when the owner goes
+    owner: {"do": "remove", "path": PATH}                               a folder to remove when the owner is gone
 
 When the owner ends, by return, exception or `kill -9`, the kernel closes its end of the socket: the supervisor reads
-the end of file, kills the child's process group, removes the folders and ends. Three ways round that are closed too:
+the end of file, kills the child's process group, removes the folders and ends. Three further cases are handled:
 
-- a fork of the owner holds a copy of the socket: the supervisor is the owner's own child, so it also looks at its
+- a fork of the owner holds a copy of the socket: the supervisor is the owner's own child, so it also checks its
   parent once a second, and the parent changes when the owner is gone;
 - the supervisor itself is killed: on Linux the child has asked the kernel to be killed with it (`PR_SET_PDEATHSIG`;
-  bound to the thread that forks, which is why the owner cannot use it and this single-threaded program can);
+  bound to the thread that forks, so the owner cannot use it and this single-threaded program can);
 - a Ctrl-C or hang-up in the terminal: supervisor and child each have a session of their own.
 
 The supervisor is the child's parent and signals it only before it is reaped: a reused process id is never hit.
@@ -46,7 +46,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
-    """One child at a time, and the folders to remove at the end."""
+    """A loop that runs one child at a time, and removes folders at the end."""
 
     def __init__(self, channel: socket.socket, owner_pid: int) -> None:
         self._channel = channel
@@ -71,7 +71,7 @@ class Supervisor:
             self._clean_up()
 
     def _serve(self) -> bool:
-        """Do what the owner asked for; False at the end of the conversation."""
+        """Carry out the owner's requests; False when the owner has closed the socket."""
         chunk = self._channel.recv(65_536)
         if not chunk:
             return False
@@ -117,7 +117,7 @@ class Supervisor:
             self._say({"exited": code})
 
     def _say(self, answer: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the owner is gone; the next read says so
+        with contextlib.suppress(OSError):  # the owner is gone; the next read returns the end of file
             self._channel.sendall(json.dumps(answer).encode() + b"\n")
 
     def _clean_up(self) -> None:
@@ -133,7 +133,7 @@ class Supervisor:
 
 
 def _parent_death_signal() -> Callable[[], None] | None:
-    """What the child runs between fork and exec, resolved beforehand; None where the kernel has no such thing."""
+    """Return the function that the child runs between fork and exec, resolved beforehand; None: the kernel has none."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -145,7 +145,7 @@ def _parent_death_signal() -> Callable[[], None] | None:
 
 
 def _wake(number: int, frame: object) -> None:
-    """Nothing: what matters is the byte that the interpreter writes to the wake-up pipe."""
+    """Do nothing: the purpose is the byte that the interpreter writes to the wake-up pipe."""
     del number, frame
 
 

@@ -69,5 +69,5 @@ class Prefetch:
 
     @property
     def is_spent(self) -> bool:
-        """True if the broker may send no more to this consumer, which renews permits when half of its queue is received."""
+        """True if the broker may send no more: a consumer renews permits when half of its queue is received."""
         return 2 * self._uncounted >= self.entries

@@ -1,5 +1,5 @@
 "use strict";
-// By name of the figure: for whoever looks at a chart from the browser's console.
+// The charts by the name of their figure, for inspection from the browser's console.
 window.charts = {};
 for (const place of document.querySelectorAll(".chart")) {
   const spec = JSON.parse(document.getElementById(place.dataset.spec).textContent);

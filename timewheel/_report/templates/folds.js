@@ -1,5 +1,5 @@
 "use strict";
-// Paper cannot be opened: all that is folded is printed open, and folded again afterwards.
+// Readers cannot open a fold on paper: folded tables are printed open, and folded again afterwards.
 (() => {
   let closed = [];
   addEventListener("beforeprint", () => {

@@ -1,5 +1,5 @@
 "use strict";
-// Which candidate would be the cheapest where the sliders stand. The same arithmetic in the same order as `WhatIf` of
+// Finds the cheapest candidate for the sliders' values. The arithmetic has the same order as `WhatIf` of
 // timewheel.spark_planner.results.what_if, which is its definition: a test compares the two.
 (() => {
   const place = document.getElementById("what-if");
@@ -84,7 +84,7 @@
     for (const slider of sliders) slider.value = slider.defaultValue;
     show();
   });
-  // For whoever looks from the browser's console.
+  // For inspection from the browser's console.
   window.whatIf = { cheapest, setting };
   place.hidden = false;
   show();

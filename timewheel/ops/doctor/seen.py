@@ -14,7 +14,7 @@ from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import parts_of
+from timewheel.core.names import STATE_PROPERTY, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
 from timewheel.core.topology import TopicSpec
@@ -212,6 +212,14 @@ class Seen:
     def is_blind(self) -> bool:
         """True if data is unread without which a setup cannot be declared sound."""
         return any(one.source not in OPTIONAL for one in self.unread)
+
+    @property
+    def shadow_state(self) -> str:
+        """The desired state of the plan's shadow; empty: it has none, nobody has noted any, or it could not be read."""
+        if self.plan is None or not self.plan.intake:
+            return ""
+        journals = (topic for topic in self.topics if topic.spec is not None and topic.spec.role == "journal")
+        return next((topic.properties.get(STATE_PROPERTY, "").partition(" ")[0] for topic in journals), "")
 
     @property
     def provisions(self) -> str:

@@ -10,14 +10,34 @@ from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
-from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, shadow_commands, shadow_helps
+from timewheel.ops.gaps.first_aid import (
+    FIRST_AID,
+    FOR_GOOD,
+    is_lone_partition,
+    is_own,
+    shadow_commands,
+    shadow_helps,
+)
 from timewheel.ops.gaps.standing import ghost_words
 
-__all__ = ["Advice", "advice_on"]
+__all__ = ["Advice", "Try", "advice_on"]
 
 MOST_HOLDERS = 3
 UNDELAYED_SHARE = 0.02
 """Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Try:
+    """Commands that follow on each other.
+
+    Args:
+        when: To take them; empty: there are no others.
+        commands: At least one.
+    """
+
+    when: str
+    commands: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +48,18 @@ class Advice:
         share: Of the gaps.
         evidence: What was seen, a sentence each.
         helps: What to do, a sentence each.
-        commands: To begin with.
+        tries: What to begin with: one of them.
     """
 
     share: Share
     evidence: tuple[str, ...]
     helps: tuple[str, ...]
-    commands: tuple[str, ...]
+    tries: tuple[Try, ...]
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(command for one in self.tries for command in one.commands)
 
 
 def advice_on(
@@ -54,7 +79,7 @@ def advice_on(
             share=share,
             evidence=tuple(_evidence(share.cause, found)),
             helps=tuple(_helps(share.cause, found, profile)),
-            commands=tuple(_commands(share.cause, found, reached_by, sampling)),
+            tries=tuple(_tries(share.cause, found, reached_by, sampling)),
         )
         for share in found.shares
     )
@@ -141,19 +166,23 @@ def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[s
         yield "until then make handlers idempotent: the next reload of the topic delivers messages again"
 
 
-def _commands(cause: Cause, found: Explained, reached_by: Sequence[str], sampling: Sequence[str]) -> Iterator[str]:
+def _tries(cause: Cause, found: Explained, reached_by: Sequence[str], sampling: Sequence[str]) -> Iterator[Try]:
     topic = found.gaps.topic
     namespace = topic.partition("://")[2].rpartition("/")[0]
     match cause:
         case Cause.DELAYS:
-            yield from shadow_commands(found.whole, found.shadow, reached_by)
+            shadow = shadow_commands(found.whole, found.shadow, reached_by)
+            if shadow:
+                yield Try(when=FIRST_AID, commands=shadow)
             if found.shadow is None and not is_lone_partition(found.whole):
-                yield timewheel_command("sample", found.whole, "-o", "delays.parquet", *sampling)
-                yield timewheel_command("plan", "delays.parquet", "-o", "plan.toml")
+                sample = timewheel_command("sample", found.whole, "-o", "delays.parquet", *sampling)
+                plan = timewheel_command("plan", "delays.parquet", "-o", "plan.toml")
+                yield Try(when=FOR_GOOD if shadow else "", commands=(sample, plan))
         case Cause.UNACKNOWLEDGED:
-            yield pulsar_admin("namespaces", "set-max-unacked-messages-per-consumer", namespace, "-c", 5000)
+            lower = pulsar_admin("namespaces", "set-max-unacked-messages-per-consumer", namespace, "-c", 5000)
+            yield Try(when="", commands=(lower,))
         case Cause.KEYS:
-            yield pulsar_admin("topics", "stats", topic)
+            yield Try(when="", commands=(pulsar_admin("topics", "stats", topic),))
         case Cause.SINGLE:
             return
 

@@ -11,6 +11,8 @@ from timewheel.core.plan import OWN_INFIX
 from timewheel.ops.gaps.standing import Level, SubscriptionGaps
 
 __all__ = [
+    "FIRST_AID",
+    "FOR_GOOD",
     "is_lone_partition",
     "is_own",
     "may_have_shadow",
@@ -31,6 +33,8 @@ BESIDE_SHADOW = (
     "the topic has its first aid already, a shadow ({state}): timewheel shadow status PLAN, with the plan file that it "
     "was started with, shows what it has left here, and why"
 )
+FIRST_AID = "now, with no change to any service: a shadow, by a plan of its own"
+FOR_GOOD = "in place of a shadow, never beside it, where all services use timewheel's clients: another plan"
 PLAN_FILE = "shadow.toml"
 MAY_DELAY = DELAYING_TYPES | {"None"}
 """Types that may delay; the broker does not know the type of a partition without a connected consumer."""

@@ -26,6 +26,15 @@ class Amount:
         """Add an amount that was sampled independently."""
         return Amount(self.count + other.count, (self.error**2 + other.error**2) ** 0.5)
 
+    @property
+    def text(self) -> str:
+        """As "2,937", or "2,937 +- 12"."""
+        return f"{self.count:,.0f}" + (f" +- {self.error:,.0f}" if self.error else "")
+
+    def counted(self, noun: str, several: str | None = None) -> str:
+        """The figure with its noun, as `timewheel.core.plurals.counted` has it; an estimate is never one."""
+        return f"{self.text} {noun if self.text == '1' else several or f'{noun}s'}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:

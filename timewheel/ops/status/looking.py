@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
@@ -19,9 +21,8 @@ from timewheel.core.names import (
     partition_topic,
     parts_of,
 )
-from timewheel.core.plan import Calendar, Plan
-from timewheel.core.steps import Step
-from timewheel.core.topology import calendar_intervals, entrances_of, topology
+from timewheel.core.plan import Plan
+from timewheel.core.topology import HoldingTopic, topology
 from timewheel.ops.former_topics import waiting_in_former
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.parts import begins_anew
@@ -29,15 +30,20 @@ from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, time
 from timewheel.ops.sample import Place, draw
 from timewheel.ops.status.estimate import by_stretch, total
 from timewheel.ops.status.horizon import Amount, Horizon
-from timewheel.ops.status.places import Head, PlaceStatus, RelayHold, Status
+from timewheel.ops.status.places import Head, PlaceStatus, RelayHold, Status, summed
 from timewheel.ops.status.runs import OpenRun, open_runs, positions_of
+from timewheel.ops.status.watched import WatchedTopic, topics_of
 
-__all__ = ["AT_ONCE", "DEFAULT_READS", "status_of"]
+__all__ = ["AT_ONCE", "DEFAULT_READS", "MOST_TOPICS", "status_of", "timers_held"]
 
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""
 FEWEST = 8
 """Entries that are looked at in a partition, if it has so many: else a small one would say nothing."""
+HELD_READS = 400
+"""Entries that are looked at where only the number of timers is asked for."""
+MOST_TOPICS = 20
+"""Topics that are looked into then: a wheel has hundreds."""
 AT_ONCE = 16
 """Requests at once."""
 
@@ -51,22 +57,10 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Topic:
-    """A topic of the plan, and the due times that its name allows: from one to before the other."""
-
-    name: str
-    step: Step
-    subscriptions: tuple[str, ...]
-    is_retry: bool = False
-    from_ms: int | None = None
-    until_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """A partition with its counters."""
 
-    topic: _Topic
+    topic: WatchedTopic
     name: str
     subscription: str
     stats: SubscriptionStats
@@ -105,6 +99,33 @@ def status_of(
     return _Look(admin, plan, seed, is_dead, tell).run(reads)
 
 
+def timers_held(
+    admin: AdminClient, plan: Plan, holding: Iterable[HoldingTopic], *, most: int | None = MOST_TOPICS
+) -> dict[str, Amount | None]:
+    """How many timers wait in some topics: an entry of them may hold many. Nothing is consumed or changed.
+
+    Args:
+        admin: Whose role may see the topics' stats and peek at their messages.
+        plan: Of any scheme.
+        holding: Topics of this plan or of earlier ones. Up to `HELD_READS` entries of them are looked at: if they have
+            no more, every figure is exact.
+        most: Of more topics only the first are looked into; None: all.
+
+    Returns:
+        By topic, of those that are there; None: no entry of a partition could be read.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    topics = [
+        WatchedTopic(name=topic.name, step=topic.step, subscriptions=(RELAY_SUBSCRIPTION,))
+        for topic in islice(holding, most)
+    ]
+    look = _Look(admin, plan, 0, None, lambda _done, _total: None)
+    with look.pool() as pool:
+        return look.timers_in(pool, topics)
+
+
 class _Look:
     def __init__(self, admin: AdminClient, plan: Plan, seed: int, is_dead: IsDead | None, tell: Tell) -> None:
         self._admin = admin
@@ -119,38 +140,63 @@ class _Look:
         self._absent: list[str] = []
         self._read = 0
 
-    def run(self, reads: int) -> Status:
+    @contextmanager
+    def pool(self) -> Iterator[ThreadPoolExecutor]:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="timewheel-status") as pool:
             try:
-                return self._run(pool, reads)
+                yield pool
             finally:
                 pool.shutdown(cancel_futures=True)
 
+    def run(self, reads: int) -> Status:
+        with self.pool() as pool:
+            return self._run(pool, reads)
+
+    def timers_in(self, pool: ThreadPoolExecutor, topics: Sequence[WatchedTopic]) -> dict[str, Amount | None]:
+        counts = dict(zip(topics, pool.map(lambda topic: self._partitions(topic.name), topics), strict=True))
+        amounts: dict[str, list[Amount]] = {topic.name: [] for topic, count in counts.items() if count is not None}
+        unread = {topic.name for topic in topics} & self._unseen.keys()
+        for part, chosen, timers in self._looked_into(pool, counts, HELD_READS):
+            drawn = [[timer.due_ms for timer in entry] for entry in self._entries_drawn(part, chosen, timers)]
+            if drawn:
+                amounts[part.topic.name].append(total(drawn, part.entries))
+            elif part.entries:
+                unread.add(part.topic.name)
+        return {name: summed(some) for name, some in amounts.items()} | dict.fromkeys(unread)
+
+    def _looked_into(
+        self, pool: ThreadPoolExecutor, counts: Mapping[WatchedTopic, int | None], reads: int
+    ) -> Iterator[tuple[_Part, list[Place], Mapping[Place, tuple[StoredTimer, ...] | None]]]:
+        """Each partition that can be seen, what was chosen in it, and what stands at all places that were chosen."""
+        named = [
+            (topic, part)
+            for topic, count in counts.items()
+            if count is not None
+            for part in parts_of(topic.name, count)
+        ]
+        parts = [part for part in pool.map(self._part, named) if part is not None]
+        entries = sum(part.entries for part in parts)
+        chosen = [self._drawn(part, reads, entries) for part in parts]
+        places = [place for some in chosen for place in some]
+        timers: dict[Place, tuple[StoredTimer, ...] | None] = {}
+        for done, found in enumerate(pool.map(self._timers_at, places), start=1):
+            timers[places[done - 1]] = found
+            self._tell(done, len(places))
+        self._read = sum(found is not None for found in timers.values())
+        yield from ((part, some, timers) for part, some in zip(parts, chosen, strict=True))
+
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
-        topics = _topics_of(self._plan, self._at_ms)
+        topics = topics_of(self._plan, self._at_ms)
         # Of the others, for letters and cut-offs, only that they are there.
         others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
         names = list(dict.fromkeys([*(one.name for one in topics), *others]))
         counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
-        named = [
-            (one, part)
-            for one in topics
-            if (count := counts[one.name]) is not None
-            for part in parts_of(one.name, count)
-        ]
-        parts = [part for part in pool.map(self._part, named) if part is not None]
-        wanted = [(part, place) for part in parts for place in self._drawn(part, reads, sum(p.entries for p in parts))]
-        timers: dict[Place, tuple[StoredTimer, ...] | None] = {}
-        places = [place for _, place in wanted]
-        for done, found in enumerate(pool.map(self._timers_at, places), start=1):
-            timers[places[done - 1]] = found
-            self._tell(done, len(wanted))
-        self._read = sum(found is not None for found in timers.values())
+        looked_into = self._looked_into(pool, {topic: counts[topic.name] for topic in topics}, reads)
         return Status(
             plan=self._plan,
             at_ms=self._at_ms,
             horizon=self._horizon,
-            places=tuple(self._place(part, [p for of, p in wanted if of is part], timers) for part in parts),
+            places=tuple(self._place(part, chosen, timers) for part, chosen, timers in looked_into),
             missing=(
                 *(name for name, count in counts.items() if count is None and name not in self._unseen),
                 *sorted(self._absent, key=partition_of),
@@ -172,7 +218,7 @@ class _Look:
             self._cannot(topic, error)
             return None
 
-    def _part(self, named: tuple[_Topic, str]) -> _Part | None:
+    def _part(self, named: tuple[WatchedTopic, str]) -> _Part | None:
         topic, name = named
         wanted = topic.subscriptions
         internal = None
@@ -226,10 +272,7 @@ class _Look:
         self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
     ) -> PlaceStatus:
         is_due = part.topic.step.kind == "due"
-        # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
-        found = [read for place in chosen if (read := timers[place]) is not None]
-        others = [read for place in chosen[1:] if (read := timers[place]) is not None]
-        drawn = found if len(found) == part.entries else others or found
+        drawn = self._entries_drawn(part, chosen, timers)
         dues = [[timer.due_ms for timer in entry] for entry in drawn]
         topic, stretches = part.topic, len(self._horizon.buckets)
         known = None
@@ -255,6 +298,14 @@ class _Look:
             ),
             begins_anew=begins_anew(part.stats, self._at_ms),
         )
+
+    def _entries_drawn(
+        self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
+    ) -> list[tuple[StoredTimer, ...]]:
+        # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
+        found = [read for place in chosen if (read := timers[place]) is not None]
+        others = [read for place in chosen[1:] if (read := timers[place]) is not None]
+        return found if len(found) == part.entries else others or found
 
     def _cancelled(self, drawn: Sequence[Sequence[StoredTimer]], entries: int) -> Amount:
         if self._is_dead is None or not drawn:
@@ -302,52 +353,3 @@ class _Look:
 
     def _cannot(self, what: str, error: AdminError) -> None:
         self._unseen[what] = Unseen(what=what, reason=error.reason)
-
-
-def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
-    """Holding topics with their steps, then due topics; slots and intervals with the due times that lead there."""
-    found = []
-    all_of_it = topology(plan, now_ms)
-    for held in all_of_it.holding:
-        from_ms = until_ms = None
-        if held.step.kind == "slot":
-            # The turn of the ring that is to come: a slot that starts before now is swept, or late.
-            turn_ms = held.step.slots * held.step.slot_ms
-            start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
-            from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
-            until_ms = from_ms + held.step.slot_ms
-        found.append(
-            _Topic(
-                name=held.name,
-                step=held.step,
-                subscriptions=(RELAY_SUBSCRIPTION,),
-                from_ms=from_ms,
-                until_ms=until_ms,
-            )
-        )
-    found += [
-        _Topic(name=topic.name, step=topic.step, subscriptions=(RELAY_SUBSCRIPTION,)) for topic in entrances_of(plan)
-    ]
-    due = [spec.name for spec in all_of_it.topics if spec.role == "due"]
-    if isinstance(plan.scheme, Calendar):
-        length_ms = plan.scheme.interval_ms
-        step = Step(kind="due", interval_ms=length_ms)
-        starts = [number * length_ms for number in calendar_intervals(plan, now_ms)]
-        found += [
-            _Topic(
-                name=name,
-                step=step,
-                subscriptions=plan.subscriptions,
-                from_ms=start_ms,
-                until_ms=start_ms + length_ms,
-            )
-            for name, start_ms in zip(due, starts, strict=True)
-        ]
-    else:
-        found += [_Topic(name=name, step=Step(kind="due"), subscriptions=plan.subscriptions) for name in due]
-    retries = (spec for spec in all_of_it.topics if spec.role == "retry")
-    found += [
-        _Topic(name=spec.name, step=Step(kind="due"), subscriptions=spec.subscriptions, is_retry=True)
-        for spec in retries
-    ]
-    return found

@@ -1,1 +1,1 @@
-"""What speaks to brokers: lifters, strikers, and who looks after them."""
+"""The parts that talk to brokers: lifters, strikers, and the code that watches the topic for them."""

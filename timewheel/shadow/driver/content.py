@@ -14,19 +14,18 @@ __all__ = ["DamagedPayload", "Original", "opened"]
 
 
 class DamagedPayload(Exception):
-    """A payload that does not open as its metadata say."""
+    """A payload that does not decompress as its metadata declare."""
 
 
 def opened(entry: Entry, *, most_bytes: int = MAX_FRAME_BYTES) -> bytes:
-    """The payload of an entry, decompressed: into as many bytes as its metadata declare, whatever it would grow to.
+    """Decompress the payload of an entry into as many bytes as its metadata declare, and no more.
 
     Args:
-        entry: Read with its payload, neither encrypted nor a batch.
-        most_bytes: It may declare.
+        entry: An entry with its payload, neither encrypted nor a batch.
+        most_bytes: Limit of the declared size.
 
     Raises:
-        DamagedPayload: It does not open, is not as long as its metadata declare, or would be longer than
-            that.
+        DamagedPayload: It does not decompress, or its length differs from the declared length, or it is too long.
     """
     payload, size = entry.payload, entry.uncompressed_bytes
     assert payload is not None, "the reader was asked for payloads"
@@ -56,17 +55,17 @@ _INTO: Mapping[int, Callable[[bytes, bytearray], int]] = {
     Compression.ZSTD: cramjam.zstd.decompress_into,
     Compression.SNAPPY: cramjam.snappy.decompress_raw_into,
 }
-"""Each fills a buffer, and fails where it would need more."""
+"""Functions that fill a buffer, and fail if they would need more."""
 
 
 class Original:
-    """An entry in the form of a received message: what `timewheel.wire.native.carry` sends on.
+    """An entry in the form of a received message, which `timewheel.wire.native.carry` can send on.
 
     Args:
-        entry: Read with its payload.
+        entry: An entry with its payload.
 
     Raises:
-        DamagedPayload: As `opened`.
+        DamagedPayload: As for `opened`.
     """
 
     __slots__ = ("_content", "_entry")

@@ -1,4 +1,4 @@
-"""Copies on their way into the journal: gathered, numbered, bounded, confirmed."""
+"""Copies on their way into the journal: gathered, numbered, limited, confirmed."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 __all__ = ["OF_SESSION", "Copies", "Stays"]
 
 Stays = dict[EntryPosition, tuple[Fate, str]]
-"""Entries that cannot be lifted, as was learnt when they were: why, and what was said."""
+"""Entries that turned out not to be liftable: the fate and the reason."""
 
 MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
 SEND_TIMEOUT_MS = 30_000
 ROOM_MS = 2_000
 MAX_REFUSED = 10_000
-"""Schema versions: anybody may write any number into a message."""
+"""Limit of remembered schema versions: a producer may write any number into a message."""
 _OF_MESSAGE = frozenset({pulsar.Result.MessageTooBig, pulsar.Result.InvalidMessage})
 OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.PulsarException)
-"""What says nothing of a message."""
+"""Errors that do not concern a single message."""
 
 
 class Copies:
-    """Of one session of a lifter; for its thread.
+    """The copies of a lifter's session; for its thread.
 
     Args:
         client: The user's `pulsar.Client`.
         part: Full name of the due topic's partition, or of a due topic without partitions.
         partition: Its index; 0 for a due topic without partitions.
-        names: The plan's.
-        handle: Wakes, and says when to stop.
+        names: The plan's names.
+        handle: Wakes the thread, and signals when to stop.
         clock: Time.
-        counts: Goes on counting here.
-        journal: Is told of what is stored.
-        unstruck: The same.
-        stays: What is learnt goes there.
+        counts: Updated here.
+        journal: Gets all stored copies.
+        unstruck: Gets all stored copies.
+        stays: Gets the entries that turn out not to be liftable.
     """
 
     def __init__(
@@ -106,27 +106,28 @@ class Copies:
         """Open the producer whose name only one shadow at a time can have.
 
         Raises:
-            LeaseHeld: Another one has it.
+            LeaseHeld: Another shadow has it.
             PulsarException: It could not be opened.
         """
         self._hops.for_groups(self._journal_topic, NO_SCHEMA)
 
     def fence(self, versions: Iterable[int]) -> EntryPosition:
-        """Shut out what earlier sessions have sent: what is not stored by now never will be.
+        """Shut out the copies of earlier sessions: a copy that is not stored by now never will be.
 
-        A fence is an empty message that relays drop. Before it is stored nothing may be lifted of its schema version.
+        A fence is an empty message that relays drop. No copy of a schema version may be sent before its fence is
+        stored.
 
         Args:
-            versions: Schema versions; -1: none. One that the journal's registry refuses, or that the due topic's has no
-                more, stays unfenced.
+            versions: Schema versions; -1: no schema. A version that the journal's registry refuses, or that the due
+                topic's registry no longer has, stays unfenced.
 
         Returns:
-            Where the last one stands: all copies of earlier sessions stand before it.
+            Position of the last fence: all copies of earlier sessions are before it.
 
         Raises:
-            SessionFailed: One is not stored: another session was quicker.
-            LeaseHeld: As `take_lease`.
-            PulsarException: As `take_lease`.
+            SessionFailed: A fence is not stored: another session was quicker.
+            LeaseHeld: As for `take_lease`.
+            PulsarException: As for `take_lease`.
         """
         last = EntryPosition(-1, -1)
         for version in versions:
@@ -148,7 +149,7 @@ class Copies:
                 disable_replication=True,
             )
             flush_soon(producer)
-            result, place = answer.result()  # the client's time-out at the latest
+            result, place = answer.result()  # ends at the latest with the client's time-out
             if result.value or place.ledger_id() < 0:
                 raise SessionFailed(f"the fence was not stored: {result.name}, or another session's was sooner")
             self._fences[version] = number
@@ -156,11 +157,11 @@ class Copies:
         return last
 
     def is_fenced(self, version: int) -> bool:
-        """Whether copies of a schema version may be sent."""
+        """Return whether copies of a schema version may be sent."""
         return version in self._fences
 
     def can_have(self, version: int) -> bool:
-        """Whether there can be copies of a schema version: the due topic's registry has it, and the journal's takes it.
+        """Return whether a schema version can be copied: the due topic's registry has it, and the journal's accepts it.
 
         Raises:
             PulsarException: The registry did not answer.
@@ -178,27 +179,27 @@ class Copies:
         self._refused.add(version)
 
     def close(self) -> None:
-        """Give the names back."""
+        """Give the producers' names back."""
         self._hops.give_back()
 
     @property
     def patience_ms(self) -> int | None:
-        """How long those that are gathered may wait yet; None: there are none."""
+        """Time for which the gathered copies may still wait; None: there are none."""
         since_ms = self._waiting_since_ms
         return None if since_ms is None else max(since_ms + LIFT_LINGER_MS - self._clock.monotonic_ms(), 0)
 
     def add(self, original: Original, version: int, properties: dict[str, str]) -> None:
-        """Gather one more; waits where too many are on their way.
+        """Gather a copy; waits if too many are under way.
 
         Args:
-            original: What is copied.
-            version: Its schema version, which is fenced; -1: none.
-            properties: Of the copy.
+            original: The message to copy.
+            version: Its schema version, which is fenced; -1: no schema.
+            properties: Properties of the copy.
 
         Raises:
             SessionFailed: A copy was not stored.
-            LeaseHeld: As `take_lease`.
-            PulsarException: As `take_lease`.
+            LeaseHeld: As for `take_lease`.
+            PulsarException: As for `take_lease`.
         """
         size = original.size + properties_size(properties)
         if self.in_flight >= MAX_IN_FLIGHT or self._bytes + size > MAX_BYTES_IN_FLIGHT:
@@ -220,7 +221,7 @@ class Copies:
             self._waiting_since_ms = self._clock.monotonic_ms()
 
     def send(self) -> None:
-        """Send what is gathered."""
+        """Send the gathered copies."""
         if self._waiting_since_ms is not None:
             self._waiting_since_ms = None
             try:
@@ -232,12 +233,12 @@ class Copies:
             self._gathered.clear()
 
     def _unmade(self, error: Exception) -> SessionFailed:
-        """What the client raises over a message is a defect of one that was gathered since the last send: they stay."""
+        """Attribute an error of the client to the copies gathered since the last send: these entries stay."""
         self._stays.update(dict.fromkeys(map(_place, self._gathered), (Fate.DAMAGED, repr(error))))
         return SessionFailed(f"a copy cannot be made: {error!r}")
 
     def await_below(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
-        """Wait until fewer are on their way, and fewer bytes; sends that are not answered fail by themselves.
+        """Wait until fewer copies and bytes are under way; sends without an answer fail by themselves.
 
         Raises:
             SessionFailed: A copy was not stored.
@@ -253,7 +254,7 @@ class Copies:
             self.settle()
 
     def settle(self) -> None:
-        """Take note of what was confirmed.
+        """Process the confirmations.
 
         Raises:
             SessionFailed: A copy was not stored.
@@ -279,7 +280,7 @@ class Copies:
             self._unstruck.stored(copy, self._clock.monotonic_ms())
 
     def _on_sent(self, group: Group, result: Any, message_id: Any) -> None:
-        """Runs on the client's thread."""
+        """Queue the outcome of a send; called on the client's thread."""
         self._outcomes.append((group, result, message_id))
         with self._handle.changed:
             self._handle.changed.notify_all()

@@ -1,7 +1,8 @@
-"""What stands before the journal: a copy moves on only when its original is acknowledged.
+"""The gate before the journal: a copy moves on only when its original is acknowledged.
 
-The relay behind it is the same as of any holding topic. What it receives was read back from where it is stored, so to
-acknowledge the original loses nothing; and what it sends on cannot come to a consumer a second time from the original.
+The relay behind it is the same as for any holding topic. A received copy was read from the journal, so it is stored,
+and acknowledging its original loses no timer. And once the copy is sent on, the original can no longer reach a
+consumer.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ from timewheel.wire.surface import ConsumerLike
 __all__ = ["StruckFirst"]
 
 STRIKE_MESSAGES = 1_000
-"""Struck at once: what one command has room for."""
+"""Originals struck at once: as many as fit into a command."""
 STRIKE_BYTES = 4_000_000
-"""In hand at most while they are struck, but for one message."""
+"""Limit of messages in hand while their originals are struck; a single message may be larger."""
 MORE_MS = 1
-"""How long the next message is waited for, once there is one."""
+"""Time to wait for another message, once there is a message."""
 TRY_FOR_MS = 30_000
-"""A topic that moves to another broker takes seconds; what lasts longer ends the relay's session, which begins anew."""
+"""A topic that moves to another broker takes seconds; a longer failure ends the relay's session, which begins anew."""
 PAUSE_FIRST_MS = 50
 PAUSE_LONGEST_MS = 2_000
 
 
 class StruckFirst:
-    """A consumer of one partition of a journal that strikes before it hands out; for one thread.
+    """A consumer of a journal's partition that strikes originals before it returns their copies; for a single thread.
 
     Args:
-        consumer: The client's.
-        striker: Of the partition of the due topic; closed with this.
-        handle: Of the relay's partition.
+        consumer: The client's consumer.
+        striker: Striker of the due topic's partition; closed with this consumer.
+        handle: Handle of the relay's partition.
         clock: For pauses.
         chance: For pauses.
 
     Attributes:
-        struck: How many originals were acknowledged; one whose copy came again meanwhile counts once.
+        struck: Number of acknowledged originals; an original whose copy was redelivered meanwhile counts once.
     """
 
     def __init__(self, consumer: ConsumerLike, striker: Striker, handle: Handle, clock: Clock, chance: Chance) -> None:
@@ -64,11 +65,11 @@ class StruckFirst:
         self._noted: Position | None = None
 
     def receive(self, timeout_millis: int | None = None) -> Any:
-        """The next message whose original, if it has one, is acknowledged.
+        """Return the next message whose original, if it has any, is acknowledged.
 
         Raises:
-            pulsar.Timeout: None came in time.
-            SessionFailed: Originals could not be acknowledged for a while; or the relay is to stop meanwhile.
+            pulsar.Timeout: No message came in time.
+            SessionFailed: Originals could not be acknowledged for a while, or the relay is to stop meanwhile.
         """
         if not self._ready:
             try:
@@ -83,7 +84,7 @@ class StruckFirst:
 
     @property
     def struck_to(self) -> EntryPosition | None:
-        """Up to which copy all originals are acknowledged; None: nothing came yet."""
+        """Position of the copy up to which all originals are acknowledged; None: no copy came yet."""
         return None if self._noted is None else EntryPosition(*self._noted[:2])
 
     def _gather(self, timeout_millis: int | None) -> list[_Copy]:
@@ -117,11 +118,13 @@ class StruckFirst:
                 return
 
     def _note(self, messages: list[_Copy]) -> None:
-        """Count them. A relay that begins asks for all once more (`redeliver_unacknowledged_messages`)."""
+        """Count the struck originals. A new relay requests all messages once more
+        (`redeliver_unacknowledged_messages`).
+        """
         first, last = _position_of(messages[0]), _position_of(messages[-1])
         originals = [message.original for message in messages if message.original is not None]
         if (self._noted is None or first > self._noted) and last >= first and len(set(originals)) == len(originals):
-            # None can have come again: then one would be there twice, or the last before the first.
+            # None was redelivered: otherwise an original would be there twice, or the last copy before the first.
             self.struck += len(originals)
             self._noted = last
             return
@@ -132,7 +135,7 @@ class StruckFirst:
                 self._noted = position
 
     def _keep_alive(self) -> None:
-        # The next strike joins anew; what a reload forgot is struck again by the lifter.
+        # The next strike joins anew; the lifter strikes again the acknowledgements that a reload forgot.
         with suppress(BinaryProtocolError):
             self._striker.keep_alive()
 
@@ -149,7 +152,7 @@ class StruckFirst:
         return self._consumer.get_last_message_id()
 
     def redeliver_unacknowledged_messages(self) -> None:
-        # What waits here comes again with the rest.
+        # The messages that wait here are redelivered with the others.
         self._ready.clear()
         self._consumer.redeliver_unacknowledged_messages()
 
@@ -162,19 +165,19 @@ class StruckFirst:
 
 
 class _Copy:
-    """A received message whose properties are read once: to read them is a good part of what a relay does with it."""
+    """A received message whose properties are read only once: reading them is a large part of a relay's work."""
 
     __slots__ = ("_message", "_properties", "_whole", "original")
 
     def __init__(self, message: Any) -> None:
         self._whole = message
-        # Where `timewheel.wire.native` looks, and the client itself.
+        # The attribute that `timewheel.wire.native` and the client itself read.
         self._message = getattr(message, "_message", message)
         self._properties: dict[str, str] | None = None
         self.original: EntryPosition | None = None
-        with suppress(UnicodeDecodeError):  # which the relay meets, too
+        with suppress(UnicodeDecodeError):  # the relay fails on it, too
             self._properties = properties = message.properties()
-            # What it says is of the journal alone.
+            # This property concerns only the journal.
             found = lifted_from(properties.pop(FROM_PROPERTY, ""))
             self.original = None if found is None else found[0]
 

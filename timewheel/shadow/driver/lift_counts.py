@@ -1,4 +1,4 @@
-"""What a lifter has counted."""
+"""The counters of a lifter."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ LAGS = 1_000
 
 
 class LiftCounts:
-    """Of one partition; written by its thread and read by onlookers, without a lock.
+    """The counters of a partition; written by its thread and read by others, without a lock.
 
     Attributes:
         lifted: Copies that are stored.
         deduplicated: Copies that the broker had already.
-        handled: Entries that were acknowledged on some subscription when they were met.
+        handled: Entries that some subscription had acknowledged when they were read.
         struck_again: Originals whose acknowledgement a broker had forgotten.
         stirs: Stirs that were published.
         failures: Sessions that began anew.
-        caught_up: Whether the running session has gone through what was there when it began.
-        fates: Entries by what became of them.
-        lags_ms: From the publish of an original to that of its copy, of the last `LAGS` that came
-            while a session ran; what it found when it began lagged for other reasons.
+        caught_up: Whether the running session has processed all entries that existed when it began.
+        fates: Entries by fate.
+        lags_ms: Times from the publish of an original to that of its copy, of the last `LAGS` originals that came while
+            a session ran; those that it found when it began were late for other reasons.
     """
 
     __slots__ = (

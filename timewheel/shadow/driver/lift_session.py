@@ -1,7 +1,8 @@
-"""One session of a partition's lifter: from the lease to the first thing that fails.
+"""A session of a partition's lifter: from the lease to the first failure.
 
-Its fence shuts earlier sessions out. Then it acknowledges again what the journal holds and a broker has forgotten. So
-what is pending when it begins to read has no copy and will get none but its own, wherever it stands.
+Its fence shuts earlier sessions out. Then it acknowledges again the originals of the journal's copies whose
+acknowledgements a broker has forgotten. So an entry that is pending when the session begins to read has no copy, and
+will get none but the session's own, at any position.
 """
 
 from __future__ import annotations
@@ -42,29 +43,29 @@ __all__ = ["LiftSession"]
 
 READ_MS = 200
 HOUSEKEEPING_MS = 5_000
-"""How often cursors are looked at, so that the journal is let go."""
+"""Interval of cursor reads, after which the journal can be acknowledged."""
 QUIET_MS = 10_000
-"""Nothing came for so long: the backlog is through."""
+"""After this time without an entry the backlog counts as processed."""
 
 _Kinds = frozenset[tuple[str, bool]]
 
 
 class LiftSession:
-    """For one thread.
+    """A session; for a single thread.
 
     Args:
-        tools: Shared.
+        tools: Shared by all lifters.
         part: Full name of the due topic's partition, or of a due topic without partitions.
         partition: Its index; 0 for a due topic without partitions.
-        handle: Says when to stop.
-        counts: Goes on counting here.
-        stays: Goes on there.
-        versions: Schema versions that were met; goes on there.
-        led: Called once it has the lease.
-        until_ms: It ends then, by the monotonic clock, so that another one begins anew; None: it need not.
+        handle: Signals when to stop.
+        counts: Updated here.
+        stays: Updated here.
+        versions: Schema versions that were read; updated here.
+        led: Called once the session has the lease.
+        until_ms: Monotonic time at which it ends, so that another session begins anew; None: no such time.
 
     Attributes:
-        met_others: It ended since there are other subscriptions than before.
+        met_others: It ended because the subscriptions have changed.
     """
 
     def __init__(
@@ -117,18 +118,19 @@ class LiftSession:
         self._began_ms = self._clock.now_ms()
 
     def run(self) -> None:
-        """Work until told to stop, or until the wish changes.
+        """Work until the handle signals a stop, or until the wish changes.
 
         Raises:
             LeaseHeld: Another shadow lifts from this partition.
-            SessionFailed: Begin anew.
-            AdminError: The same.
-            BinaryProtocolError: The same.
-            PulsarException: The same.
+            SessionFailed: A new session must begin.
+            AdminError: A new session must begin.
+            BinaryProtocolError: A new session must begin.
+            PulsarException: A new session must begin.
         """
         tools = self._tools
         with ExitStack() as stack:
-            # What is looked at first: to open a producer on a topic that is gone may make it anew, without its journal.
+            # Checked first: to open a producer on a deleted topic may create it again, without its journal
+            # subscription.
             self._journal_cursor(tools.admin.topics.internal_stats(self._journal_part))
             stack.callback(self._copies.close)
             self._copies.take_lease()
@@ -155,7 +157,7 @@ class LiftSession:
             self._copies.send()
             self._copies.await_below(also_while_stopping=True)
 
-    # The beginning
+    # The begin of a session
 
     def _fence(self) -> EntryPosition:
         try:
@@ -171,12 +173,12 @@ class LiftSession:
             JOURNAL_SUBSCRIPTION,
             consumer_type=pulsar.ConsumerType.Failover,
             initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
-            receiver_queue_size=1,  # it acknowledges, and receives nothing
+            receiver_queue_size=1,  # it acknowledges, and receives no message
             consumer_name=f"timewheel-journal-{self._partition}",
         )
 
     def _begin(self, striker: Striker, fence: EntryPosition) -> int:
-        """Strike again what was forgotten; returns the ledger that the due topic was writing to before."""
+        """Strike again the originals that a broker forgot; return the ledger that the due topic wrote to before."""
         tools = self._tools
         journal = tools.admin.topics.internal_stats(self._journal_part)
         native = tools.admin.topics.internal_stats(self._part)
@@ -196,8 +198,9 @@ class LiftSession:
         return native.newest_ledger
 
     def _check_loaded(self, ledger: int) -> None:
-        """A broker that loads a topic begins another ledger. If one did while the journal was read, it has forgotten
-        acknowledgements that nobody has seen to; from now on a reload ends the session by closing the reader.
+        """Check that the topic was not loaded again. A broker that loads a topic begins another ledger. If it did so
+        while the journal was read, it has forgotten acknowledgements that were not struck again; from now on a reload
+        ends the session by closing the reader.
         """
         if self._tools.admin.topics.internal_stats(self._part).newest_ledger != ledger:
             raise SessionFailed("the topic was loaded again, or began another ledger, while the journal was read")
@@ -243,7 +246,7 @@ class LiftSession:
             handle.beat()
             self.met_others = _kinds(self._subscriptions()) != kinds
             if self.met_others or looker.view.lifts != lifts or self._is_over():
-                return  # another session looks anew at what was left, these among it, and strikes what was not struck
+                return  # another session reads the entries that were left, strikes the originals that were not struck
             now_ms = self._clock.now_ms()
             if not lifts:
                 self._meet_stirs(entries, acked, now_ms)
@@ -278,12 +281,12 @@ class LiftSession:
                     self._tell(entry, fate)
             except OF_SESSION:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever one entry raises is that entry's: it stays
+            except Exception as error:  # noqa: BLE001 - any error of a single entry concerns that entry only: it stays
                 fate = self._tell(entry, Fate.DAMAGED, repr(error))
             counts.fates[fate] += 1
 
     def _meets_versions(self, reader: EntryReader, entries: list[Entry], acked: AckedByAny) -> bool:
-        """Look for new schema versions; if there are any, in what comes next too: each session reads the journal."""
+        """Look for new schema versions; if there are any, in the next entries too: each session reads the journal."""
         until_ms, met = self._clock.monotonic_ms() + AHEAD_MS, False
         fate = partial(self._lifting.fate, now_ms=self._clock.now_ms())
         while entries and self._clock.monotonic_ms() < until_ms:
@@ -293,20 +296,20 @@ class LiftSession:
         return met
 
     def _meet_stirs(self, entries: list[Entry], acked: AckedByAny, now_ms: int) -> None:
-        """What another session has sent is taken out, also if nothing more is to be lifted."""
+        """Record the stirs of another session for removal, also if no more timers are to be lifted."""
         for entry in entries:
             if STIR_PROPERTY in entry.properties and entry.position not in acked:
                 self._stirring.met(entry.position, now_ms)
 
     def _lag_ms(self) -> int:
-        """By how much acknowledging originals lags behind lifting."""
+        """Return by how much the acknowledgement of originals lags behind lifting."""
         upto = self._tools.struck_to(self._partition)
         if upto is not None:
             self._unstruck.struck(upto)
         return self._unstruck.age_ms(self._clock.monotonic_ms())
 
     def _take(self, entry: Entry, now_ms: int) -> Fate:
-        """Lift an entry, if nothing is against it that its metadata do not say."""
+        """Lift an entry, unless an obstacle is known that its metadata do not show."""
         version = version_of(entry)
         if (known := self._stays.get(entry.position)) is not None:
             return self._tell(entry, *known)
@@ -327,12 +330,12 @@ class LiftSession:
         return fate
 
     def _is_through(self, entries: list[Entry]) -> bool:
-        """Whether all that was there when the session began has been read."""
+        """Return whether all entries that existed when the session began have been read."""
         now_ms = self._clock.monotonic_ms()
         if entries:
             self._read_to, self._read_ms = entries[-1].position, now_ms
-        # What a broker writes for itself it gives nobody, so the last entry may never come. That nothing comes for a
-        # moment says nothing: a broker has to find what it is asked for.
+        # A broker does not deliver its own entries, so the last entry may never come. A short pause proves nothing: a
+        # broker has to find the requested entries first.
         return self._read_to >= self._end or now_ms - self._read_ms >= QUIET_MS
 
     def _at_the_end(self) -> None:
@@ -341,12 +344,12 @@ class LiftSession:
         if self._copies.in_flight:
             return  # it is to stop
         self._counts.caught_up = True
-        # By the clock of whoever began it, which may be ahead.
+        # The time of the wish is by another machine's clock, which may be ahead.
         at_ms = max(self._clock.now_ms(), self._tools.looker.view.wish.since_ms)
         note_caught_up(self._tools.admin, self._tools.plan, self._partition, at_ms)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
 
-    # Beside
+    # Housekeeping
 
     def _keep_house(self, striker: Striker, now_ms: int) -> None:
         done = self._stirring.over(now_ms)
@@ -366,7 +369,7 @@ class LiftSession:
         self._stirrer.send(b"", properties={STIR_PROPERTY: str(at_ms)}, deliver_at=at_ms, disable_replication=True)
 
     def _let_go(self) -> None:
-        """Acknowledge in the journal what no broker can forget any more."""
+        """Acknowledge in the journal the copies whose originals' acknowledgements no broker can forget any more."""
         topics = self._tools.admin.topics
         journal = topics.internal_stats(self._journal_part)
         self._journal_cursor(journal)
@@ -378,7 +381,7 @@ class LiftSession:
         if copy is not None:
             self._let_go_to(copy)
         elif self._journal.is_empty and self._known.entry >= 0:
-            # The fence, and what is before it: what came later another session may have lifted.
+            # The fence, and the copies before it: another session may have lifted later copies.
             self._let_go_to(self._known)
             self._known = EntryPosition(-1, -1)
 
@@ -394,7 +397,7 @@ def _kinds(subscriptions: Sequence[Subscription]) -> _Kinds:
 
 
 def _close(opened: Any) -> None:
-    """Close a consumer or a producer of the client's, whatever state it is in."""
+    """Close a consumer or a producer of the client, in any state."""
     if opened is not None:
         with suppress(pulsar.PulsarException, ValueError):
             opened.close()

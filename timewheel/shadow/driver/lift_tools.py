@@ -1,4 +1,4 @@
-"""What the lifters of one shadow share."""
+"""The objects that the lifters of a shadow share."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["LiftTools"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiftTools:
-    """What all lifters of a shadow share.
+    """The objects that all lifters of a shadow share.
 
     Args:
         client: The user's `pulsar.Client`.
-        dialer: Of the binary protocol.
-        admin: Of any broker.
-        plan: Has an intake.
+        dialer: Dialer of the binary protocol.
+        admin: Admin client of any broker.
+        plan: A plan with an intake.
         looker: Knows the wish and the subscriptions.
         clock: Time.
         chance: For pauses.
-        hooks: Whom to tell.
-        hold_ms: For how long the journal keeps what every subscription has passed.
-        struck_to: Up to which copy of a journal's partition the originals are acknowledged, as far as this process
-            knows: another one may relay it. None: it does not know.
+        hooks: Receive events.
+        hold_ms: How long the journal keeps a copy after every subscription has passed its original.
+        struck_to: Returns the copy of a journal's partition up to which the originals are acknowledged, as far as this
+            process knows, or None: another process may relay the partition.
     """
 
     client: Any

@@ -1,4 +1,4 @@
-"""The schema versions of which copies are made: those that a partition's lifter met first, over all its sessions."""
+"""The schema versions that are copied: the first that a partition's lifter read, over all its sessions."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from timewheel.wire.native import NO_SCHEMA
 __all__ = ["AHEAD_MS", "MAX_VERSIONS", "meet_versions", "refusal_of", "version_of"]
 
 MAX_VERSIONS = 32
-"""Each takes a producer and a fence whenever a session begins, and any number of versions can be registered."""
+"""Each version takes a producer and a fence whenever a session begins, and any number of versions can be registered."""
 
 AHEAD_MS = 1_000
-"""For so long a session that met a new version looks for more of them."""
+"""Time for which a session that read a new version looks for more of them."""
 
 
 def version_of(entry: Entry) -> int:
-    """The schema version of an entry; -1: none."""
+    """Return the schema version of an entry; -1: no schema."""
     return NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
 
 
 def meet_versions(
     met: set[int], entries: Iterable[Entry], fate: Callable[[Entry], Fate], can_have: Callable[[int], bool]
 ) -> bool:
-    """Note the versions of entries that are to be lifted, up to `MAX_VERSIONS`.
+    """Record the versions of entries that are to be lifted, up to `MAX_VERSIONS`.
 
     Args:
-        met: They are noted there.
+        met: The recorded versions; updated here.
         entries: In the order of the topic.
-        fate: Asked for entries of versions that are not noted yet.
-        can_have: Whether there can be copies of a version.
+        fate: Called for entries of versions that are not recorded yet.
+        can_have: Returns whether a version can be copied.
 
     Returns:
-        Whether there are any that were not noted before.
+        True if a new version was recorded.
     """
     before = len(met)
     for entry in entries:
@@ -49,12 +49,12 @@ def meet_versions(
 def _is_to_lift(entry: Entry, fate: Callable[[Entry], Fate]) -> bool:
     try:
         return fate(entry) is Fate.LIFT
-    except Exception:  # noqa: BLE001 - it is that entry's, and told when it is its turn
+    except Exception:  # noqa: BLE001 - it concerns that entry only, and is reported in its turn
         return False
 
 
 def refusal_of(version: int, met: set[int]) -> str:
-    """Why there are no copies of a version."""
+    """Return why a version is not copied."""
     if version in met or len(met) < MAX_VERSIONS:
         return f"version {version}"
     return f"version {version}: copies are made of the {MAX_VERSIONS} versions that were met first"

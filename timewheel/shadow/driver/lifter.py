@@ -1,4 +1,4 @@
-"""One partition's lifter, through all its sessions."""
+"""The lifter of a partition, through all its sessions."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = ["Lifter"]
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 10_000
 LEASE_MS = 2_000
-"""How often one that waits asks for the lease."""
+"""Interval at which a waiting lifter requests the lease."""
 MAX_STAYS = 100_000
 ALL_KNOW_MS = AT_LEAST_MS + 10_000
-"""So long after one shadow has met a subscription that is new, each of them has. Until then another one may have struck
-without it what this one has lifted, so what the journal holds is struck once more then."""
+"""Time after which every shadow knows a subscription that another shadow has seen first. Until then another shadow may
+have struck originals without it that this shadow has lifted, so the journal's originals are struck once more then."""
 
 
 class Lifter:
-    """Runs sessions, one at a time, in the thread of whoever calls `run`.
+    """Runs sessions, one at a time, in the thread that calls `run`.
 
     Args:
-        tools: Shared.
+        tools: Shared by all lifters.
         part: Full name of the due topic's partition, or of a due topic without partitions.
         partition: Its index; 0 for a due topic without partitions.
 
     Attributes:
-        handle: Its wish to stop, and its pulse.
-        counts: What it has done.
+        handle: Its stop signal, and its pulse.
+        counts: Its counters.
         leads: Whether it has the lease.
         reason: Why it last began anew; None: it never had to.
     """
@@ -58,7 +58,7 @@ class Lifter:
         self._again_ms: int | None = None
 
     def run(self) -> None:
-        """Work until told to stop."""
+        """Work until the handle signals a stop."""
         handle, tools = self.handle, self._tools
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, tools.chance)
         while not handle.stopping:

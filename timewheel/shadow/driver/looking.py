@@ -1,4 +1,4 @@
-"""What a shadow knows of its topic beside the entries: the wish, the subscriptions, what stands against lifting."""
+"""A shadow's view of its topic beside the entries: the wish, the subscriptions, and obstacles to lifting."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
 from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowLooksFail, ShadowMissesPartitions, ShadowRefuses, ShadowState
@@ -20,9 +21,9 @@ from timewheel.wire.hooks import Hooks
 __all__ = ["Looker", "View", "refusal_of"]
 
 OLD_MS = 60_000
-"""What was seen longer ago says nothing of subscriptions that were made since: nothing is lifted then."""
+"""Longest age of a view: an older view may miss new subscriptions, so no timer is lifted then."""
 SILENT_MS = 30_000
-"""For so long an admin API that did not tell what is there now is not asked again: who asks keeps timers waiting."""
+"""Pause after an admin API failed to list the current subscriptions: waiting for it delays timers."""
 _OF_THE_BROKER = "__compaction"
 
 
@@ -31,12 +32,12 @@ _NOTHING_YET = Wish(State.PROVISIONED, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What was seen last.
+    """The last view of the topic.
 
     Args:
-        wish: What the shadow is to do.
+        wish: The wished state.
         subscriptions: By partition of the due topic.
-        refusal: Why nothing may be lifted, as a sentence; empty: nothing stands against it.
+        refusal: Why no timer may be lifted, as a sentence; empty: there is no obstacle.
     """
 
     wish: Wish = _NOTHING_YET
@@ -45,18 +46,18 @@ class View:
 
     @property
     def lifts(self) -> bool:
-        """Whether lifters may lift."""
+        """True if lifters may lift."""
         return not self.refusal and lifts(self.wish.state)
 
 
 class Looker:
-    """Looks again and again; `view` is replaced, never changed, and may be read by any thread.
+    """Reads the topic's state again and again; `view` is replaced, never changed, and may be read by any thread.
 
     Args:
-        admin: Of any broker.
-        plan: Has an intake.
+        admin: Admin client of any broker.
+        plan: A plan with an intake.
         clock: Time.
-        hooks: Told of what has changed.
+        hooks: Receive events about changes.
     """
 
     def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, hooks: Hooks) -> None:
@@ -75,14 +76,14 @@ class Looker:
         self.view = View()
 
     def look(self) -> View:
-        """Look once; where the broker does not answer, what was seen before counts for a while."""
+        """Read the state once; if the broker does not answer, the last view counts for a while."""
         before, began_ms = self.view, self._clock.monotonic_ms()
         try:
             wish = wish_in(self._admin.topics.properties(self._names.journal))
             stats = self._stats() if self._pace.is_due(began_ms) else None
         except AdminMissing as error:
             self._pace.hurry()
-            # Clients that are connected make a journal anew that was deleted, but without its policies.
+            # Connected clients create a deleted journal again, but without its policies.
             gone = f"{self._names.journal} or the due topic is gone ({error.reason})"
             refusal = f"{gone}: run timewheel shadow start PLAN"
             self.view = replace(before, refusal=refusal)
@@ -107,13 +108,13 @@ class Looker:
         return self.view
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
-        """All that consume a partition, as far as was seen; never none, since nothing could be struck then."""
+        """Return all subscriptions of a partition, as last seen; never none, since no original could be struck then."""
         return self.view.subscriptions.get(part) or tuple(
             Subscription(name, joins=False) for name in self._plan.subscriptions
         )
 
     def there_now(self, part: str) -> frozenset[str] | None:
-        """Names of all subscriptions that a partition has at this moment; None: the admin API does not tell."""
+        """Return the names of all current subscriptions of a partition; None: the admin API does not answer."""
         if self._fails or self._clock.monotonic_ms() < self._silent_until_ms:
             return None
         try:
@@ -125,12 +126,12 @@ class Looker:
             return None
 
     def look_soon(self) -> None:
-        """Have the next look ask for statistics, whatever they cost; any thread may."""
+        """Make the next look request statistics, whatever their cost; any thread may call it."""
         self._pace.hurry()
 
     def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:
         for name, one in _durable(stats):
-            # Of one that nobody consumes the type is not known, and who stays in it would decide it.
+            # The type of a subscription without consumers is unknown, and a consumer that stays in it would decide it.
             if one.type in DELAYING_TYPES:
                 self._by_key[part, name] = one.type == "Key_Shared"
             yield Subscription(
@@ -147,7 +148,7 @@ class Looker:
         whole = topics.partitioned_stats(self._plan.due_topic, clients=True)
         self._tell_partitions(whole.partition_count)
         found = whole.partitions
-        # One that no broker has loaded is not among them; to ask for it alone loads it.
+        # A partition that no broker has loaded is missing; a request for its own stats loads it.
         return {part: found[part] if part in found else topics.stats(part, clients=True) for part in self._parts}
 
     def _tell(self, before: View) -> None:
@@ -169,17 +170,18 @@ class Looker:
         self._fails = True
 
 
-def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
-    """Why nothing may be lifted, as a sentence; empty: nothing stands against it.
+def refusal_of(plan: Plan, stats: Mapping[str, TopicStats], target: str = "PLAN") -> str:
+    """Return why no timer may be lifted, as a sentence; empty: there is no obstacle.
 
     Args:
-        plan: Has an intake.
+        plan: A plan with an intake.
         stats: By partition of the due topic.
+        target: Name of the plan as the user typed it.
     """
     for part, one in stats.items():
         lacking = [name for name in plan.subscriptions if name not in one.subscriptions]
         if lacking:
-            return f"{part} has no subscription {lacking[0]}: run timewheel topics ensure PLAN"
+            return f"{part} has no subscription {lacking[0]}: run {timewheel_command('topics', 'ensure', target)}"
         for name, subscription in _durable(one):
             if name == _OF_THE_BROKER:
                 return f"{part} is compacted, and a compacted view would show originals that are gone: end compaction"

@@ -1,4 +1,4 @@
-"""Acknowledges again, in the due topic, the originals of all that the journal holds."""
+"""Acknowledges again, in the due topic, the originals of all copies in the journal."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def strike_again(
     journal: Journal,
     beat: Callable[[], None],
 ) -> tuple[int, int]:
-    """Read the journal to its end, and acknowledge what a subscription has not acknowledged.
+    """Read the journal to its end, and acknowledge its originals on each subscription that has not acknowledged them.
 
-    All that is read here is stored in the journal, so no original is acknowledged whose copy is not.
+    All copies that are read here are stored in the journal, so no original is acknowledged without a stored copy.
 
     Args:
         client: The user's `pulsar.Client`.
         journal_part: Full name of the journal's partition.
-        after: Where the journal stands; it holds what is behind.
-        last: The journal's last entry; nobody lifts meanwhile.
-        acked: What each subscription has acknowledged.
+        after: The journal's cursor; it holds the copies behind it.
+        last: The journal's last entry; no shadow lifts meanwhile.
+        acked: Acknowledged entries of each subscription.
         striker: Acknowledges.
-        journal: Is told of all copies.
-        beat: Called now and then; may raise, to end it.
+        journal: Gets all copies.
+        beat: Called from time to time; may raise, to end the read.
 
     Raises:
         SessionFailed: The journal cannot be read to its end.
@@ -57,7 +57,7 @@ def strike_again(
         PulsarException: The journal could not be read.
 
     Returns:
-        How many copies the journal holds, and how many acknowledgements were forgotten.
+        The number of copies in the journal, and of forgotten acknowledgements.
     """
     held = forgotten = 0
     pending: dict[Subscription, list[EntryPosition]] = {one: [] for one in acked}
@@ -83,10 +83,10 @@ def _strike(striker: Striker, pending: dict[Subscription, list[EntryPosition]]) 
 def _copies(
     client: Any, journal_part: str, after: EntryPosition, last: EntryPosition, beat: Callable[[], None]
 ) -> Iterator[tuple[EntryPosition, EntryPosition]]:
-    """Where each original stands, and its copy."""
+    """Yield the positions of each original and its copy."""
     if last <= after or last.entry < 0:
         return
-    # Where it ends is known beforehand: of a reader that begins behind a batch the client says that more is there.
+    # The end is known beforehand: for a reader that begins behind a batch the client reports that more messages exist.
     start = _BEGIN if after.entry < 0 else pulsar.MessageId(-1, after.ledger, after.entry, -1)
     silent = 0
     with closing(client.create_reader(journal_part, start, receiver_queue_size=QUEUE_ENTRIES)) as reader:
@@ -103,7 +103,7 @@ def _copies(
             place = message.message_id()
             copy = EntryPosition(place.ledger_id(), place.entry_id())
             found = None
-            with suppress(UnicodeDecodeError):  # no shadow has written that
+            with suppress(UnicodeDecodeError):  # not written by a shadow
                 found = lifted_from(message.properties().get(FROM_PROPERTY, ""))
             if found is not None:
                 yield found[0], copy

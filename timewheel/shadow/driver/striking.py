@@ -1,4 +1,4 @@
-"""Acknowledges originals in the due topic, on every subscription, for consumers that know nothing of it."""
+"""Acknowledges originals in the due topic, on every subscription, on behalf of consumers that do not notice it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["JOIN_EVERY_MS", "KnowsSubscriptions", "Striker", "Subscription"]
 
 JOIN_EVERY_MS = 500
-"""On Key_Shared it gets keys while it is there, whose messages wait so long: it comes, acknowledges and leaves
-(broker-facts: acknowledging-for-others)."""
+"""On Key_Shared a consumer is assigned keys while it is connected, and their messages wait meanwhile: so the striker
+joins, acknowledges and leaves (broker-facts: acknowledging-for-others)."""
 KEEP_ALIVE_MS = 10_000
 _OTHER_TYPE = "different type"
-"""What brokers say to whoever joins as another type than the others."""
+"""The brokers' error text for a consumer whose type differs from the others'."""
 
 
 class Subscription(NamedTuple):
-    """One that consumes the due topic.
+    """A subscription of the due topic.
 
     Args:
         name: Its name.
-        joins: Whether somebody who takes nothing may stay in it: it is Shared, and consumed by others. Else it is
-            joined for moments only.
-        by_key: Whether it is Key_Shared; brokers refuse to join it as another type. Of one that nobody consumes: what
-            it was before.
-        delays: Whether brokers delay there. Not on Exclusive and Failover: there an original is delivered when it is
-            sent, so there is nothing to prevent, and nobody can join beside its consumer.
+        joins: Whether a consumer without permits may stay in it: it is Shared, and has other consumers. Otherwise the
+            striker joins for moments only.
+        by_key: Whether it is Key_Shared; brokers refuse a consumer of another type. Without consumers: its type before.
+        delays: Whether brokers delay there. They do not on Exclusive and Failover: there an original is delivered when
+            it is sent, so there is no delivery to prevent, and no other consumer can join.
     """
 
     name: str
@@ -43,25 +42,25 @@ class Subscription(NamedTuple):
 
 
 class KnowsSubscriptions(Protocol):
-    """As a `Looker` does."""
+    """The striker's view of subscriptions; a `Looker` implements it."""
 
     def subscriptions(self, part: str) -> Sequence[Subscription]:
-        """All that there are, as far as was seen lately."""
+        """Return all subscriptions, as last seen."""
         ...
 
     def there_now(self, part: str) -> Collection[str] | None:
-        """Names of all that there are at this moment; None: nobody can tell."""
+        """Return the names of all current subscriptions; None: they are unknown."""
         ...
 
     def look_soon(self) -> None:
-        """What was seen lately is not so any more."""
+        """Mark the last view as outdated."""
         ...
 
 
 class Striker:
-    """Of one partition of a due topic; for one thread.
+    """Acknowledges entries in a partition of a due topic; for a single thread.
 
-    Any error leaves it usable: what was to be acknowledged is acknowledged again, which does no harm.
+    Any error leaves it usable: the same entries are acknowledged again, which does no harm.
 
     Args:
         dialer: Knows the cluster.
@@ -80,7 +79,7 @@ class Striker:
         self._called_ms = clock.monotonic_ms()
 
     def wait_ms(self) -> int:
-        """How long a strike should wait, so that what is joined for moments is not joined too often."""
+        """Return how long a strike should wait, so that subscriptions are not joined for moments too often."""
         if self._visited_ms is None or all(one.joins for one in self._delaying()):
             return 0
         return max(self._visited_ms + JOIN_EVERY_MS - self._clock.monotonic_ms(), 0)
@@ -89,15 +88,15 @@ class Striker:
         """Acknowledge these entries on every subscription that delays; returns when the broker has confirmed all.
 
         Raises:
-            BinaryProtocolError: It has not, of some of them.
+            BinaryProtocolError: It has not confirmed some of them.
         """
         self.strike_on(dict.fromkeys(self._delaying(), positions))
 
     def strike_on(self, wanted: Mapping[Subscription, Sequence[EntryPosition]]) -> None:
-        """Acknowledge on each subscription what is told for it.
+        """Acknowledge the entries of each subscription.
 
         Raises:
-            BinaryProtocolError: As `strike`.
+            BinaryProtocolError: As for `strike`.
         """
         self._leave_what_is_not_joined()
         for subscription, positions in wanted.items():
@@ -110,7 +109,7 @@ class Striker:
         self._called_ms = self._clock.monotonic_ms()
 
     def keep_alive(self) -> None:
-        """To be called every few seconds while there is nothing to strike.
+        """Keep connections alive; to be called every few seconds while no original is to be struck.
 
         Raises:
             BinaryProtocolError: The topic was reloaded, or the connection is lost: acknowledgements may be forgotten.
@@ -136,7 +135,7 @@ class Striker:
         return [one for one in self._looker.subscriptions(self.part) if one.delays]
 
     def _leave_what_is_not_joined(self) -> None:
-        # Who stays alone in a subscription decides its type, and hides that all its consumers are gone.
+        # A consumer that stays alone in a subscription decides its type, and hides that all other consumers are gone.
         joins = {one.name for one in self._looker.subscriptions(self.part) if one.joins}
         for name in self._joined.keys() - joins:
             self._joined.pop(name).close()
@@ -161,8 +160,8 @@ class Striker:
     def _open(
         self, name: str, kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
     ) -> EntryAcknowledger:
-        # A broker makes a subscription that is not there, from the earliest entry; nobody would read it, and the
-        # journal would wait for it for ever. Where nobody can tell, a timer that waits would be worse.
+        # A broker creates a missing subscription, from the earliest entry; it would have no reader, and the journal
+        # would wait for it for ever. If the subscriptions are unknown, to keep timers waiting would be worse.
         there = self._looker.there_now(self.part)
         if there is not None and name not in there:
             self._looker.look_soon()

@@ -1,1 +1,1 @@
-"""What is decided about a topic's entries, without a socket, a clock or a thread."""
+"""The decisions about a topic's entries, without a socket, a clock or a thread."""

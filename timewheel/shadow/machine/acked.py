@@ -1,4 +1,4 @@
-"""Which entries of a topic a subscription has acknowledged, by its cursor."""
+"""The entries of a topic that a subscription has acknowledged, by its cursor."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["Acked", "AckedByAll", "AckedByAny"]
 
 _ENTRY_BITS = 40
-"""An entry's number is far below: a ledger is closed after some ten thousand of them."""
+"""Bits of an entry's number, which is far smaller: a ledger is closed after some ten thousand entries."""
 _BEYOND_ALL = 1 << 200
 
 
 class Acked:
-    """The acknowledged entries of one cursor: all up to its mark-delete position, and the ranges behind that.
+    """The acknowledged entries of a cursor: all up to its mark-delete position, and the ranges behind that.
 
-    ``position in acked`` is a search in a sorted list; asked in the order of the topic, it is one comparison or two. It
-    belongs to one thread at a time, since it remembers where it was asked last.
+    ``position in acked`` is a search in a sorted list; for positions in the order of the topic it is one comparison or
+    two. An object belongs to a single thread at a time, since it remembers its last search.
 
     Args:
-        mark_delete: All up to here is acknowledged.
-        ranges: What is acknowledged beyond: disjoint, in topic order. One may span ledgers.
+        mark_delete: All entries up to here are acknowledged.
+        ranges: Acknowledged ranges beyond that: disjoint, in topic order. A range may span ledgers.
     """
 
     __slots__ = ("_afters", "_begin", "_end", "_last", "_mark", "_uptos", "mark_delete")
@@ -38,12 +38,13 @@ class Acked:
         for after, upto in ranges:
             self._afters.append(_packed(after))
             self._uptos.append(_packed(upto))
-        # Where it was asked last: behind `_begin`, up to `_end`. Up to `_last` it is acknowledged, behind that pending.
+        # The last search: behind `_begin`, up to `_end`. Entries up to `_last` are acknowledged, those behind it
+        # pending.
         self._begin = self._last = self._end = self._mark
 
     @classmethod
     def of(cls, cursor: CursorStats) -> Self:
-        """That of a subscription, as the admin API shows it."""
+        """Build the acknowledged entries of a subscription, from its cursor in the admin API."""
         return cls(cursor.mark_delete, cursor.acked_ranges())
 
     @property
@@ -60,7 +61,7 @@ class Acked:
         return at <= self._last
 
     def _turn_to(self, at: int) -> None:
-        """Find the stretch in which a position is: a range, and what is pending behind it."""
+        """Find the stretch that contains a position: a range, and the pending entries behind it."""
         number = bisect_left(self._afters, at) - 1
         self._begin = self._afters[number] if number >= 0 else self._mark
         self._last = self._uptos[number] if number >= 0 else self._mark
@@ -68,7 +69,7 @@ class Acked:
 
 
 class AckedByAny:
-    """Entries that at least one subscription has acknowledged. All else is pending on each, and may be lifted."""
+    """Entries that at least one subscription has acknowledged. All others are pending on each, and may be lifted."""
 
     __slots__ = ("_each",)
 
@@ -76,14 +77,14 @@ class AckedByAny:
         self._each = tuple(each)
 
     def __contains__(self, position: EntryPosition) -> bool:
-        for acked in self._each:  # noqa: SIM110 - of every entry, and a generator costs as much as the answer
+        for acked in self._each:  # noqa: SIM110 - called for every entry, and a generator costs as much as the result
             if position in acked:
                 return True
         return False
 
 
 class AckedByAll:
-    """Entries that all subscriptions have acknowledged: of an original, that it is struck."""
+    """Entries that all subscriptions have acknowledged; an original among them is struck."""
 
     __slots__ = ("_each",)
 
@@ -95,5 +96,5 @@ class AckedByAll:
 
 
 def _packed(position: EntryPosition) -> int:
-    """A number that compares as the position; entry -1 is before the ledger's first."""
+    """Encode a position as a number that compares like it; entry -1 is before the ledger's first."""
     return (position.ledger << _ENTRY_BITS) + position.entry + 1

@@ -1,4 +1,4 @@
-"""The books of a shadow: each copy that the journal holds is accounted for, by where it is met."""
+"""The books of a shadow: they account for each copy in the journal, by the places where it is found."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["BYTES_PER_COPY", "Books", "Place", "Trouble", "Wrong"]
 
 BYTES_PER_COPY = 140
-"""Of memory, at most: four numbers, and while they are sorted three times as much (a million took 131 MB)."""
+"""Memory of a copy, at most: four numbers, and three times as much while they are sorted (a million took 131 MB)."""
 _SHIFT = 24
 
 
 @unique
 class Place(Enum):
-    """Where a copy is."""
+    """Places of a copy."""
 
     JOURNAL = "to move on"
     HOLDING = "holding"
@@ -33,27 +33,27 @@ _STAGES = tuple(Place)
 
 @unique
 class Wrong(Enum):
-    """What is wrong with a timer."""
+    """Defects of a timer."""
 
     LOST = "lost"
-    """It is due in the future, its original is acknowledged, and its copy is nowhere."""
+    """A timer due in the future, whose original is acknowledged and whose copy is missing."""
     DOUBLE = "double"
-    """Its original is pending and a copy is on its way, or two copies are."""
+    """A timer with both its original and a copy pending, or two copies."""
     UNSTRUCK = "unstruck"
-    """Its copy is in the journal, and its original is not acknowledged on every subscription."""
+    """A timer with a copy in the journal, whose original is not acknowledged on every subscription."""
     LEFT = "left"
-    """It is far from due, pending everywhere, could be lifted, and is not."""
+    """An entry far from due, pending everywhere, that could be lifted and is not."""
 
 
 class Trouble(NamedTuple):
-    """One timer with which something is wrong.
+    """A timer with a defect.
 
     Args:
-        wrong: What.
-        key: Of the timer.
-        due_ms: When it is due, UTC milliseconds; 0: not known.
-        original: Where its original stands, if it has one.
-        copy: Where its copy stands or stood in the journal, if that holds it.
+        wrong: Its defect.
+        key: Key of the timer.
+        due_ms: Its due time, UTC milliseconds; 0: unknown.
+        original: Position of its original, if it has any.
+        copy: Position of its copy in the journal, if the journal holds it.
     """
 
     wrong: Wrong
@@ -70,9 +70,9 @@ class Positions(Protocol):
 
 
 class Books:
-    """Of one partition. First all copies of the journal, then where timers are met, in the order in which they travel.
+    """The books of a partition: first all copies of the journal, then the places of timers in the order of their route.
 
-    A timer is known by a number of 64 bits, made of its id: of a million, no two share one but once in 40 million runs.
+    A timer's key is a number of 64 bits, made of its id: two of a million timers share a key once in 40 million runs.
     """
 
     def __init__(self) -> None:
@@ -88,13 +88,13 @@ class Books:
         return len(self._keys)
 
     def holds(self, key: int, due_ms: int, original: EntryPosition, copy: EntryPosition) -> None:
-        """The journal holds a copy.
+        """Add a copy that the journal holds.
 
         Args:
-            key: Of the timer.
-            due_ms: When it is due, UTC milliseconds.
-            original: Where its original stands.
-            copy: Where the copy stands in the journal.
+            key: Key of the timer.
+            due_ms: Its due time, UTC milliseconds.
+            original: Position of its original.
+            copy: Position of the copy in the journal.
         """
         self._keys.append(key)
         self._dues.append(due_ms)
@@ -102,7 +102,7 @@ class Books:
         self._copies.append(_packed(copy))
 
     def close_journal(self) -> None:
-        """No more copies come: from now on it is told where they are."""
+        """End the list of copies; from now on `meets` adds their places."""
         order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
         for name in ("_keys", "_dues", "_originals", "_copies"):
             column = getattr(self, name)
@@ -112,12 +112,12 @@ class Books:
         self._soft = bytearray(len(order))
 
     def meets(self, key: int, place: Place, *, may_have_moved: bool = False) -> None:
-        """A timer was met; one that the journal does not hold is none of these books'.
+        """Add a place of a timer; a timer that the journal does not hold is ignored.
 
         Args:
-            key: Its.
-            place: Where.
-            may_have_moved: It may have been sent on already, or was acknowledged: counts where it is nowhere else.
+            key: Key of the timer.
+            place: Where it was found.
+            may_have_moved: It may have been sent on already, or was acknowledged: counts only without any other place.
         """
         at = bisect_left(self._keys, key)
         while at < len(self._keys) and self._keys[at] == key:
@@ -128,23 +128,23 @@ class Books:
             at += 1
 
     def places(self) -> dict[Place, int]:
-        """How many copies are where."""
+        """Count the copies by place."""
         found = dict.fromkeys(Place, 0)
         for first in self._first:
             found[Place.GONE if not first else _STAGES[first - 1]] += 1
         return found
 
     def troubles(self, struck: Positions, due_until_ms: int) -> Iterator[Trouble]:
-        """What is wrong.
+        """Yield the timers with a defect.
 
         Args:
-            struck: Positions that every subscription has acknowledged, as of after the journal was read.
-            due_until_ms: What is due until then may have been delivered, UTC milliseconds.
+            struck: Positions that every subscription has acknowledged, read after the journal.
+            due_until_ms: Timers due until then may have been delivered, UTC milliseconds.
         """
         for at, key in enumerate(self._keys):
             original = _unpacked(self._originals[at])
             places = self._firm[at] or min(self._soft[at], 1)
-            # Of one that was lifted again after a way out the journal holds several copies, told of once.
+            # The journal holds several copies of a timer that was lifted again after a way out; it is reported once.
             is_again = at > 0 and self._keys[at - 1] == key
             wrong = None
             if original not in struck:

@@ -1,4 +1,4 @@
-"""The gaps of a cursor once some of what is pending is acknowledged: counted from the entries that stay."""
+"""The gaps of a cursor once some pending entries are acknowledged: counted from the entries that stay."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["GapsLeft"]
 class GapsLeft:
     """Counts as a broker does: the ranges behind the first entry that stays, each ended by the end of its ledger.
 
-    What is between two entries that stay counts as acknowledged, whether it was seen or not: a broker acknowledges its
-    own markers itself.
+    Everything between two entries that stay counts as acknowledged, seen or not: a broker acknowledges its own markers
+    itself.
 
     Args:
-        ledgers: Of the topic, in order.
+        ledgers: Ledgers of the topic, in order.
 
     Attributes:
         count: Gaps up to the last entry that stays.
@@ -29,7 +29,7 @@ class GapsLeft:
     def __init__(self, ledgers: Sequence[Ledger]) -> None:
         self._ids = [ledger.ledger_id for ledger in ledgers]
         self._lasts = [ledger.entries - 1 for ledger in ledgers]
-        # How many ledgers before each have entries.
+        # Number of ledgers with entries before each ledger.
         self._used = [0]
         for ledger in ledgers:
             self._used.append(self._used[-1] + (ledger.entries > 0))
@@ -37,23 +37,23 @@ class GapsLeft:
         self.count = 0
 
     def stays(self, position: EntryPosition) -> None:
-        """An entry stays; they come in topic order."""
+        """Add an entry that stays; entries are added in topic order."""
         if self._stayed is not None:
             self.count += self._between(self._stayed, position)
         self._stayed = position
 
     def new_stretch(self) -> None:
-        """What comes next does not follow on what came last."""
+        """Begin a new stretch: the next entry does not follow the last entry."""
         self._stayed = None
 
     def up_to(self, last: EntryPosition) -> int:
-        """The gaps up to an entry that is there, behind the last one that stays."""
+        """Return the gaps up to an existing entry behind the last entry that stays."""
         if self._stayed is None or last <= self._stayed:
             return self.count
         return self.count + self._between(self._stayed, EntryPosition(last.ledger, last.entry + 1))
 
     def _between(self, one: EntryPosition, other: EntryPosition) -> int:
-        """Ranges between two entries."""
+        """Count the ranges between two entries."""
         if one.ledger == other.ledger:
             return int(other.entry - one.entry > 1)
         at, upto = bisect_right(self._ids, one.ledger) - 1, bisect_right(self._ids, other.ledger) - 1

@@ -1,8 +1,8 @@
-"""How far the journal may be let go: only as far as no broker can forget the acknowledgements of originals any more.
+"""Decides how far the journal may be acknowledged: as far as no broker can forget the originals' acknowledgements.
 
 A broker writes acknowledgements to disk some time after it has confirmed them; when it is killed, a subscription goes
-back to what was written (broker-facts: lost-acknowledgements). So a copy is kept until every subscription has
-passed its original, and for a while longer.
+back to the written state (broker-facts: lost-acknowledgements). So a copy is kept until every subscription has passed
+its original, and for a while longer.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["HOLD_MS", "Journal"]
 
 HOLD_MS = 180_000
-"""Three times what a broker takes by default to write a cursor (``managedLedgerCursorPositionFlushSeconds``)."""
+"""Three times the broker's default interval of cursor writes (``managedLedgerCursorPositionFlushSeconds``)."""
 MAX_CHECKPOINTS = 10_000
 
 
 class _Checkpoint(NamedTuple):
-    """All copies up to ``copy`` are of originals up to ``original``, but for those of earlier checkpoints."""
+    """All copies up to ``copy`` are of originals up to ``original``, except those of earlier checkpoints."""
 
     original: EntryPosition
     copy: EntryPosition
 
 
 class Journal:
-    """What one partition's journal holds.
+    """The copies in a partition's journal.
 
     Args:
-        hold_ms: For how long a position must have been passed.
+        hold_ms: How long ago a position must have been passed, milliseconds.
     """
 
     __slots__ = ("_checkpoints", "_every", "_hold_ms", "_passed", "_safe", "_since")
@@ -45,20 +45,20 @@ class Journal:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every copy that it knows of may be let go."""
+        """True if every known copy may be let go."""
         return not self._checkpoints
 
     @property
     def oldest(self) -> EntryPosition | None:
-        """An original at or behind the oldest one that it waits for; None: it waits for none."""
+        """Position at or behind the oldest original that the journal waits for; None: it waits for none."""
         return self._checkpoints[0].original if self._checkpoints else None
 
     def add(self, original: EntryPosition, copy: EntryPosition) -> None:
-        """A copy is stored, or several that end with this one.
+        """Add a stored copy, or several that end with this copy.
 
         Args:
             original: The last of the originals.
-            copy: Where the last of the copies stands.
+            copy: Position of the last of the copies.
         """
         self._since += 1
         newest = self._checkpoints[-1] if self._checkpoints else None
@@ -71,19 +71,19 @@ class Journal:
             self._coarsen()
 
     def passed(self, position: EntryPosition, monotonic_ms: int) -> EntryPosition | None:
-        """Every subscription has passed a position at this moment.
+        """Record that every subscription has passed a position at this moment.
 
         Args:
             position: The lowest mark-delete position.
-            monotonic_ms: When it was seen.
+            monotonic_ms: When it was read.
 
         Returns:
-            Up to which copy the journal may be acknowledged; None: no further than before.
+            Position of the copy up to which the journal may be acknowledged; None: no further than before.
         """
         if not self._passed or position > self._passed[-1][1]:
             self._passed.append((monotonic_ms, position))
         elif position < self._passed[-1][1]:
-            # A broker has forgotten: what it had passed before counts for nothing.
+            # A broker has forgotten acknowledgements: positions that it had passed before no longer count.
             self._passed.clear()
             self._passed.append((monotonic_ms, position))
         if self._safe is not None and position < self._safe:
@@ -96,7 +96,7 @@ class Journal:
         return copy
 
     def _coarsen(self) -> None:
-        """Half as many: each then stands for twice as much, which is let go somewhat later."""
+        """Halve the number of checkpoints: each then covers twice as many copies, which are let go somewhat later."""
         former = list(self._checkpoints)
         pairs = zip(former[::2], former[1::2], strict=False)
         self._checkpoints = deque(_joined(first, second) for first, second in pairs)

@@ -1,4 +1,4 @@
-"""Which entries of a due topic are lifted, and which stay where they are, with the reason."""
+"""Decides which entries of a due topic are lifted, and which stay, with the reason."""
 
 from __future__ import annotations
 
@@ -18,62 +18,62 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["LARGEST_BYTES", "Fate", "Lifting", "fence_number", "lifted_from", "native_id"]
 
 LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
-"""Of a payload: with what a copy has more than its original, a broker takes no larger one."""
+"""Limit of a payload: a broker accepts no larger copy, which has more properties than its original."""
 EARLIER_TICKS = 5
-"""A timer of ours is asked for by so much before it is due at the most: the lead, and 2.5 ticks now and then."""
+"""Most ticks by which timewheel requests a timer before it is due: the lead, and sometimes 2.5 ticks."""
 _OUR_PREFIX = "tw-"
 _ROOM = 1 << 30
-"""Sequence ids from one fence to the next: more than a second of any lifter needs."""
+"""Sequence ids between two fences: more than any lifter uses in a second."""
 _OPENED = frozenset(Compression)
 
 
 @unique
 class Fate(Enum):
-    """What becomes of an entry. All but `LIFT` and `STIR` stay, and the broker delivers them in their time."""
+    """The decision about an entry. All but `LIFT` and `STIR` stay, and the broker delivers them at their time."""
 
     LIFT = "lifted"
     STIR = "stir"
-    """The shadow's own, to be acknowledged."""
+    """The shadow's own message, to be acknowledged."""
     UNDELAYED = "undelayed"
     NEAR = "near"
-    """It is due so soon that lifting it would gain nothing."""
+    """Due so soon that lifting would gain nothing."""
     BEYOND = "beyond_max_delay"
-    """It is due later than the plan allows."""
+    """Due later than the plan allows."""
     BATCH = "batch"
-    """A batch under one delay, of which any part may be acknowledged already."""
+    """A batch under a single delay, any part of which may be acknowledged already."""
     ENCRYPTED = "encrypted"
     CHUNK = "chunk"
-    """A part of a larger message."""
+    """A chunk of a larger message."""
     KEY_BYTES = "key_of_bytes"
-    """Its key is no text, and pulsar-client would send the key on as one."""
+    """The key is bytes, and pulsar-client would send the key on as a text."""
     NO_TEXT = "no_text"
-    """A key of it or a property is no UTF-8, and pulsar-client takes none such."""
+    """The key or a property is not UTF-8, which pulsar-client does not accept."""
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
     SCHEMA = "schema_refused"
-    """Its schema version does not exist, or the journal's registry does not take its schema, or it is one too many."""
+    """The schema version does not exist, the journal's registry refuses the schema, or there are too many versions."""
     MARKER = "marker"
-    """The broker's own."""
+    """The broker's own entry."""
     LARGE = "large"
-    """With the properties of a copy it would be larger than a broker takes."""
+    """With the properties of a copy the message would exceed the broker's limit."""
     DAMAGED = "damaged"
-    """Its payload does not open as its metadata say."""
+    """The payload does not decompress as the metadata declare."""
     DEFECT = "unreadable_metadata"
-    """What stands beside its payload cannot be read."""
+    """The metadata beside the payload cannot be read."""
     UNREADABLE = "unreadable_envelope"
-    """It has the properties of a timer, garbled or of a later version."""
+    """The message has the properties of a timer, but malformed or of a later version."""
 
 
 class Lifting:
-    """The decision for the entries of one plan's due topic.
+    """The decision for the entries of a plan's due topic.
 
     Args:
-        plan: Has an intake.
+        plan: A plan with an intake.
 
     Attributes:
-        far_ms: The least remaining time with which an entry is lifted, milliseconds: the longest that the plan leaves a
-            timer in the due topic, and the guard. For so long the shadow may be down after it has published a copy,
-            before that and the original can both be delivered.
+        far_ms: The least remaining time with which an entry is lifted, milliseconds: the longest time that the plan
+            leaves a timer in the due topic, and the guard. The shadow may be down for this long after it has published
+            a copy, before the copy and the original can both be delivered.
     """
 
     __slots__ = ("_earlier_ms", "_max_delay_ms", "_revision", "far_ms")
@@ -85,12 +85,12 @@ class Lifting:
         self._revision = plan.revision
 
     def fate(self, entry: Entry, now_ms: int, far_ms: int | None = None) -> Fate:
-        """What becomes of an entry that is pending on every subscription.
+        """Decide about an entry that is pending on every subscription.
 
         Args:
-            entry: As it is stored.
+            entry: The stored entry.
             now_ms: UTC milliseconds.
-            far_ms: In place of the plan's.
+            far_ms: Replaces the plan's value.
         """
         deliver_at_ms = entry.deliver_at_ms
         if entry.defect is not None:
@@ -111,18 +111,18 @@ class Lifting:
         return Fate.LARGE if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES else Fate.LIFT
 
     def copy(self, entry: Entry, part: str, now_ms: int) -> dict[str, str]:
-        """The properties of a copy, its envelope among them.
+        """Return the properties of a copy, its envelope included.
 
-        A timer that an SDK has sent keeps its own envelope, as one that was put back into the topic does. But a plain
-        client may send on what it was given, properties and all, to be delivered later: that is another timer.
+        A timer that an SDK has sent keeps its own envelope, and so does a timer that was put back into the topic. But a
+        plain client may send a received message on with a new delay, properties and all: that is another timer.
 
         Args:
-            entry: Its fate is to be lifted.
-            part: As of `timewheel.core.ids.native_id`.
+            entry: An entry to be lifted.
+            part: First argument of `timewheel.core.ids.native_id`.
             now_ms: When it is lifted, UTC milliseconds.
         """
         properties = dict(entry.properties)
-        properties.pop(DUE_PROPERTY, None)  # of the intake alone
+        properties.pop(DUE_PROPERTY, None)  # of the intake only
         known = self._own(entry)
         if known is None:
             if TIMER_PROPERTY in properties:
@@ -136,14 +136,14 @@ class Lifting:
         return properties
 
     def _own(self, entry: Entry) -> Envelope | None:
-        """The envelope of this very message; raises EnvelopeError if it is garbled or of a later version."""
+        """Return the envelope of this very message; raises EnvelopeError if it is malformed or of a later version."""
         known = Envelope.read(entry.properties)
         if known is None or 0 <= known.due_ms - (entry.deliver_at_ms or 0) <= self._earlier_ms:
             return known
         return None
 
     def _obstacle(self, entry: Entry) -> Fate | None:
-        """Why an entry that is far from due stays all the same."""
+        """Return why an entry that is far from due stays all the same."""
         for fate, is_so in (
             (Fate.ENCRYPTED, entry.is_encrypted),
             (Fate.CHUNK, entry.is_chunked),
@@ -160,12 +160,15 @@ class Lifting:
             known = self._own(entry)
         except EnvelopeError:
             return Fate.UNREADABLE
-        # What is for one subscription alone waits in that one's own topic; here only a stranger can have put it.
+        # A timer for a single subscription waits in that subscription's own topic; here only another program can have
+        # put it.
         return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
 
 
 def _is_text(entry: Entry) -> bool:
-    """Whether all that pulsar-client is to send on as text is some: clients in C++ and Go write what they like."""
+    """Return whether all texts that pulsar-client is to send on are UTF-8: clients in C++ and Go may write any
+    bytes.
+    """
     texts = [entry.partition_key or "", *entry.properties, *entry.properties.values()]
     if entry.ordering_key:
         texts.append(text_of(entry.ordering_key))
@@ -173,7 +176,9 @@ def _is_text(entry: Entry) -> bool:
 
 
 def _is_version(written: bytes | None) -> bool:
-    """Whether a registry can have a schema version: a signed number of 64 bits; a producer may write anything."""
+    """Return whether a registry can have a schema version, a signed number of 64 bits; a producer may write any
+    bytes.
+    """
     return written is None or (len(written) == 8 and written[0] < 0x80)
 
 
@@ -186,9 +191,9 @@ def _encodes(text: str) -> bool:
 
 
 def fence_number(mark: int, now_ms: int) -> int:
-    """The sequence id of a session's fence; those of its copies follow. A broker that has stored it takes nothing more
-    of any earlier session: each has stored a fence of its own before its first copy, and was sent less than `_ROOM` a
-    second since.
+    """Return the sequence id of a session's fence; those of its copies follow. Once a broker has stored it, it accepts
+    no more copies of earlier sessions: each has stored its own fence before its first copy, and has sent less than
+    `_ROOM` copies a second since.
 
     Args:
         mark: The highest sequence id that the broker has stored under the name; -1: none.
@@ -198,10 +203,10 @@ def fence_number(mark: int, now_ms: int) -> int:
 
 
 def lifted_from(text: str) -> tuple[EntryPosition, int] | None:
-    """Read the value of ``tw-from``: where the original stands, and when it was published, UTC milliseconds.
+    """Read the value of ``tw-from``: the original's position and its publish time, UTC milliseconds.
 
     Returns:
-        None: it is none that a shadow writes.
+        None: no shadow writes such a value.
     """
     place, _, published = text.partition(" ")
     ledger, _, entry = place.partition(":")

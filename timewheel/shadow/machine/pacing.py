@@ -1,7 +1,7 @@
-"""How often a broker is asked for a topic's statistics.
+"""Decides how often a broker is asked for a topic's statistics.
 
-On 4.2 a broker goes through the whole index of delayed messages for each answer: seconds, with a million of them
-(broker-facts: statistics-cost). So what takes long is asked for seldom.
+A broker of 4.2 walks the whole index of delayed messages for each answer, which takes seconds with a million of them
+(broker-facts: statistics-cost). So the slower the answers, the longer the pauses.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 __all__ = ["AT_LEAST_MS", "Pace"]
 
 PART_OF_TIME = 20
-"""Of so many parts of the time, one is spent on answers."""
+"""One in this many parts of the time is spent on answers."""
 AT_LEAST_MS = 30_000
-"""So often it is asked, however long an answer takes: what is not known cannot be kept to."""
+"""Longest pause, however long an answer takes: unknown subscriptions cannot be respected."""
 NO_WAIT_MS = 1_000
-"""What would be due again sooner than this is asked for whenever it is wanted."""
+"""Shorter pauses are dropped: the broker is asked whenever statistics are needed."""
 
 
 class Pace:
-    """When to ask again."""
+    """The time of the next request."""
 
     __slots__ = ("_next_ms",)
 
@@ -25,14 +25,14 @@ class Pace:
         self._next_ms: int | None = None
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether to ask now, milliseconds of a monotonic clock."""
+        """Return whether to ask now, milliseconds of a monotonic clock."""
         return self._next_ms is None or now_ms >= self._next_ms
 
     def answered(self, asked_ms: int, now_ms: int) -> None:
-        """The answer to what was asked then has come."""
+        """Record the answer to a request that was sent at ``asked_ms``."""
         wait_ms = min((now_ms - asked_ms) * PART_OF_TIME, AT_LEAST_MS)
         self._next_ms = None if wait_ms <= NO_WAIT_MS else now_ms + wait_ms
 
     def hurry(self) -> None:
-        """No answer has come, or something has changed since: ask at once."""
+        """Ask at once: no answer has come, or the topic has changed since."""
         self._next_ms = None

@@ -1,4 +1,4 @@
-"""What becomes of the entries of a partition, and which of them should have been lifted."""
+"""The pending entries of a partition by decision, and those that should have been lifted."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["ARRIVED_MS", "ORDINARY", "Pending"]
 
 ARRIVED_MS = 10_000
-"""What came later may not have been lifted yet."""
+"""Entries that arrived within this time may not have been lifted yet."""
 ORDINARY = frozenset(
     {Fate.LIFT.value, Fate.NEAR.value, Fate.UNDELAYED.value, Fate.MARKER.value, PARTLY, Fate.STIR.value}
 )
-"""Fates of which nothing must be said: all else is far from due and stays."""
+"""Fates that are not reported: all other entries are far from due and stay."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """Of one partition; entries come in topic order, each once.
+    """The pending entries of a partition; entries are added in topic order, each once.
 
     Args:
-        lifting: Decides.
-        cursors: What each subscription has acknowledged.
-        now_ms: At which fates are told, UTC milliseconds.
+        lifting: Decides about entries.
+        cursors: Acknowledged entries of each subscription.
+        now_ms: Time of the decisions, UTC milliseconds.
         arrived_ms: See `ARRIVED_MS`.
-        lifted: Where originals stand whose copies are stored: they are acknowledged soon.
+        lifted: Positions of originals whose copies are stored: they are acknowledged soon.
 
     Attributes:
         acked: Entries that every subscription has acknowledged.
-        fates: All others, by what becomes of them.
+        fates: All others, by fate.
         left: Of these, those that should have been lifted by now.
     """
 
@@ -55,10 +55,10 @@ class Pending:
         self._by_all, self._by_any = AckedByAll(self.cursors), AckedByAny(self.cursors)
 
     def see(self, entry: Entry) -> bool:
-        """Take an entry into account.
+        """Add an entry.
 
         Returns:
-            It should have been lifted by now.
+            True if it should have been lifted by now.
         """
         position = entry.position
         if position in self._by_all:
@@ -74,5 +74,5 @@ class Pending:
 
     @property
     def stays(self) -> dict[str, int]:
-        """What is far from due and cannot be lifted, by the reason."""
+        """Entries far from due that cannot be lifted, by the reason."""
         return {fate: count for fate, count in self.fates.most_common() if fate not in ORDINARY}

@@ -1,4 +1,4 @@
-"""What a shadow is to do with a topic: a wish that is kept on the broker, beside the journal, as two words."""
+"""The wished state of a shadow: stored on the broker, beside the journal, as two words."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["STATE_PROPERTY", "State", "Wish", "caught_up_in", "caught_up_propert
 
 @unique
 class State(Enum):
-    """Of one due topic."""
+    """States of a due topic."""
 
     PROVISIONED = "provisioned"
-    """The topics are there, and nothing is moved."""
+    """The topics exist, and no timer is moved."""
     SHADOWING = "shadowing"
-    """What is far from due is lifted. Until the backlog has been gone through it is called catching up."""
+    """Timers far from due are lifted. Until the backlog has been processed, the shadow is catching up."""
     PAUSED = "paused"
-    """Nothing is lifted; what was lifted goes its way."""
+    """No timer is lifted; lifted timers continue on their routes."""
     DRAINING = "draining"
-    """Nothing is lifted; all that was lifted goes back to the due topic now."""
+    """No timer is lifted; all lifted timers go back to the due topic now."""
     NATIVE = "native"
-    """As draining, and nothing waits any more: the way out is complete."""
+    """Like draining, but no lifted timer is left: the way out is complete."""
 
 
 class Wish(NamedTuple):
-    """What is wished, and since when.
+    """A wished state with its time.
 
     Args:
-        state: Of the topic.
+        state: State of the topic.
         since_ms: UTC milliseconds.
     """
 
@@ -40,33 +40,33 @@ class Wish(NamedTuple):
     since_ms: int
 
     def text(self) -> str:
-        """As it is kept."""
+        """Format the wish as it is stored."""
         return f"{self.state.value} {self.since_ms}"
 
 
 def lifts(state: State) -> bool:
-    """Whether lifters lift."""
+    """Return whether lifters lift in this state."""
     return state is State.SHADOWING
 
 
 def drains(state: State) -> bool:
-    """Whether relays send everything back to the due topic."""
+    """Return whether relays send all timers back to the due topic in this state."""
     return state in (State.DRAINING, State.NATIVE)
 
 
 def caught_up_property(partition: int) -> str:
-    """Where a partition's lifter notes when it had gone through the backlog, UTC milliseconds."""
+    """Return the property in which a partition's lifter stores when it had processed the backlog, UTC milliseconds."""
     return f"{STATE_PROPERTY}-caught-up-{partition}"
 
 
 def caught_up_in(properties: Mapping[str, str], partition: int, wish: Wish) -> int | None:
-    """When a partition's lifter had gone through the backlog, UTC milliseconds; None: not since the wish."""
+    """Return when a partition's lifter had processed the backlog, UTC milliseconds; None: not since the wish."""
     noted_ms = whole_number(properties.get(caught_up_property(partition), ""))
     return None if noted_ms is None or noted_ms < wish.since_ms else noted_ms
 
 
 def wish_in(properties: Mapping[str, str]) -> Wish:
-    """The wish in a topic's properties; what nobody has noted, or is of a later version, is `PROVISIONED`."""
+    """Read the wish in a topic's properties; a missing state, or a state of a later version, is `PROVISIONED`."""
     word, _, since = properties.get(STATE_PROPERTY, "").partition(" ")
     try:
         state = State(word)

@@ -1,4 +1,4 @@
-"""Which part of a topic is read where all of it would be too much: stretches at even distances."""
+"""Selects the part of a topic to read if all of it would be too much: stretches at even distances."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["PIECES", "Stretch", "acked_entries", "entries_after", "stretches_of"]
 
 PIECES = 20
-"""Stretches in which a topic is read that is read in part."""
+"""Number of stretches of a topic that is read in part."""
 
 
 class Stretch(NamedTuple):
-    """Entries side by side.
+    """Adjacent entries.
 
     Args:
         after: The entry before the first.
         upto: The last of them.
-        entries: How many.
+        entries: Their number.
     """
 
     after: EntryPosition
@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
 
 
 def entries_after(ledgers: Iterable[Ledger], position: EntryPosition) -> int:
-    """How many entries there are behind one."""
+    """Count the entries behind a position."""
     return sum(
         max(ledger.entries - position.entry - 1, 0) if ledger.ledger_id == position.ledger else ledger.entries
         for ledger in ledgers
@@ -41,23 +41,23 @@ def entries_after(ledgers: Iterable[Ledger], position: EntryPosition) -> int:
 
 
 def acked_entries(cursor: CursorStats, ledgers: Sequence[Ledger]) -> int:
-    """How many entries behind its mark-delete position a cursor has acknowledged."""
+    """Count the entries behind its mark-delete position that a cursor has acknowledged."""
     return sum(run.entries for run in runs_of(cursor.acked_ranges(), ledgers))
 
 
 def stretches_of(
     ledgers: Sequence[Ledger], after: EntryPosition, most: int, pieces: int = PIECES
 ) -> tuple[Stretch, ...]:
-    """What to read of what is behind a position.
+    """Select the stretches to read behind a position.
 
     Args:
-        ledgers: Of the topic, in order.
+        ledgers: Ledgers of the topic, in order.
         after: The position.
-        most: So many entries at most.
-        pieces: In so many stretches, if there are more entries than that.
+        most: Largest number of entries.
+        pieces: Number of stretches, if there are more entries than that.
 
     Returns:
-        One stretch with all of it; or several, at even distances; none if there is no entry.
+        A single stretch with all entries; or several, at even distances; none if there is no entry.
     """
     runs = [
         (ledger.ledger_id, after.entry + 1 if ledger.ledger_id == after.ledger else 0, ledger.entries)

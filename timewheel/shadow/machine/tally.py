@@ -1,4 +1,4 @@
-"""What a partition holds, entry by entry: fates, delays, and the gaps of each subscription before and after."""
+"""The entries of a partition: fates, delays, and the gaps of each subscription before and after lifting."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PARTLY = "acknowledged_by_some"
 
 @dataclass(slots=True)
 class Heap:
-    """So many entries, of so many bytes of payload."""
+    """A number of entries, and the bytes of their payloads."""
 
     entries: int = 0
     size_bytes: int = 0
 
     def add(self, entry: Entry) -> None:
-        """One more."""
+        """Add an entry."""
         self.entries += 1
         self.size_bytes += entry.payload_bytes
 
@@ -43,27 +43,27 @@ class _Cursor:
     acked: Acked
     now: GapsLeft
     pending: array[int] = field(default_factory=lambda: array("q"))
-    """Which of the entries that were seen."""
+    """Indices of the pending entries among all entries that were added."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Of one partition. Entries come in topic order, each once.
+    """The tally of a partition. Entries are added in topic order, each once.
 
     Args:
-        lifting: Decides.
-        acked: By durable subscription.
-        ledgers: Of the partition.
-        now_ms: At which fates are told, UTC milliseconds.
+        lifting: Decides about entries.
+        acked: Acknowledged entries by durable subscription.
+        ledgers: Ledgers of the partition.
+        now_ms: Time of the decisions, UTC milliseconds.
 
     Attributes:
-        seen: Entries.
+        seen: Number of entries.
         settled: Of these, those that every subscription has acknowledged.
-        fates: Of all others: what becomes of them.
-        delays_ms: Of those with a time of delivery: from the publish to that.
-        remaining_ms: Of those that are lifted: from now to that.
-        native_per_ms: So many messages a millisecond are sent with a delay that is too short to be lifted. A message
-            is pending for as long as its delay, so each that is seen stands for one in so long a time.
+        fates: All others, by fate.
+        delays_ms: Delays from publish to delivery, of the entries with a delivery time.
+        remaining_ms: Remaining times to delivery, of the entries to be lifted.
+        native_per_ms: Messages sent per millisecond with a delay too short for lifting, estimated. A message is pending
+            for as long as its delay, so each pending message stands for one message per delay.
     """
 
     lifting: Lifting
@@ -87,7 +87,7 @@ class Tally:
         self._cursors = {name: _Cursor(acked, GapsLeft(self.ledgers)) for name, acked in self.acked.items()}
 
     def see(self, entry: Entry) -> None:
-        """Take an entry into account."""
+        """Add an entry."""
         self.seen += 1
         position = entry.position
         pending = [one for one in self._cursors.values() if position not in one.acked]
@@ -102,7 +102,7 @@ class Tally:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
         liftable_ms, remaining_ms = _STAYS, (entry.deliver_at_ms or 0) - self.now_ms
         delay_ms = (entry.deliver_at_ms or 0) - entry.publish_ms
-        # Neither what should have been handled already nor what has been lifted and is back.
+        # Neither overdue messages nor timers that have been lifted and are back.
         if remaining_ms > 0 and 0 < delay_ms < self.lifting.far_ms and TIMER_PROPERTY not in entry.properties:
             self.native_per_ms += 1 / delay_ms
         if fate == Fate.LIFT.value:
@@ -118,18 +118,18 @@ class Tally:
         self._liftable_ms.append(liftable_ms)
 
     def new_stretch(self) -> None:
-        """What comes next does not follow on what came last."""
+        """Begin a new stretch: the next entry does not follow the last entry."""
         self._stretches.append(len(self._liftable_ms))
         for one in self._cursors.values():
             one.now.new_stretch()
 
     def gaps(self, subscription: str, last: EntryPosition | None, far_ms: int | None = None) -> tuple[int, int]:
-        """Gaps now, and once all that is lifted is acknowledged; as they follow from what was seen.
+        """Return the gaps now, and once all liftable entries are acknowledged, as they follow from the entries.
 
         Args:
-            subscription: Which one.
-            last: The topic's last entry, if all up to it was seen; None: it was seen in stretches.
-            far_ms: With so much time left an entry is lifted; None: as the plan says.
+            subscription: Name of the subscription.
+            last: The topic's last entry, if all entries up to it were added; None: they were added in stretches.
+            far_ms: Remaining time from which an entry is lifted; None: the plan's.
         """
         now, afterwards = self._cursors[subscription].now, self._afterwards(subscription, far_ms or self.lifting.far_ms)
         if last is None:
@@ -137,7 +137,7 @@ class Tally:
         return now.up_to(last), afterwards.up_to(last)
 
     def stays(self, far_ms: int) -> int:
-        """How many pending entries stay, if those with so much time left are lifted."""
+        """Count the pending entries that stay, if entries with at least this remaining time are lifted."""
         return sum(one < far_ms for one in self._liftable_ms)
 
     def _afterwards(self, subscription: str, far_ms: int) -> GapsLeft:

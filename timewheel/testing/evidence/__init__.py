@@ -1,1 +1,1 @@
-"""What demo, tests and benchmarks count with: what was sent and handled, and what the checker makes of it."""
+"""The evidence of demo, tests and benchmarks: timers sent and handled, and the checker's counts."""

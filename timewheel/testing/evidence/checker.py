@@ -10,7 +10,7 @@ __all__ = ["Totals", "check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What became of a set of timers.
+    """Counts of a set of timers by outcome.
 
     Args:
         attempted: Sends begun.
@@ -32,11 +32,11 @@ class Totals:
 
 
 def check(*, attempted: Collection[str], acknowledged: Collection[str], handled: Mapping[str, int]) -> Totals:
-    """Count what became of the timers.
+    """Count the timers by outcome.
 
     Args:
         attempted: Ids of all sends begun.
-        acknowledged: Ids of those that the broker confirmed.
+        acknowledged: Ids of the sends that the broker confirmed.
         handled: How often each id reached the handler.
     """
     begun, confirmed = set(attempted), set(acknowledged)

@@ -1,4 +1,4 @@
-"""What happened to the timers of one scheme, as it happens."""
+"""The events of a scheme's timers, recorded as they happen."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from timewheel.testing.evidence.messages import Progress, Told
 __all__ = ["Journal", "now_ms"]
 
 MAX_FIELDS_CHARS = 300
-"""Of an event's fields, kept for the reader."""
+"""Limit of the recorded text of an event's fields."""
 
 
 def now_ms() -> int:
-    """The system's clock, UTC milliseconds."""
+    """Return the system's time, UTC milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 class Journal:
-    """What happened to the timers of one scheme; written from several threads, each field by one of them."""
+    """The events of a scheme's timers; written from several threads, each field by a single thread."""
 
     def __init__(self, messages: int) -> None:
         self.due_ms = [0] * messages
@@ -34,9 +34,9 @@ class Journal:
         self.failed = 0
         self.last_error = ""
         self.events: dict[str, Told] = {}
-        """What the SDK told its hooks, warnings and errors only, by name."""
+        """Warnings and errors that the SDK emitted to its hooks, by name."""
         self.fatal: BaseException | None = None
-        """What ended the consumer; the publishing thread raises it."""
+        """The error that ended the consumer; the publishing thread raises it."""
 
     def attempt(self, index: int, at_ms: int, due_ms: int) -> None:
         self.attempted_ms[index], self.due_ms[index] = at_ms, due_ms
@@ -56,7 +56,7 @@ class Journal:
         self.handled.add(timer)
 
     def note(self, event: Event) -> None:
-        """A hook of the SDK."""
+        """Record a warning or an error, as a hook of the SDK."""
         if event.level != "info":
             before = self.events.get(event.name)
             fields = " ".join(f"{name}={value}" for name, value in event.fields.items())

@@ -1,4 +1,4 @@
-"""The ledger: one line per timer and scheme, so that every loss can be recounted without any code of ours."""
+"""The ledger: a line per timer and scheme, so that every loss can be counted again without this project's code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["COLUMNS", "Entry", "read_ledger", "recount_command", "totals", "writ
 
 @dataclass(slots=True, kw_only=True)
 class Entry:
-    """One timer's way; times are UTC milliseconds, 0 for "never".
+    """The history of a timer; times are UTC milliseconds, 0 for "never".
 
     Args:
         timer: Its id.
-        due_ms: When it was to be handled.
-        attempted_ms: When its send began.
-        confirmed_ms: When the broker's confirmation arrived.
-        delivered_ms: When the raw client first received it on the business subscription.
+        due_ms: Its due time.
+        attempted_ms: Begin of its send.
+        confirmed_ms: Arrival of the broker's confirmation.
+        delivered_ms: First receipt by the raw client on the business subscription.
         delivered: How often the raw client received it there.
         redelivered: How often that was after its acknowledgement had returned.
         handled_ms: When it first reached the handler.
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def early(self) -> bool:
-        """Whether it was handled before its due time."""
+        """True if it was handled before its due time."""
         return 0 < self.handled_ms < self.due_ms
 
 
@@ -59,7 +59,7 @@ COLUMNS = (
 
 
 def totals(entries: Iterable[Entry]) -> Totals:
-    """The checker's count over one scheme's entries."""
+    """Count a scheme's entries with the checker."""
     entries = list(entries)
     return check(
         attempted=[entry.timer for entry in entries if entry.attempted_ms],
@@ -86,7 +86,7 @@ def read_ledger(path: Path) -> Iterator[tuple[str, Entry]]:
 
 
 def recount_command(path: Path) -> str:
-    """A shell line that recounts lost, twice, early and redelivered per scheme from the file alone."""
+    """Return a shell line that recounts lost, twice, early and redelivered per scheme from the file alone."""
     number = {name: f"${index}" for index, name in enumerate(COLUMNS, start=1)}
     handled, confirmed = number["handled"], number["confirmed_ms"]
     return (

@@ -1,4 +1,4 @@
-"""What parent and player tell each other over their pipe."""
+"""The messages between parent and player, over their pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Connect", "Done", "Failed", "Finish", "Progress", "Publish", "Ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """To the player: the topics are there."""
+    """To the player: the topics exist."""
 
     service_url: str
     admin_url: str
@@ -31,7 +31,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """To the player: close and hand over the results."""
+    """To the player: close, and send the results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """From the player: it cannot go on; its traceback."""
+    """From the player: it cannot continue; its traceback."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """An event of the SDK: how often, and the fields of the last one."""
+    """An event of the SDK: its count, and the fields of the last occurrence."""
 
     times: int
     last: str
@@ -65,13 +65,13 @@ class Done:
 
     Args:
         entries: The ledger's rows.
-        lateness_ms: Of every handling, repeated ones too, ascending.
+        lateness_ms: Lateness of every handling, repeated handlings too, ascending.
         hops: Re-publications of all handled timers together.
         redelivered_due: Deliveries on the business subscription after their acknowledgement had returned.
         redelivered_holding: The same on holding topics.
         cpu_s: Processor time of this process.
         errors: Sends that failed, and the last reason.
-        events: Warnings and errors that the SDK told its hooks, by name.
+        events: Warnings and errors that the SDK emitted to its hooks, by name.
     """
 
     entries: list[Entry]

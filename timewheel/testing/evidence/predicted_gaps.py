@@ -1,4 +1,4 @@
-"""What the law of gaps predicts for a scheme, from the trace and the plan alone."""
+"""The gaps that the law of gaps predicts for a scheme, from the trace and the plan alone."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from timewheel.core.steps import far_ms
 __all__ = ["arrivals_by_topic", "predicted_gaps", "predicted_pending"]
 
 BINS_PER_DAY = 50
-"""Timers that arrive within a fiftieth of a day count as one burst."""
+"""Timers that arrive within a fiftieth of a day count as a single burst."""
 
 
 def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
-    """Where and when timers arrive in due topics, by the plan's own routing.
+    """Compute the due topics and arrival times of timers, by the plan's own routing.
 
     Args:
         plan: The scheme's plan.
         sends: (sent, due) of every timer, UTC milliseconds.
 
     Returns:
-        (arrival, acknowledged) per due topic; where nothing fails, a timer is acknowledged when it is due, and what a
-        shadow lifts as soon as it has come.
+        (arrival, acknowledged) per due topic. Without failures a timer is acknowledged when it is due, or, if a shadow
+        lifts it, as soon as it has arrived.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -46,7 +46,7 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
 
 
 def predicted_pending(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int]) -> list[int]:
-    """How many timers are pending in due topics at each moment, if nobody lags.
+    """Compute how many timers are pending in due topics at each moment, if no consumer lags.
 
     Args:
         plan: The scheme's plan.
@@ -59,7 +59,7 @@ def predicted_pending(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Seque
 
 
 def predicted_gaps(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int], day_ms: int) -> list[float]:
-    """The law's mean number of gaps at each moment, summed over the scheme's due topics.
+    """Compute the law's mean number of gaps at each moment, summed over the scheme's due topics.
 
     Args:
         plan: The scheme's plan.

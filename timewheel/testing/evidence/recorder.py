@@ -1,7 +1,7 @@
-"""Counts at the raw client what the SDK receives and acknowledges, below everything that timewheel does about it.
+"""Counts deliveries and acknowledgements at the raw client, below all of timewheel's own bookkeeping.
 
-`RecordingClient` stands between the SDK and `pulsar.Client`. Its consumers have the methods of `timewheel.wire.surface`
-and no others: whatever cannot be recorded does not exist.
+`RecordingClient` stands between the SDK and `pulsar.Client`. Its consumers have only the methods of
+`timewheel.wire.surface`: methods that cannot be recorded do not exist.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Deliveries", "RecordingClient"]
 
 
 class Deliveries:
-    """Deliveries and acknowledgements of one subscription name, over all its topics and consumers.
+    """Deliveries and acknowledgements of a subscription name, over all its topics and consumers.
 
-    Ledger ids are unique in a cluster, so a position names an entry without its topic.
+    Ledger ids are unique in a cluster, so a position identifies an entry without its topic.
 
     Args:
-        name_of: Which timer a message is; None: do not record timers, only positions.
+        name_of: Returns the timer of a message; None: record only positions, not timers.
     """
 
     __slots__ = ("_acknowledged", "_cumulative", "_name_of", "redelivered", "redelivered_of", "times_of")
@@ -38,9 +38,9 @@ class Deliveries:
         self.redelivered = 0
         """Deliveries after the acknowledgement of the same position had returned."""
         self.times_of: defaultdict[str, list[int]] = defaultdict(list)
-        """When each timer was delivered, UTC milliseconds."""
+        """Delivery times of each timer, UTC milliseconds."""
         self.redelivered_of: defaultdict[str, int] = defaultdict(int)
-        """The redeliveries of each timer."""
+        """Redeliveries of each timer."""
 
     def received(self, message: MessageLike) -> None:
         """Record a delivery."""
@@ -62,7 +62,7 @@ class Deliveries:
         self._acknowledged.add(_position(message))
 
     def acknowledged_cumulative(self, topic: str, message: Any) -> None:
-        """Record that a cumulative acknowledgement on one partition has returned."""
+        """Record that a cumulative acknowledgement on a partition has returned."""
         position = _position(message)
         self._cumulative[topic] = max(position, self._cumulative.get(topic, position))
 
@@ -71,9 +71,9 @@ class RecordingClient:
     """A `pulsar.Client` whose consumers are recorded, per subscription name.
 
     Args:
-        client: The real one; closing it stays the caller's.
+        client: The real client; the caller closes it.
         business: The subscription on which timers are recorded by id.
-        id_property: Of a message, in which its timer's id is.
+        id_property: Property of a message that holds its timer's id.
     """
 
     def __init__(self, client: pulsar.Client, business: str, id_property: str = ID_PROPERTY) -> None:
@@ -82,23 +82,25 @@ class RecordingClient:
         self.deliveries: dict[str, Deliveries] = {
             business: Deliveries(lambda message: message.properties().get(id_property))
         }
-        """By subscription name; the business subscription and whatever a relay subscribes to."""
+        """By subscription name: the business subscription and the relay's subscriptions."""
 
     def create_producer(self, topic: str, **options: Any) -> Any:
-        """As `pulsar.Client`."""
+        """Create a producer, as `pulsar.Client` does."""
         return self._recorded.create_producer(topic, **options)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """As `pulsar.Client`."""
+        """Return the topic's partitions, as `pulsar.Client` does."""
         partitions: list[str] = self._recorded.get_topic_partitions(topic)
         return partitions
 
     def create_reader(self, topic: str, start_message_id: Any, **options: Any) -> Any:
-        """As `pulsar.Client`; a relay looks at holes and at the ends of ledgers with it, and acknowledges nothing."""
+        """Create a reader, as `pulsar.Client` does; a relay reads holes and ends of ledgers with it and acknowledges
+        nothing.
+        """
         return self._recorded.create_reader(topic, start_message_id, **options)
 
     def subscribe(self, topic: Any, subscription_name: str, **options: Any) -> Any:
-        """As `pulsar.Client`, with a consumer that records."""
+        """Subscribe as `pulsar.Client` does, with a consumer that records."""
         consumer = self._recorded.subscribe(topic, subscription_name, **options)
         deliveries = self.deliveries.setdefault(subscription_name, Deliveries(None))
         return _RecordingConsumer(consumer, deliveries, str(topic))
@@ -110,7 +112,7 @@ class RecordingClient:
 
     @property
     def business(self) -> Deliveries:
-        """Those of the business subscription."""
+        """Deliveries of the business subscription."""
         return self.deliveries[self._business]
 
     @property

@@ -13,6 +13,7 @@ from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.foreign_settings import relay_count_findings
 from timewheel.ops.former_findings import run_command
 from timewheel.ops.parts import begins_anew, relays_of
+from timewheel.ops.shadowed import ENDS
 
 __all__ = [
     "FOREIGN_CONSUMER",
@@ -110,6 +111,8 @@ def _presence(seen: Seen) -> Iterator[Finding]:
                 yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
         elif alone:
             empty.append(topic.name)
+    if seen.shadow_state in ENDS:
+        return  # what ends needs a relay for what waits, and neither one for later nor a second one
     if empty and seen.plan is not None:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""

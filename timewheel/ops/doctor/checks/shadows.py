@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from timewheel.core.durations import HOUR_MS, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.names import LIFTER_PREFIX, STATE_PROPERTY
+from timewheel.core.names import LIFTER_PREFIX
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
@@ -25,7 +25,6 @@ __all__ = [
     "MOVERS_DIFFER",
     "NOBODY_LIFTS",
     "SHADOWS",
-    "STATE_PROPERTY",
     "UNNAMED_SUBSCRIPTION",
 ]
 
@@ -84,14 +83,9 @@ def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
     return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
 
 
-def _state(journal: SeenTopic) -> str:
-    """Of the shadow; empty: nobody has noted any, or it could not be read."""
-    return journal.properties.get(STATE_PROPERTY, "").partition(" ")[0]
-
-
 def _lifting(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
-    if journal is None or _state(journal) != LIFTS:
+    if journal is None or seen.shadow_state != LIFTS:
         return
     alone = [
         part for part in journal.parts if not any(one.name.startswith(LIFTER_PREFIX) for one in part.stats.producers)
@@ -172,8 +166,8 @@ def _removed(seen: Seen) -> Iterator[Finding]:
     cure = f"{seen.provisions}; then {timewheel_command('shadow', 'start', seen.target)}"
     if journal.exists:
         gone = len(set(range(journal.state.partitions or 0)) - journal.state.existing)
-        if gone and _state(journal) in UNDER_WAY:
-            read = f"it is to be {_state(journal)}, and {gone} of its partitions are not there"
+        if gone and seen.shadow_state in UNDER_WAY:
+            read = f"it is to be {seen.shadow_state}, and {gone} of its partitions are not there"
             yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
         return
     held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]

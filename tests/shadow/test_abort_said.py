@@ -1,0 +1,87 @@
+"""What an abort says at its end: what it has put back, and whether, why and until when a shadow must go on."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.packaging.test_printed_commands import COMMANDS, command_of
+from tests.shadow.entries import entry_of
+from tests.shadow.test_standing import NOW_MS, PLAN
+from timewheel.cli.moments import at
+from timewheel.cli.shadow_abort import last_words
+from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.ops.status import Amount
+from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.wire.positions import EntryPosition
+
+FAR_MS = HOUR_MS + 2 * 5 * MINUTE_MS
+"""The smallest tier and twice the guard: what was due within was not lifted."""
+HELD_MS = 3 * MINUTE_MS
+LOOK_MS = 5_000
+UNTIL = at(NOW_MS + FAR_MS + HELD_MS)
+ENDS = "nothing is left to wait for, and shadow run of this plan can end"
+
+
+@pytest.mark.parametrize(
+    ("timers", "kept", "said"),
+    [
+        (Amount(2_937.0), 0, ("2,937 timers", ENDS)),
+        (Amount(1.0), 0, ("1 timer", ENDS)),
+        (Amount(0.0), 0, ("0 timers", ENDS)),
+        (None, 0, ("all that waited outside the topic", ENDS)),
+        (Amount(2_937.0), 1, ("2,937 timers", "the journal still has 1 entry", UNTIL, "within 1h 10m was not lifted")),
+        (Amount(90_000.0, 1_200.0), 700, ("90,000 +- 1,200 timers", "the journal still has 700 entries", UNTIL)),
+        (Amount(0.0), 700, ("0 timers", "the journal still has 700 entries", UNTIL)),
+        (None, 700, ("all that waited outside the topic", "the journal still has 700 entries", UNTIL)),
+    ],
+    ids=range(8),
+)
+def test_an_abort_says_what_is_back_and_what_is_left_to_wait_for(
+    timers: Amount | None, kept: int, said: tuple[str, ...]
+) -> None:
+    lines = tuple(last_words(PLAN, "plan.toml", timers, kept=kept, now_ms=NOW_MS))
+    text = "\n".join(lines)
+    assert lines[0] == f"put back into {PLAN.due_topic}: {said[0]}"
+    assert all(one in text for one in said)
+    assert (ENDS in text) is (kept == 0)
+    assert (UNTIL in text) is ("timewheel" in text) is (kept > 0)
+
+
+def test_its_commands_work_as_they_are_printed() -> None:
+    reached_by = ("--admin-url", "http://b:8080")
+    lines = last_words(PLAN, "my plan.toml", None, kept=3, now_ms=NOW_MS, reached_by=reached_by)
+    commands = [line.rpartition(": ")[2] for line in lines if ": timewheel " in line]
+    names = []
+    for words in map(shlex.split, commands):
+        names.append(command_of(words))
+        given = COMMANDS[names[-1]].make_context(names[-1], words[2 + 1 :]).params
+        assert given["admin_url"] == "http://b:8080"
+        assert "my plan.toml" in words
+    assert names == ["timewheel shadow run", "timewheel shadow status"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10 * MINUTE_MS), st.integers(0, 3 * FAR_MS) | st.integers(FAR_MS - 1, FAR_MS + 1)),
+        max_size=12,
+    )
+)
+def test_by_then_the_journal_is_empty(sent: list[tuple[int, int]]) -> None:
+    """Whatever was sent: if each is handled when it is due, and copies are stored as they are made."""
+    lifting, journal, now_ms = Lifting(PLAN), Journal(), NOW_MS
+    handled_ms = []
+    for number, (later_ms, delay_ms) in enumerate(sent):
+        now_ms += later_ms
+        fate = lifting.fate(entry_of(3, number, publish_ms=now_ms, deliver_at_ms=now_ms + delay_ms), now_ms)
+        if fate is Fate.LIFT:
+            journal.add(EntryPosition(3, number), EntryPosition(9, number))
+        handled_ms.append(now_ms if fate is Fate.LIFT else now_ms + delay_ms)
+    for at_ms in range(now_ms, now_ms + FAR_MS + HELD_MS + 2 * LOOK_MS, LOOK_MS):
+        pending = [number for number, done_ms in enumerate(handled_ms) if done_ms > at_ms]
+        journal.passed(EntryPosition(3, min(pending, default=len(sent)) - 1), at_ms)
+    assert journal.is_empty
