@@ -1,4 +1,4 @@
-"""What the commands share that look at a shadowed topic: the clients, the progress, the plan."""
+"""Shared parts of the commands that inspect a shadowed topic: clients, progress and the plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON ins
 
 
 def access_to(**given: Any) -> Access:
-    """What makes clients, from the options of a command."""
+    """Return the factory of clients for the options of a command."""
     from timewheel.cli.connecting import access_of, connection_of
 
     return access_of(connection_of(**given))
@@ -43,7 +43,7 @@ def access_to(**given: Any) -> Access:
 
 @contextmanager
 def unseen_is_an_exit() -> Iterator[None]:
-    """What a look cannot see ends the command with `EXIT_UNSEEN`, and with the broker's reason on stderr."""
+    """End the command with `EXIT_UNSEEN`, and the broker's reason on stderr, if the topic cannot be seen."""
     from timewheel.binary_protocol.errors import BinaryProtocolError
     from timewheel.core.errors import AdminError
 
@@ -56,7 +56,7 @@ def unseen_is_an_exit() -> Iterator[None]:
 
 @contextmanager
 def reading_entries(console: Console, what: str = "reading entries") -> Iterator[Callable[[int, int], None]]:
-    """A bar in a terminal, on stderr; nothing without one."""
+    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bars = Progress(

@@ -1,4 +1,4 @@
-"""What `timewheel shadow start` says of a topic on a terminal."""
+"""Output of `timewheel shadow start` on a terminal."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ FATES = {
 
 
 def fate_words(fates: Mapping[str, int]) -> str:
-    """What became of so many entries by now, as a list."""
+    """List the fates of pending entries with their counts."""
     named = FATES | {"lifted": "far from due: not lifted yet"}
     return ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items())
 
 
 def show_survey(console: Console, found: Survey) -> None:
-    """All of it, what stands against it last."""
+    """Print the whole survey, with its findings last."""
     from timewheel._report.page import Table
 
     for text in _lines(found):
@@ -81,7 +81,7 @@ def show_survey(console: Console, found: Survey) -> None:
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:
-    """Each with what was read, why it matters, and its cure."""
+    """Print each finding with its reading, its reason and its cure."""
     for one in findings:
         say(console, "")
         said = "refused" if one.severity.word == "error" else one.severity.word
@@ -116,7 +116,7 @@ def _lines(found: Survey) -> Iterator[str]:
 
 
 def window_words(found: Survey) -> str:
-    """What the window costs, and what its neighbours would."""
+    """Describe the cost of the window, and the gaps with other windows."""
     from timewheel.core.steps import spare_ms
 
     native = f"about {found.native_per_hour:,.0f} messages an hour have a delay below {span(found.far_ms)}"
