@@ -36,7 +36,7 @@ __all__ = ["cut_off_text", "cuts", "known_cut_offs", "reading"]
 EXIT_BUSY = 1
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000
-"""For a command whose result does not depend on the log."""
+"""Read timeout of a command whose result does not depend on the log."""
 DEFAULT_MOST = 100
 
 cuts = command_group("cuts", "Look at what is cancelled; keep the log of it short.")

@@ -58,7 +58,7 @@ class Child:
 
     @property
     def ready(self) -> bool:
-        """Whether the process runs and reports that it is ready."""
+        """True if the process runs and reports that it is ready."""
         return self._process is not None and self._process.poll() is None and self._ready_file.exists()
 
     def start(self) -> None:

@@ -191,7 +191,7 @@ def _asked(plan: Plan) -> bool:
 
 
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
-    """Make the topics, write a new text into the plan's file, store the request, and return the result as a sentence."""
+    """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
     from timewheel.cli.shadow_wish import note
     from timewheel.ops.provision import ensure
     from timewheel.shadow.machine.states import State
