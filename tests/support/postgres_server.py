@@ -67,9 +67,8 @@ def postgres_server(**others: str) -> Iterator[str]:
         try:
             yield address
         finally:
-            process.send_signal(
-                signal.SIGQUIT
-            )  # at once, for nothing of it is wanted; else children are killed one by one
+            # An immediate shutdown: its data is not needed, and else its children are killed one by one.
+            process.send_signal(signal.SIGQUIT)
 
 
 def _programs() -> Path:
