@@ -50,7 +50,7 @@ def demo(
     """Start a real Pulsar, play one trace of delayed messages through every scheme, and unload every topic half way.
 
     Exit status 1 if a promise is broken, or if native delays cause no redelivery. The output also compares the figures
-    with the law, and with the prediction that the planner, if installed, makes from the run's ledger. Neither
+    with the gap law, and with the prediction that the planner, if installed, makes from the run's ledger. Neither
     comparison is a promise.
     """
     import json

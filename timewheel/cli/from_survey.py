@@ -105,7 +105,7 @@ def predict_from(
     as_is: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate plans, and report how far the law is off for native delays."""
+    """Evaluate plans, and report how far the gap law is off for native delays."""
     console = console_for(as_json=as_json)
     survey = _loaded(stored)
     from timewheel.spark_planner import evaluate

@@ -56,7 +56,7 @@ def start(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a plan's topics and start to shadow its due topic; with --dry-run only show the effect.
+    """Make a plan's topics and start shadowing its due topic; with --dry-run only show the effect.
 
     `timewheel shadow run` moves the timers, also timers that an earlier plan left in the topic. With a topic instead of
     a plan, the longest window that leaves few enough gaps of its waiting timers is chosen, the plan is written to

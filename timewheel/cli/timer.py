@@ -58,7 +58,8 @@ def cancel(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel timers by their ids, or all timers of a group. Timers that were not delivered yet will not be delivered.
+    """Cancel timers by their ids, or all timers of a group sent so far. Timers that were not delivered yet will not be
+    delivered.
 
     The command does not check whether a timer exists, or when it is due, and so promises nothing more.
     """

@@ -72,8 +72,8 @@ def ensure(
     """Create or update topics, subscriptions and topic policies of a plan; a second run changes only the differences.
 
     Exit status 1 if it finds a problem that it cannot repair and that can lose messages. If timers wait in topics of an
-    earlier plan and no relay would move them on, nothing is created; empty topics are still removed, and everything is
-    still shown.
+    earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
+    all results are shown.
     """
     import json
     from functools import partial
