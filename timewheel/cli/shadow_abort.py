@@ -1,4 +1,4 @@
-"""What `timewheel shadow abort` does: waits, and helps, until all is back in the topic."""
+"""Implements `timewheel shadow abort`: a shadow of this process helps to send all timers back to the topic."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from timewheel.cli.terminal import print_line, show_line
 __all__ = ["put_back"]
 
 SETTLE_MS = 5_000
-"""By then every shadow that runs has seen that nothing is to be lifted any more."""
+"""By then every running shadow has seen that it must lift no more timers."""
 
 
 def put_back(plan_file: Path, **connection: Any) -> None:
-    """Note the wish, run a shadow of this process until nothing waits, and note that.
+    """Store the request, run a shadow in this process until no timer waits, and store that.
 
     Args:
-        plan_file: Of the plan.
+        plan_file: The plan's file.
         connection: Arguments of `connection_of`.
     """
     from rich.console import Console
@@ -35,7 +35,7 @@ def put_back(plan_file: Path, **connection: Any) -> None:
     told = Console(stderr=True)
     with access.client() as client, access.admin() as admin:
         show_line(told, note(admin, plan, State.DRAINING))
-        # What was lifted before the plan changed goes back too, whether or not another shadow runs that would drain it.
+        # Timers that were lifted before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
         shadow.start()
