@@ -1,4 +1,4 @@
-"""Order, markers, proofs and the rule about skips, for all folders."""
+"""Order of tests, markers, proofs and the rule about skips, for all folders."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ FOLDERS = (
     "broker",
     "chaos",
 )
-"""Every folder of tests, cheap ones first: a run fails early where failing costs least."""
+"""Every folder of tests, the cheapest first, so that a run fails early."""
 
 CORE = "core"
 """The folder whose tables run before its properties."""
 PLANNER = "planner"
-"""The folder, and the lane of all that needs Spark."""
+"""The folder, and the lane of all tests that need Spark."""
 CHAOS = "chaos"
-"""The folder, and the lane of all that shares its broker."""
+"""The folder, and the lane of all tests that share its broker."""
 INBOX = "inbox"
-"""The folder, and the lane of all that shares its Redis and its PostgreSQL."""
+"""The folder, and the lane of all tests that share its Redis and its PostgreSQL."""
 LANES = {
     "tests/docs/test_handle_once.py": INBOX,
     "tests/broker/test_plan_check.py": PLANNER,
@@ -60,7 +60,7 @@ LANES = {
     "tests/broker/test_plan_of_planner.py": PLANNER,
     **dict.fromkeys(
         (
-            # These three share a broker besides, at the addresses that the pages name.
+            # These three also share a broker, at the addresses that the pages name.
             "tests/docs/test_how_to.py",
             "tests/docs/test_readme.py",
             "tests/docs/test_tutorial.py",
@@ -98,18 +98,18 @@ LANES = {
     ),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
-"""Files that share what is dear to start: Spark, the built wheel, brokers of one kind. Each other file is a lane."""
+"""Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""
 EVIDENCE = "evidence"
-"""The property of a test's report that holds a row."""
+"""The property of a test's report that contains a row."""
 SEED_VARIABLE = "TIMEWHEEL_SEED"
-"""Another seed than the test's own; or "random"."""
+"""A seed in place of the test's own; or "random"."""
 
 _skips = pytest.StashKey[list[str]]()
 _kept = pytest.StashKey[Kept]()
 
 
 def _folder(item: pytest.Item) -> str:
-    """The test's folder; code blocks outside of tests/ belong to the docs."""
+    """Return the test's folder; code blocks outside of tests/ belong to the docs."""
     path = item.path
     if not path.is_relative_to(ROOT / "tests"):
         return "docs"
@@ -117,7 +117,7 @@ def _folder(item: pytest.Item) -> str:
 
 
 def _lane(nodeid: str) -> str:
-    """Tests of one lane run in one process, where several run side by side: they share what is dear to start."""
+    """Return the lane of a test: tests of a lane run in the same process, and share its expensive resources."""
     path = nodeid.partition("::")[0]
     for folder in (PLANNER, CHAOS, INBOX):
         if path.startswith(f"tests/{folder}/"):
@@ -126,7 +126,7 @@ def _lane(nodeid: str) -> str:
 
 
 class _Lanes(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands lanes to whichever process is free; each runs in the order of collection."""
+    """Assigns lanes to free processes; each lane runs in the order of collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _lane(nodeid)
@@ -147,7 +147,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    config.stash[_kept].close()  # a run that was interrupted in a test has not come to the end of its lane
+    config.stash[_kept].close()  # a run that is interrupted in a test does not reach the end of its lane
 
 
 def _is_proof(item: pytest.Item) -> bool:
@@ -155,7 +155,9 @@ def _is_proof(item: pytest.Item) -> bool:
 
 
 def _is_property(item: pytest.Item) -> bool:
-    """Whether it is of the core and draws many examples: the tables go first, so that a slip is seen within seconds."""
+    """Return whether a test belongs to the core and draws many examples: the tables run first, so that a slip shows
+    within seconds.
+    """
     return _folder(item) == CORE and hasattr(getattr(item, "obj", None), "hypothesis")
 
 
@@ -166,7 +168,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Either the proofs or all others: what is named by its node id is no exception, so that nothing long runs unasked.
+    # Either the proofs or all other tests, even if a proof is named by its node id: no long test runs by accident.
     wanted = bool(config.getoption("proofs"))
     by_kind: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
@@ -179,7 +181,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.path}: put tests/{folder} in FOLDERS of tests/conftest.py, by its cost")
         item.add_marker(folder)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # Side by side: what takes longest begins first, so that nobody waits for it at the end.
+        # In parallel: the longest tests start first, so that they do not prolong the end of the run.
         items.sort(key=lambda item: (_lane(item.nodeid) != PLANNER, -FOLDERS.index(_folder(item))))
     else:
         items.sort(key=lambda item: (FOLDERS.index(_folder(item)), _is_property(item)))
@@ -192,7 +194,7 @@ settings.register_profile(
 settings.load_profile("timewheel")
 
 
-# In CI a skipped test is a test that did not run: what it would have found is unknown, and green would be a claim.
+# In CI a skipped test is a test that did not run: its result is unknown, so the run must not be green.
 
 
 def _in_ci() -> bool:
@@ -208,7 +210,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _SkipWatch:
-    """Collects the skips; a plugin object, because the report hooks are not handed the configuration."""
+    """Collects the skips; a plugin object, because report hooks do not receive the configuration."""
 
     def __init__(self, skips: list[str]) -> None:
         self._skips = skips
@@ -227,7 +229,7 @@ class _SkipWatch:
 
 
 class _EvidenceWatch:
-    """Writes down what the proofs that held have found; from the reports, since they may come from other processes."""
+    """Stores the results of proofs that passed; from the reports, since these may come from other processes."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -262,26 +264,26 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture
 def kept(request: pytest.FixtureRequest) -> Kept:
-    """Starts what the tests of a lane share, and ends it with the lane."""
+    """Start resources that the tests of a lane share, and end them with the lane."""
     return request.config.stash[_kept]
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> distribution.Distribution:
-    """The sdist and the wheels of this checkout, built once per run."""
+    """Build the sdist and the wheels of this checkout, once per run."""
     return distribution.build(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture(scope="session")
 def clean_python(built: distribution.Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the built wheel and its base dependencies, and nothing else."""
+    """Return the Python of a new environment with only the built wheel and its base dependencies."""
     return distribution.install(built.wheel, tmp_path_factory.mktemp("clean") / "venv")
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One Spark session for the whole run: starting Java takes longer than any test of the planner."""
-    # Here: a run without those tests needs no PySpark. Where it is missing they fail, as the planner itself would.
+    """Share a Spark session in the whole run: starting Java takes longer than any test of the planner."""
+    # Imported here: a run without these tests needs no PySpark. If it is missing, they fail like the planner itself.
     from tests.support.spark import shared_session
 
     with shared_session() as session:
@@ -290,13 +292,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
-    """Print past pytest's capturing: what was measured is worth reading when it is green, too."""
+    """Print past pytest's capturing: measurements are also of interest when a test passes."""
 
     worker = os.environ.get("PYTEST_XDIST_WORKER")
 
     def tell(line: object) -> None:
         with capsys.disabled():
-            # A worker's standard output goes nowhere, and lines of others stand between its own.
+            # A worker's standard output is discarded, and lines of the workers are interleaved.
             out = sys.stderr if worker else sys.stdout
             print(f"[{worker}] {line}" if worker else f"  {line}", file=out, flush=True)
 
@@ -305,13 +307,13 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
 
 @pytest.fixture
 def seed_number() -> int:
-    """Which of its seeds a test is played by; proofs can have more than one."""
+    """Number of the test's seed; proofs can have several."""
     return 1
 
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest, seed_number: int, say: Callable[[object], None]) -> int:
-    """The test's seed, said together with the command that replays it."""
+    """Return the test's seed, and print it with the command that replays it."""
     given = os.environ.get(SEED_VARIABLE)
     name = request.node.nodeid
     if given == "random":
@@ -328,24 +330,26 @@ def seed(request: pytest.FixtureRequest, seed_number: int, say: Callable[[object
 
 
 class Evidence(Protocol):
-    """What the fixture `evidence` gives."""
+    """Type of the fixture `evidence`."""
 
     def __call__(
         self, proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True
     ) -> None:
-        """Say what was found; if the test holds, it stands in the page, if one was named.
+        """Report the results; if the test passes, they are added to the page, if a page is given.
 
         Args:
             proof: The row's name.
             figures: By name.
-            seed: What chose by chance; None: nothing did.
-            on_broker: False: the broker's version says nothing about it.
+            seed: Seed of the random choices; None: there are none.
+            on_broker: False: the result does not depend on the broker's version.
         """
         ...
 
 
 def _is_short(item: pytest.Item) -> bool:
-    """Whether CI plays it too: marked so, or by an id, such as ``seed1-short``, as the short play of a longer one."""
+    """Return whether CI also plays the test: marked so, or by an id, such as ``seed1-short``, as the short play of a
+    long proof.
+    """
     if item.get_closest_marker("short") is not None:
         return True
     return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "short" in item.callspec.id.split("-")
@@ -353,7 +357,7 @@ def _is_short(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> Evidence:
-    """What a proof found, for docs/evidence.md; short plays say theirs too, and nobody writes it down."""
+    """Report the results of a proof for docs/evidence.md; results of short plays are printed but not stored."""
 
     def tell(proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True) -> None:
         pulsar = version_asked_for() if on_broker else ""

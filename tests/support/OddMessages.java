@@ -26,13 +26,14 @@ import org.apache.pulsar.common.schema.KeyValue;
 import org.apache.pulsar.common.schema.KeyValueEncodingType;
 
 /**
- * Sends every odd message that Java's client can make, a good one before and behind each, into some topics.
+ * Sends every odd message that Java's client can make, each between two good messages, into some topics.
  *
- * <p>Arguments: service URL; when all is due, UTC milliseconds; then four for each topic: its name, for when the broker
- * is asked (0: it is not), "timer" if a message needs an envelope, and a pattern of names that are left out. It prints a line of JSON for each message.
+ * <p>Arguments: service URL; due time of all messages, UTC milliseconds; then four for each topic: its name, the time
+ * for delivery by the broker (0: not delayed), "timer" if a message needs an envelope, and a pattern of names that are
+ * not sent. It prints a line of JSON for each message.
  *
- * <p>A message is known by its property "odd", or by its payload, which is "odd" and its name where that is not the odd
- * thing about it.
+ * <p>A message is identified by its property "odd", or by its payload, which is "odd" and its name unless the payload
+ * itself is odd.
  */
 public class OddMessages {
     private static final byte[] NO_TEXT = {(byte) 0xff, (byte) 0xfe, (byte) 0x80};
@@ -42,7 +43,7 @@ public class OddMessages {
     private static final int LARGE_BYTES = 6_000_000;
     private static final int TIMEOUT_S = 20;
 
-    /** How a message is made odd. */
+    /** Makes a message odd. */
     private interface Send {
         void to(Place place, String name) throws Exception;
     }
@@ -110,7 +111,7 @@ public class OddMessages {
         tell(place, id, "");
     }
 
-    /** What the place asks for. */
+    /** Sets the delay and the properties that the place needs. */
     private <T> TypedMessageBuilder<T> prepared(Producer<T> producer, Place place, String id) {
         return asked(producer.newMessage(), place, id);
     }
@@ -134,7 +135,7 @@ public class OddMessages {
                 .sendTimeout(TIMEOUT_S, TimeUnit.SECONDS);
     }
 
-    /** A message whose oddity is in itself. */
+    /** A message that is odd in itself. */
     private void message(String name, Consumer<TypedMessageBuilder<byte[]>> makeOdd) {
         odd.put(name, (place, id) -> {
             try (Producer<byte[]> producer = plain(place).create()) {
@@ -297,7 +298,7 @@ public class OddMessages {
         typed("schema AUTO_PRODUCE", Schema.AUTO_PRODUCE_BYTES(), now().toByteArray());
     }
 
-    /** Plain fields, as Avro's reflection wants them. */
+    /** Plain fields, as Avro's reflection needs them. */
     public static class Avro {
         public String name = "Zoe";
         public int age = 7;
@@ -318,7 +319,7 @@ public class OddMessages {
         produced("a producer whose name is odd", one -> one.producerName("Z\u00fcrich \0 " + dueMs + " " + System.nanoTime()), UUID);
         produced("a producer with properties", one -> one.property("", "\0"), UUID);
         odd.put("in a transaction", (place, id) -> {
-            // A client of its own: where the broker has none on, it cannot even be made.
+            // A separate client: if the broker has transactions disabled, this client cannot even be built.
             try (PulsarClient other = PulsarClient.builder().serviceUrl(url).enableTransaction(true).build();
                     Producer<byte[]> producer =
                             other.newProducer().topic(place.topic).sendTimeout(0, TimeUnit.SECONDS).create()) {

@@ -12,12 +12,12 @@ import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.SubscriptionType;
 
 /**
- * A service with plain clients, whose topic is sick: it has many timers that are far from due, and between them it has
- * handled many. Then it goes on, with timers that are far and timers that are near, until its input ends.
+ * A service with plain clients, whose topic is sick: it has many timers that are far from due, with handled timers
+ * between them. Then the service sends far and near timers until its input ends.
  *
- * <p>Arguments: service URL, topic, subscription, how many far timers, after how many of them one is handled at once,
- * timers a second from then on. Each message says a number and when it is due; what is far begins with "f". It prints a
- * line of JSON when the topic is sick, and one at the end.
+ * <p>Arguments: service URL, topic, subscription, number of far timers, number of far timers between two timers that
+ * are handled at once, timers a second from then on. Each message contains a number and a due time; a far timer's
+ * message begins with "f". The service prints a line of JSON when the topic is sick, and a line at the end.
  */
 public class PlainService {
     private static final long DAY_MS = 86_400_000L;
@@ -124,7 +124,7 @@ public class PlainService {
         consumer.acknowledgeAsync(message);
     }
 
-    /** Until all that was due at once or is near has been handled. */
+    /** Waits until all timers that were due at once, or are near, have been handled. */
     private void awaitNear() throws Exception {
         long untilMs = System.currentTimeMillis() + NEAR_MS + WAIT_S * 1000;
         while (handled.size() < near && System.currentTimeMillis() < untilMs) {

@@ -1,4 +1,4 @@
-"""A client whose broker answers every message, with what the test says."""
+"""A client whose broker answers every message with a result that the test chooses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["AnsweringClient"]
 
 
 class AnsweringClient:
-    """Opens producers that tell the same outcome of each message.
+    """Opens producers that report the same result for each message.
 
     Args:
-        result: pulsar-client's.
+        result: A `pulsar.Result`.
 
     Attributes:
         sent: The properties of each message, in order.
@@ -45,12 +45,12 @@ class AnsweringProducer:
 
     def send_async(self, _: Any, callback: Any, *, properties: Mapping[str, str], **__: Any) -> None:
         self._client.sent.append(properties)
-        # Never from inside the call: there, it would be the client itself that refuses.
+        # Never from inside the call: the client itself calls back there when it refuses a message.
         answer = (self._client.result, pulsar.MessageId(3, 7, 11, -1))
         threading.Thread(target=callback, args=answer, name="test-answer").start()
 
     def flush(self) -> None:
-        """Nothing waits for a batch to fill."""
+        """Do nothing: no message waits for a batch to fill."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

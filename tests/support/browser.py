@@ -1,4 +1,4 @@
-"""A page as a real browser has it: Chromium without a window, driven through Playwright."""
+"""Opens pages in a real browser: headless Chromium, driven through Playwright."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Shown:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.asked_for: list[str] = []
-        """URLs that the page wanted beside its own."""
+        """URLs that the page requested besides its own."""
         self.complaints: list[str] = []
-        """What the browser said in its console, errors of scripts too."""
+        """Messages in the browser's console, and errors of scripts."""
         page.on("request", lambda request: self.asked_for.append(request.url))
         page.on("console", lambda message: self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -89,7 +89,7 @@ class Shown:
         self.asked_for.remove(path.as_uri())
 
     def until(self, claim: str) -> None:
-        """Wait until an expression of JavaScript is true; the page's policy allows no waiting inside it."""
+        """Wait until a JavaScript expression is true; the page's policy allows no waiting inside the page."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while not self.page.evaluate(claim):
             assert time.monotonic() < deadline_s, f"not so within {TIMEOUT_S} s: {claim}"
@@ -97,45 +97,45 @@ class Shown:
 
     @property
     def texts(self) -> list[str]:
-        """All texts, those of charts too, as a reader sees them."""
+        """All texts as a reader sees them, including those of charts."""
         found: list[str] = self.page.evaluate(TEXTS)
         return found
 
     @property
     def cut(self) -> list[str]:
-        """What lies beyond the page's edges, its own place or its chart; empty: nothing does."""
+        """Elements beyond the page's edges, their own place or their chart."""
         found: list[str] = self.page.evaluate(CUT, ABOUT_A_PIXEL)
         return found
 
     @property
     def piled(self) -> list[str]:
-        """Texts of a chart that lie on each other; empty: none do."""
+        """Texts of a chart that overlap."""
         found: list[str] = self.page.evaluate(PILED, ABOUT_A_PIXEL)
         return found
 
     def rows(self, chart: str, data: str) -> list[dict[str, Any]]:
-        """What a chart drew, by the name of its data."""
+        """Return the rows that a chart drew, by the name of its data."""
         found: list[dict[str, Any]] = self.page.evaluate(
             "([chart, data]) => window.charts[chart].data(data).map((row) => ({...row}))", [chart, data]
         )
         return found
 
     def domain(self, chart: str, axis: str) -> list[float]:
-        """The ends of an axis."""
+        """Return the ends of an axis."""
         found: list[float] = self.page.evaluate(
             "([chart, axis]) => [...window.charts[chart].scale(axis).domain()]", [chart, axis]
         )
         return found
 
     def place(self, chart: str, axis: str, value: float) -> float:
-        """Where a value lies, in pixels from the left or from the top."""
+        """Return the position of a value on an axis, in pixels from the left or from the top."""
         found: float = self.page.evaluate(
             "([chart, axis, value]) => window.charts[chart].scale(axis)(value)", [chart, axis, value]
         )
         return found
 
     def point_at(self, chart: str, x: float, y: float) -> tuple[float, float]:
-        """Move the pointer to a place in a chart's plot; where that is on the screen."""
+        """Move the pointer to a position in a chart's plot, and return its position on the screen."""
         self.page.locator(f"#{chart} .chart").scroll_into_view_if_needed()
         left, top = self.page.evaluate(
             """(chart) => {
@@ -152,7 +152,7 @@ class Shown:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser; the test is skipped where there is no Chromium."""
+    """Start a browser; the test is skipped if Chromium is missing."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("no Chromium to open the report in (Debian: apt-get install chromium)")
@@ -168,13 +168,13 @@ def chromium() -> Iterator[Browser]:
 def shown(
     browser: Browser, path: Path, *, width: int = 1_200, colors: Literal["light", "dark"] = "light"
 ) -> Iterator[Shown]:
-    """A page, open until the block ends.
+    """Open a page until the block ends.
 
     Args:
-        browser: That opens it.
-        path: Its file.
-        width: Of the window, pixels.
-        colors: What the reader prefers.
+        browser: Opens the page.
+        path: The page's file.
+        width: Width of the window, pixels.
+        colors: Color scheme that the reader prefers.
     """
     page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=colors)
     try:

@@ -1,7 +1,7 @@
-"""A replay by brute force: every timer walked by the router, every cursor range by range.
+"""A replay by brute force: the router walks every timer, and every cursor is counted range by range.
 
-Under a plan with an intake a shadow stands by: each message is stored natively, and the shadow's own code says if it is
-lifted. What is lifted is acknowledged at once, and its copy walks on from the intake.
+For a plan with an intake the replay includes a shadow: each message is stored natively, and the shadow's own code
+decides whether it is lifted. A lifted message is acknowledged at once, and its copy walks on from the intake.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Arrived(NamedTuple):
 
 
 def brute_replay(history: Sequence[Sent], plan: Plan, ledger_entries: int) -> dict[DueKey, list[Stored]]:
-    """The entries of every due partition, in position order."""
+    """Return the entries of every due partition, in position order."""
     router = Router(plan)
     turns: defaultdict[str, int] = defaultdict(int)
     arrived: defaultdict[DueKey, list[_Arrived]] = defaultdict(list)
@@ -55,7 +55,7 @@ def brute_replay(history: Sequence[Sent], plan: Plan, ledger_entries: int) -> di
         if plan.intake:
             fate = Lifting(plan).fate(native_entry(sent.publish_ms, sent.due_ms), sent.publish_ms)
             lifted = fate is Fate.LIFT
-            # What stays is acknowledged when it is due, what is lifted at once.
+            # A lifted message is acknowledged at once, any other message when it is due.
             here.append(_Arrived(at_ms, at_ms, order, at_ms if lifted else sent.due_ms))
             if not lifted:
                 continue

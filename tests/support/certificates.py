@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS, made by the openssl command (on Debian every Java brings it, by ca-certificates)."""
+"""Certificates for TLS tests, made by openssl (on Debian a dependency of every Java, by ca-certificates)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Identity:
 
 
 def make_authority(folder: Path, name: str = "authority") -> Identity:
-    """A certificate authority that signs itself."""
+    """Make a self-signed certificate authority."""
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     _openssl(
         "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
@@ -32,7 +32,7 @@ def make_authority(folder: Path, name: str = "authority") -> Identity:
 
 
 def make_identity(folder: Path, authority: Identity, name: str, alternative: str = "IP:127.0.0.1") -> Identity:
-    """A certificate for a name and a subject alternative name, signed by the authority."""
+    """Make a certificate for a name and a subject alternative name, signed by the authority."""
     certificate, key, request = folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.csr"
     extensions = folder / f"{name}.ext"
     extensions.write_text(f"subjectAltName={alternative}\nbasicConstraints=CA:FALSE\n")

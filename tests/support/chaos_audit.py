@@ -1,7 +1,7 @@
-"""Every copy that is stored in a due topic, and by which lane it came.
+"""Audits the stored copies in a due topic, and the lane of each.
 
-Counted with a Reader, which sees what is stored, not what a subscription was handed. The plan's subscription `AUDIT` is
-read by nobody, so the broker keeps all of it.
+Copies are counted with a Reader, which sees the stored messages, not the messages that a subscription received. The
+plan's subscription `AUDIT` has no consumer, so the broker keeps all of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ READ_TIMEOUT_MS = 10_000
 
 
 class Copy(NamedTuple):
-    """One stored copy of a timer.
+    """A stored copy of a timer.
 
     Attributes:
-        sent_ms: When the producer sent it, or the relay that made its last hop; UTC milliseconds.
+        sent_ms: When the producer, or the relay of the last hop, sent it; UTC milliseconds.
     """
 
     partition: int
@@ -40,28 +40,28 @@ class Copy(NamedTuple):
 
     @property
     def lag_ms(self) -> int:
-        """How long after its nominal release the last hop was made; 0: there was none."""
+        """Time from the nominal release to the last hop; 0: the timer made no hop."""
         return self.sent_ms - self.envelope.entered_ms if self.envelope.hops else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """What lies in a due topic.
+    """Copies stored in a due topic.
 
     Args:
         stored: Copies in all.
-        on_time: Timers that came by on-time hops alone, whoever made them.
-        late: Timers that some relay, dead ones included, sent by the late lane at least once.
-        extra_on_time: Copies beyond the first of timers that came by on-time hops alone (must be 0,
-            broker-facts: exact-hops).
-        extra_by_relays: Those among them that relays made: one source position sent under two producer names. The
-            others had one name and one sequence id, and the broker stored them twice nevertheless.
-        extra_late: Copies beyond the first of the others.
-        resent: Copies that a sender made beside the one in a slot, which may have been swept before
-            (broker-facts: slot-sweep); in none of the other figures.
+        on_time: Timers that arrived by on-time hops alone, made by any relays.
+        late: Timers that some relay, even one that was killed later, sent by the late lane at least once.
+        extra_on_time: Copies beyond the first of timers that arrived by on-time hops alone (must be 0, broker-facts:
+            exact-hops).
+        extra_by_relays: Those among them that relays made: the same source position sent under two producer names. The
+            other extra copies had the same name and sequence id, and the broker stored them twice nevertheless.
+        extra_late: Copies beyond the first of the other timers.
+        resent: Copies that a sender made beside the copy in a slot, which may have been swept before (broker-facts:
+            slot-sweep); in none of the other figures.
         dead_letters: Messages in the dead-letter topic.
         lag_max_ms: The longest time from a nominal release to the hop that took the timer's first copy into the due
-            topic: so far some partition of a holding topic lay behind.
+            topic: the largest delay of any partition of a holding topic.
     """
 
     stored: int
@@ -80,8 +80,8 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
 
     Args:
         client: A `pulsar.Client`.
-        plan: The plan; with the subscription `AUDIT`, without a consumer.
-        hops: All that any relay ever sent.
+        plan: The plan; its subscription `AUDIT` has no consumer.
+        hops: All hops that any relay ever sent.
     """
     unnamed: set[str] = set()
     producers: defaultdict[tuple[str, int, int], set[str]] = defaultdict(set)
@@ -97,7 +97,7 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
 
     stored = list(read_due_topic(client, plan))
     hopped = {copy.envelope.timer_id for copy in stored if copy.envelope.hops}
-    # Without a hop, and another copy came by hops: the sender's second.
+    # A copy without a hop, although another copy came by hops, is the sender's second: it is not counted.
     found = Counter(
         copy.envelope.timer_id for copy in stored if copy.envelope.hops or copy.envelope.timer_id not in hopped
     )
@@ -121,12 +121,12 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
 
 
 def count_dead_letters(client: Any, plan: Plan) -> int:
-    """Messages in the plan's dead-letter topic."""
+    """Count messages in the plan's dead-letter topic."""
     return sum(1 for _ in _read(client, Names(plan).dead_letter, 1))
 
 
 def read_due_topic(client: Any, plan: Plan) -> Iterable[Copy]:
-    """Every stored copy, in the order of each partition."""
+    """Yield every stored copy, in the order of each partition."""
     for partition, message in _read(client, plan.due_topic, plan.partitions):
         envelope = Envelope.read(message.properties())
         assert envelope is not None, f"a message without an envelope: {message.properties()}"
@@ -134,7 +134,7 @@ def read_due_topic(client: Any, plan: Plan) -> Iterable[Copy]:
 
 
 def where_stored(client: Any, plan: Plan, timer_ids: Collection[str]) -> list[str]:
-    """All stored copies of some timers, for the message of a failed test; what was acknowledged may be gone."""
+    """Return all stored copies of some timers, for the message of a failed test; acknowledged copies may be gone."""
     found = []
     for spec in topology(plan, 0).topics:
         for partition, message in _read(client, spec.name, spec.partitions):

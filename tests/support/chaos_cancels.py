@@ -1,4 +1,4 @@
-"""Cancels in a chaos test: half of the timers, at random moments of their lives, many shortly before they are due."""
+"""Cancellations in a chaos test: half of the timers, at random moments, many shortly before the due time."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ __all__ = ["Cancels"]
 
 SHARE = 0.5
 CLOSE_MS = (5, 150)
-"""Before the due time, for a third of them."""
+"""Before the due time, for a third of the cancelled timers."""
 TAKEN_BACK_MS = (500, 3_000)
-"""After it was stored."""
+"""After the cut-off was stored."""
 JOIN_TIMEOUT_S = 60.0
 
 
 class Cancels:
-    """Cancels timers from a thread of its own, as they are handed in.
+    """Cancels timers in a background thread, as they are passed in.
 
     Args:
         client: A `pulsar.Client`.
         plan: With ``[cancel]``.
-        seed: Of all choices.
-        takes_back: Whether those that are certain are taken back after a while, as no producer of ours does: for a
+        seed: Seed of all choices.
+        takes_back: Whether certain cancellations are revoked after a while, which no producer of ours does: for a
             control.
 
     Attributes:
-        answers: What was said, by timer id.
-        unknown: Timers whose cancel has no known outcome, or none yet.
-        taken_back: Timers whose cancel was taken back.
+        answers: Answers to cancellations, by timer id.
+        unknown: Timers whose cancellation has no known outcome, or none yet.
+        taken_back: Timers whose cancellation was revoked.
     """
 
     def __init__(self, client: Any, plan: Plan, seed: int, *, takes_back: bool = False) -> None:
@@ -62,16 +62,16 @@ class Cancels:
 
     @property
     def certain(self) -> set[str]:
-        """Timers whose cancel was certain."""
+        """Timers whose cancellation was certain."""
         return {timer_id for timer_id, answer in list(self.answers.items()) if answer is Answer.CERTAIN}
 
     @property
     def meant(self) -> set[str]:
-        """Timers that are to be cancelled, whatever became of that."""
+        """Timers with a cancellation, whatever its outcome, except revoked ones."""
         return {*list(self.answers), *list(self.unknown)} - self.taken_back
 
     def __call__(self, timer: Timer) -> None:
-        """A timer is stored."""
+        """Take a stored timer, and schedule its cancellation at random."""
         with self._lock:
             if self._ended or self._random.random() >= SHARE:
                 return
@@ -84,7 +84,7 @@ class Cancels:
             self._put(at_ms, partial(self._cancel, timer))
 
     def stop(self) -> None:
-        """Begin no more; wait for what is under way."""
+        """Start no more cancellations; wait until those in flight have ended."""
         with self._lock:
             self._ended = True
             self._changed.notify()
@@ -113,7 +113,7 @@ class Cancels:
         try:
             self._producer.cancel_async(timer, partial(self._told, timer))
         except TimewheelError:
-            return  # what became of it is not known; that is what it stays
+            return  # the outcome stays unknown
 
     def _told(self, timer: Timer, _: TimewheelError | None, cancellation: Cancellation | None) -> None:
         if cancellation is None:

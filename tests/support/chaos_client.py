@@ -1,4 +1,4 @@
-"""The client of a process that chaos tests kill: every hop and every business acknowledgement is written down."""
+"""The client of a process that chaos tests kill: it records every hop and every business acknowledgement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["WatchedClient"]
 
 
 class WatchedClient(Through):
-    """A client whose business acknowledgements are written down, and whose sends may be held back."""
+    """A client that records business acknowledgements, and can hold back sends."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class _Consumer(Through):
 
 
 class _Producer(Through):
-    """Writes down every hop before it goes."""
+    """Records every hop before it is sent."""
 
     def __init__(self, inner: Any, name: str, ledger: Ledger) -> None:
         super().__init__(inner)
@@ -78,11 +78,13 @@ class _Producer(Through):
 
 class _Stalled(Through):
     def send_async(self, *_: Any, **__: Any) -> None:
-        """Taken, and never on its way: the process dies before the topic is back."""
+        """Accept a message and never send it: the process dies before the topic is back."""
 
 
 class _Trace:
-    """What a relay does with every message, beside the ledger: to find out how a timer went missing."""
+    """Records each operation of a relay on every message, in addition to the ledger: to find out how a timer went
+    missing.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,4 +1,4 @@
-"""Who is killed when: a seeded schedule, played on living processes."""
+"""Kills processes by a seeded schedule."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from tests.support.chaos_worker import Fuse
 __all__ = ["OUTSIDE", "Conductor", "Disturbance", "NotInTime", "Points", "schedule"]
 
 OUTSIDE = "outside"
-"""Killed by somebody else, at a random moment."""
+"""Killed by the conductor, at a random moment."""
 POLL_S = 0.03
 MAX_LIFE_S = 7.0
-"""A fuse that has not burnt down by then never will, in a lull for instance; the process is killed from outside."""
+"""A fuse that has not burnt down by then never will, for example in a lull; the conductor kills the process then."""
 OUTSIDE_S = (1.0, 4.0)
-"""From the begin of a life; starting takes up to the first second."""
+"""Time from the start of a life; a process may need the first second to start."""
 LONGEST_GAP_S = 0.4
-"""Between a death and the next life."""
+"""Longest time between a death and the next life."""
 
 Points = Mapping[str, int]
-"""The points at which a post's processes die, each with the most passes that are waited for."""
+"""The points at which a post's processes die, each with the highest number of passes before the kill."""
 Disturbance = Callable[[random.Random], None]
-"""Something that happens to the broker or to a topic; returns when it is done."""
+"""An operation on the broker or on a topic; it returns when it is done."""
 
 
 class NotInTime(AssertionError):
-    """What was waited for did not come."""
+    """A condition did not become true in time."""
 
 
 @dataclass(slots=True)
 class _Life:
-    """What is to come of the process that fills a post now."""
+    """The scheduled actions for the process that fills a post now."""
 
     point: str = ""
     pid: int = 0
@@ -58,15 +58,15 @@ class Conductor:
     """Plays a schedule.
 
     Args:
-        seed: Of all choices. Each post and the disturbances have a generator of their own, so a seed gives each of them
-            the same sequence, however they interleave.
-        victims: Posts whose processes are killed, and where.
-        steady: Posts that must live; their death is the test's failure.
-        disturbances: By name; drawn with equal chances.
+        seed: Seed of all choices. Each post and the disturbances have their own generators, so a seed gives each of
+            them the same sequence, however they interleave.
+        victims: Posts whose processes are killed, and the points of the kills.
+        steady: Posts that must live; the test fails if their process dies.
+        disturbances: By name; drawn with equal probability.
         pause_s: Between two disturbances: (shortest, longest).
-        stops_s: How long a victim is frozen when the disturbance "SIGSTOP" is drawn, each with equal chances.
-        confirmed: How many sends are confirmed.
-        watched: Posts whose ledgers are read as well, and that somebody else looks after.
+        stops_s: How long a victim is frozen when the disturbance "SIGSTOP" is drawn, each with equal probability.
+        confirmed: Returns the number of confirmed sends.
+        watched: Posts whose ledgers are also read, but which the conductor neither starts nor kills.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class Conductor:
 
     @property
     def in_flight(self) -> int:
-        """Timers that are confirmed and not handled."""
+        """Number of timers that are confirmed and not handled."""
         return self._confirmed() - len(self.handled)
 
     def kill(self, count: int, timeout_s: float, *, points: Collection[str] = ()) -> None:
-        """Play until so many processes were killed, one at each of these points among them."""
+        """Play until this number of processes were killed, at least one at each of these points."""
         self._begin_killing()
 
         def done() -> bool:
@@ -115,19 +115,19 @@ class Conductor:
         self._play_until(done, timeout_s, f"{count} kills at {', '.join(points) or 'any point'}")
 
     def disturb(self, name: str, count: int, timeout_s: float) -> None:
-        """Play until so many disturbances of one kind are done."""
+        """Play until this number of disturbances of a kind are done."""
         self._begin_killing()
         self._play_until(lambda: self.disturbed.get(name, 0) >= count, timeout_s, f"{count} times {name}")
 
     def calm(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Let everybody live, and play on until something holds."""
+        """Let all processes live, and play on until a condition is true."""
         self._killing = False
         self._next_disturbance_s = math.inf
         for victim in self._victims:
             if victim.post.stopped:
                 victim.post.go_on()
             if victim.post.pid is not None and victim.life.point:
-                # Its fuse still burns: one last kill, and the next life has none.
+                # Its fuse still burns: kill it a last time, and start the next life without a fuse.
                 victim.life.point = OUTSIDE
                 victim.post.kill()
                 self._observe_death(victim)
@@ -135,7 +135,7 @@ class Conductor:
         self._play_until(done, timeout_s, what)
 
     def observe(self) -> None:
-        """Take in what was written since the last time."""
+        """Read the events that were recorded since the last call."""
         for post in (*(victim.post for victim in self._victims), *self._steady, *self._watched):
             for event in post.events():
                 self.events.append(event)
@@ -146,7 +146,7 @@ class Conductor:
         self._killing = True
         for victim in self._victims:
             if victim.post.pid is not None and not victim.life.point:
-                # It began in a calm, without a fuse.
+                # This life began in a calm, without a fuse.
                 victim.life.point = OUTSIDE
                 victim.life.kill_at_s = time.monotonic()
         self._draw_disturbance()
@@ -208,7 +208,7 @@ class Conductor:
         self.observe()
         code = post.exit_code
         assert code == -signal.SIGKILL, f"{post.name} ended with {code} by itself:\n{post.log_tail()}"
-        # Its own word for when it died is the exact one.
+        # The time that the process itself recorded is exact.
         at_ms = next(
             (event.at_ms for event in self.events if isinstance(event, Dying) and event.pid == life.pid), at_ms
         )
@@ -235,7 +235,7 @@ class Conductor:
 
 
 def schedule(choices: random.Random, points: Points) -> Iterator[Fuse | float]:
-    """For ever: a fuse, or after how many seconds to kill from outside. Every point comes once per round."""
+    """Yield forever: a fuse, or the seconds until a kill from outside. Every point comes once per round."""
     while True:
         round_ = [*points, OUTSIDE]
         choices.shuffle(round_)

@@ -1,4 +1,4 @@
-"""Posts that workers fill one after another: a worker is killed, the post stays."""
+"""Posts for worker processes: when a worker is killed, its post remains, and the next worker fills it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Post:
     """A place for one process at a time, which never outlives the test.
 
     Args:
-        job: What its processes do; ledger and fuse are filled in for each life.
-        folder: Where ledgers and logs go.
+        job: The job of its processes; ledger and fuse are set for each life.
+        folder: Folder of ledgers and logs.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
@@ -42,20 +42,20 @@ class Post:
 
     @property
     def exit_code(self) -> int | None:
-        """How the last life ended; None while one lasts."""
+        """Exit code of the last life; None while a process lives."""
         return self._process.exit_code
 
     @property
     def is_ready(self) -> bool:
-        """Whether the living process, a service, says so by its ready file."""
+        """True if the living process, a service, has its ready file."""
         return self.pid is not None and self._ready is not None and self._ready.exists()
 
     def start(self, fuse: Fuse | None = None, **changes: object) -> None:
-        """Begin a life.
+        """Start a process.
 
         Args:
-            fuse: When it kills itself.
-            changes: To the job, for this life.
+            fuse: When the process kills itself.
+            changes: Changes of the job, for this life.
         """
         ledger = self._folder / f"{self.name}.{self.lives:03d}.ledger"
         job = replace(self._job, ledger=str(ledger), fuse=fuse, **changes)  # type: ignore[arg-type]
@@ -66,33 +66,33 @@ class Post:
         self._process.start(job.arguments(), cwd=ROOT)
 
     def kill(self) -> None:
-        """Kill -9 from outside, and wait for the end."""
+        """Kill the process with -9 from outside, and wait for its end."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Freeze it (SIGSTOP): its connections stay open and nothing answers."""
+        """Freeze the process (SIGSTOP): its connections stay open but do not respond."""
         self.stopped = True
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Resume the process (SIGCONT)."""
         self.stopped = False
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> int:
-        """Ask it to end in order (SIGTERM) and return its exit code."""
+        """Ask the process to end in order (SIGTERM), and return its exit code."""
         self._process.terminate(STOP_TIMEOUT_S)
         return self._process.wait(STOP_TIMEOUT_S)
 
     def events(self) -> Iterator[Event]:
-        """What its processes wrote since the last call, oldest first."""
+        """Yield the events that its processes recorded since the last call, oldest first."""
         for tail in self._tails:
             yield from tail.read()
 
     def log_tail(self) -> str:
-        """The end of what its processes printed."""
+        """Return the end of its processes' output."""
         return self._process.log_tail()
 
     def close(self) -> None:
-        """Kill whoever is there; for good."""
+        """Kill the process, if any, and start no more."""
         self._process.close()

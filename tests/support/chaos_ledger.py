@@ -1,7 +1,7 @@
-"""Ledgers of chaos tests: what a process did, written before it can be killed, one line at a time.
+"""Ledgers of chaos tests: each operation of a process, recorded in a line before the process can be killed.
 
-Every process incarnation appends to a file of its own with bare writes, so that a line is either there or not, whatever
-kills its writer; at most the last one can be cut short, and is left out.
+Every process incarnation appends to its own file with unbuffered writes, so that a line is either stored or not,
+however its writer is killed; at most the last line can be truncated, and is ignored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Handled(NamedTuple):
-    """A handler was given a timer."""
+    """A handler received a timer."""
 
     timer_id: str
     generation: int
@@ -50,20 +50,20 @@ class Acknowledged(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The broker has answered this process, by the connection that its acknowledgements take."""
+    """The broker has answered this process, on the connection of its acknowledgements."""
 
     pid: int
     at_ms: int
 
 
 class Hop(NamedTuple):
-    """A relay is about to send a timer onwards.
+    """A relay is about to send a timer on.
 
     Attributes:
-        number: Which hop of the timer, from 1.
-        producer: The producer's name; empty for an unnamed one: the late lane, or a slot's tail
-            (broker-facts: late-lane, slot-sweep).
-        sequence_id: 0 by an unnamed one.
+        number: Number of the hop of this timer, from 1.
+        producer: The producer's name; empty for an unnamed producer: the late lane, or a slot's tail (broker-facts:
+            late-lane, slot-sweep).
+        sequence_id: 0 for an unnamed producer.
     """
 
     timer_id: str
@@ -94,20 +94,20 @@ Event = Handled | Acknowledged | Beat | Hop | Ready | Dying
 
 
 def now_ms() -> int:
-    """UTC milliseconds; the same clock for all processes of a test, since they share a machine."""
+    """Return UTC milliseconds; all processes of a test share this clock, since they share a machine."""
     return time.time_ns() // 1_000_000
 
 
 def ready_file(ledger: Path) -> Path:
-    """Where a service says that it is ready, beside its ledger."""
+    """Return the path of a service's ready file, beside its ledger."""
     return ledger.with_suffix(".ready")
 
 
 class Ledger:
-    """One process's ledger, to append to; safe to use from several threads.
+    """Appends to the ledger of a process; safe to use from several threads.
 
     Args:
-        path: Made if it is not there.
+        path: The file; created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -139,7 +139,7 @@ class Tail:
     """Reads a ledger as it grows.
 
     Args:
-        path: The ledger; it may not be there yet.
+        path: The ledger; it need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -147,7 +147,7 @@ class Tail:
         self._offset = 0
 
     def read(self) -> Iterator[Event]:
-        """The events since the last call; a line without its end waits for the next."""
+        """Yield the events since the last call; an incomplete line waits for the next call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)

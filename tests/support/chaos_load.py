@@ -1,4 +1,4 @@
-"""The load of a chaos test: bursts of timers, and what became of each send."""
+"""The load of a chaos test: bursts of timers, and the outcome of each send."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ JOIN_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """How timers come.
+    """The pattern of sends.
 
     Args:
-        burst: Timers that are sent at once. A relay-held burst is one batch and one release: many hops are under way at
-            the same moment, and a kill among them bites.
+        burst: Timers that are sent at once. A relay-held burst is one batch and one release: many hops are in flight at
+            the same moment, so a kill among them has an effect.
         every_s: Seconds between two bursts.
         shortest_ms: The shortest delay.
         longest_ms: The longest.
@@ -40,11 +40,11 @@ class Traffic:
 
 @dataclass(slots=True)
 class Sent:
-    """One send.
+    """A send.
 
     Attributes:
         due_ms: When the timer is due.
-        confirmed: Whether the broker has it.
+        confirmed: Whether the broker has confirmed it.
     """
 
     due_ms: int
@@ -52,17 +52,17 @@ class Sent:
 
 
 class Load:
-    """Sends timers from a thread of its own until it is told to stop.
+    """Sends timers in a background thread until it is stopped.
 
     Args:
         client: A `pulsar.Client`.
         plan: The plan.
-        traffic: How many, how often, how long.
-        seed: Of the delays.
-        before_burst: Called before each burst; False: not now.
+        traffic: Number, interval and delays of the timers.
+        seed: Seed of the delays.
+        before_burst: Called before each burst; False: skip the burst.
         first_id: The number in the first timer's id.
-        stored: Called with each timer that is confirmed.
-        producer_options: Passed on.
+        stored: Called with each confirmed timer.
+        producer_options: Passed on to the producer.
     """
 
     def __init__(
@@ -93,18 +93,18 @@ class Load:
 
     @property
     def confirmed_count(self) -> int:
-        """Sends that the broker has confirmed."""
+        """Number of sends that the broker has confirmed."""
         return self._confirmed
 
     def confirmed(self) -> set[str]:
-        """Their ids."""
+        """Return the ids of confirmed timers."""
         return {timer_id for timer_id, sent in list(self.sent.items()) if sent.confirmed}
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send nothing more, and wait until every outcome is known; a second time it does nothing."""
+        """Stop sending, and wait until every outcome is known; a second call does nothing."""
         self._ended.set()
         self._thread.join(JOIN_TIMEOUT_S)
         assert not self._thread.is_alive(), "the load is stuck in a send"
@@ -140,5 +140,5 @@ class Load:
 
         try:
             self._producer.send_async(timer_id.encode(), told, deliver_at=due_ms, timer_id=timer_id)
-        except TimewheelError as error:  # refused on the spot, as while the broker is down
+        except TimewheelError as error:  # refused at once, as while the broker is down
             self.failures.append(f"{timer_id}: {error}")

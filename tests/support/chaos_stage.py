@@ -1,4 +1,4 @@
-"""One chaos test's stage: a plan on a broker, its posts, its load, and the judgement at the end."""
+"""The stage of a chaos test: a plan on a broker, its posts, its load, and the verdict at the end."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from timewheel.testing.process import OwnedProcess
 __all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]
 
 BUSINESS = "billing"
-"""The plan's other subscription, `chaos_audit.AUDIT`, is read by nobody."""
+"""The plan's other subscription, `chaos_audit.AUDIT`, has no consumer."""
 QUICK_TAKEOVER = {"activeConsumerFailoverDelayTimeMillis": "100"}
-"""A broker setting; instead of 1 s: a relay's short life is spent on forwarding, where a kill bites, not on waiting to
-be the active consumer, and a joining relay takes over in the middle of the other one's prefetch
-(broker-facts: false-beginning)."""
+"""A broker setting, 0.1 s instead of 1 s: a relay spends its short life on forwarding, where a kill has an effect, not
+on waiting to become the active consumer, and a joining relay takes over in the middle of the other relay's prefetch
+(broker-facts: false-beginning).
+"""
 SHOWN = 20
-"""Missing timers that a failed test names."""
+"""Number of missing timers that a failed test names."""
 
 
 class _Broker(Protocol):
@@ -50,10 +51,10 @@ class Stage:
     """Use it as a context manager.
 
     Args:
-        broker: Where.
-        plan: Which topics; with the subscriptions `BUSINESS` and `AUDIT`.
-        folder: For ledgers, logs and the plan file.
-        seed: Of everything that is chosen by chance.
+        broker: The broker.
+        plan: The plan; with the subscriptions `BUSINESS` and `AUDIT`.
+        folder: Folder of ledgers, logs and the plan file.
+        seed: Seed of all random choices.
     """
 
     def __init__(self, broker: _Broker, plan: Plan, folder: Path, seed: int) -> None:
@@ -82,30 +83,30 @@ class Stage:
         self._stack.close()
 
     def relay(self, name: str, *, hop_rules: RulesName = "right", lists: bool = False, **job: Any) -> Post:
-        """A post for relays; those that can list topics drain what earlier plans held."""
+        """Make a post for relays; relays that can list topics also drain topics of earlier plans."""
         admin_url = self.broker.admin_url if lists else ""
         return self._post(
             Job(role="relay", name=name, hop_rules=hop_rules, admin_url=admin_url, **self._common(), **job)
         )
 
     def service(self, name: str) -> Post:
-        """A post for `timewheel relay run`."""
+        """Make a post for `timewheel relay run`."""
         return self._post(Job(role="service", name=name, admin_url=self.broker.admin_url, **self._common()))
 
     def consumer(self, name: str, *, embedded: bool = False, **job: Any) -> Post:
-        """A post for consumers of `BUSINESS`."""
+        """Make a post for consumers of `BUSINESS`."""
         common = self._common()
         return self._post(Job(role="consumer", name=name, embedded=embedded, subscription=BUSINESS, **common, **job))
 
     def load(self, traffic: Traffic, **options: Any) -> Load:
-        """A load, started; it is stopped with the stage at the latest."""
+        """Start a load; it is stopped with the stage at the latest."""
         load = Load(self.client, self.plan, traffic, self.seed, **options)
         load.start()
         self._stack.callback(load.stop)
         return load
 
     def change(self, plan: Plan) -> None:
-        """Another plan from now on: for whoever starts from now on."""
+        """Change the plan for all processes that start from now on."""
         ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, despite_former_topics=True)
         save_plan(plan, self.plan_file)
         self.plan = plan
@@ -113,16 +114,16 @@ class Stage:
             self._keep_rolling()
 
     def _keep_rolling(self) -> None:
-        """Somebody makes a calendar's topics ahead, as long as this lasts: a relay waits for those that are missing."""
+        """Make a calendar's topics ahead while the stage lasts: a relay waits for missing topics."""
         roller = OwnedProcess(log=self._folder / "roller.log")
         self._stack.callback(roller.close)
         command = ["-m", "timewheel", "topics", "roll", str(self.plan_file), "--watch"]
         roller.start([sys.executable, *command, "--admin-url", self.broker.admin_url], cwd=ROOT)
 
     def drain(self, conductor: Conductor, loads: Load | Sequence[Load], timeout_s: float) -> None:
-        """Stop the load, let everybody live, and wait until every confirmed timer is handled.
+        """Stop the load, let all processes live, and wait until every confirmed timer is handled.
 
-        Returns after ``timeout_s`` seconds too: the verdict counts what is missing.
+        Also returns after ``timeout_s`` seconds: the verdict counts missing timers.
         """
         every = [loads] if isinstance(loads, Load) else loads
         for load in every:
@@ -132,20 +133,20 @@ class Stage:
             conductor.calm(lambda: confirmed <= conductor.handled, timeout_s, "all confirmed timers handled")
 
     def verdict(self, conductor: Conductor, load: Load) -> Verdict:
-        """Judge what is in the ledgers and in the due topic."""
+        """Judge the ledgers and the due topic."""
         conductor.observe()
         hops = (event for event in conductor.events if isinstance(event, Hop))
         return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops))
 
     def whereabouts(self, conductor: Conductor, load: Load) -> str:
-        """Where the first missing timers are stored, and what waits where: for the message of a failed test."""
+        """Return the stored copies of the first missing timers, and all backlogs: for the message of a failed test."""
         missing = sorted(load.confirmed() - conductor.handled)
         lines = [f"{len(missing)} timers missing; waiting: {self.backlogs() or 'nowhere'}"]
         lines += [f"{timer_id} due {load.sent[timer_id].due_ms}" for timer_id in missing[:SHOWN]]
         return "\n".join([*lines, *where_stored(self.client, self.plan, missing[:SHOWN])])
 
     def backlogs(self) -> dict[str, int]:
-        """Entries that wait, by partition and subscription; what `AUDIT` keeps is left out."""
+        """Return the waiting entries by partition and subscription, except those of `AUDIT`."""
         waiting: dict[str, int] = {}
         for spec in topology(self.plan, now_ms()).topics:
             for name in spec.parts:

@@ -1,4 +1,4 @@
-"""The judgement over one chaos test: ledgers and stored copies in, counts out."""
+"""Judges a chaos test: reads ledgers and stored copies, and counts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = [
 ]
 
 MOST_FORGOTTEN_PER_RELOAD = 20
-"""Sends that a relay repeats just when their destination is loaded again. Mostly 0; 8 were seen."""
+"""Sends that a relay repeats at the moment when their destination is loaded again. Mostly 0; 8 were seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """One kill -9.
+    """A kill -9.
 
     Args:
-        post: Whose.
-        pid: Which process.
+        post: The post of the killed process.
+        pid: The killed process.
         point: The named point, or "outside".
-        at_ms: When it was known to be dead, at the latest.
+        at_ms: The latest possible time of the death.
         in_flight: Timers that were confirmed and not handled then.
     """
 
@@ -46,16 +46,16 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of all timers.
+    """The outcome for all timers.
 
     Args:
         totals: Jepsen's count.
-        copies: Stored in the due topic.
-        early: Handled before their due time.
-        twice_in_one_process: Timers that one process handled more than once.
+        copies: Copies stored in the due topic.
+        early: Timers handled before their due time.
+        twice_in_one_process: Timers that the same process handled more than once.
         late_p50_ms: Median lateness at the handler; chaos makes it long, so most tests only show it.
-        late_p99_ms: What 99 of 100 do not exceed.
-        late_max_ms: The longest.
+        late_p99_ms: Lateness that 99 of 100 timers do not exceed.
+        late_max_ms: The longest lateness.
     """
 
     totals: Totals
@@ -68,7 +68,7 @@ class Verdict:
 
     @property
     def figures(self) -> dict[str, int]:
-        """What a row of evidence says of it."""
+        """Figures for a row of evidence."""
         totals, copies = self.totals, self.copies
         return {
             "timers": totals.acknowledged,
@@ -94,12 +94,12 @@ class Verdict:
 
 
 def judge(sent: Mapping[str, Sent], events: Iterable[Event], copies: Copies) -> Verdict:
-    """Count.
+    """Count the outcomes.
 
     Args:
         sent: All sends.
-        events: Of all consumers.
-        copies: Stored in the due topic.
+        events: Events of all consumers.
+        copies: Copies stored in the due topic.
     """
     handled = [event for event in events if isinstance(event, Handled)]
     by_process = Counter((event.pid, event.timer_id, event.generation) for event in handled)
@@ -120,10 +120,10 @@ def judge(sent: Mapping[str, Sent], events: Iterable[Event], copies: Copies) -> 
 
 
 def times_handled_and_never_early(events: Iterable[Event]) -> Counter[str]:
-    """How often each timer was handled, by whatever process.
+    """Count how often each timer was handled, by any process.
 
     Raises:
-        AssertionError: One came before its time.
+        AssertionError: A timer was handled before its due time.
     """
     handled = [event for event in events if isinstance(event, Handled)]
     assert [event for event in handled if event.at_ms < event.due_ms] == []
@@ -131,16 +131,18 @@ def times_handled_and_never_early(events: Iterable[Event]) -> Counter[str]:
 
 
 def keeps_every_promise(verdict: Verdict, *, reloads: int = 0) -> None:
-    """Lost 0, handled twice 0, early 0, and no extra copy but those of the late lane (broker-facts: late-lane).
+    """Assert: lost 0, handled twice 0, early 0, and no extra copies except those of the late lane (broker-facts:
+    late-lane).
 
     Args:
-        verdict: The test's.
-        reloads: How often a topic was loaded again. Each time the broker may forget, for a moment, what it has stored,
-            and store one sequence id of one producer twice (apache/pulsar#25954, in 4.0.7 and in 4.2.4): topics with
-            policies of their own recover deduplication twice at once, and the first to end opens the topic.
+        verdict: The test's verdict.
+        reloads: How often a topic was loaded again. Each time the broker may forget, for a moment, which messages it
+            has stored, and store a sequence id of a producer twice (apache/pulsar#25954, in 4.0.7 and in 4.2.4): topics
+            with their own policies recover deduplication twice at once, and the first recovery that ends opens the
+            topic.
 
     Raises:
-        AssertionError: One is broken.
+        AssertionError: A promise is broken.
     """
     copies = verdict.copies
     assert verdict.totals.lost == 0, verdict
@@ -154,14 +156,14 @@ def keeps_every_promise(verdict: Verdict, *, reloads: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """Timers that were handled again after a consumer had been killed.
+    """Timers that were handled again after a consumer was killed.
 
     Args:
         in_hand: First handled by a process that was killed before the acknowledgement can have reached the broker;
             README's limits allow these: a crash between a handler's return and its acknowledgement.
         settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
         copied: Another stored copy of the timer was handled: a hop of the late lane, which a killed relay left twice.
-        most_after_one_kill: The largest part of ``in_hand`` that one kill caused.
+        most_after_one_kill: The largest part of ``in_hand`` that a single kill caused.
     """
 
     in_hand: int
@@ -171,13 +173,13 @@ class Repeats:
 
 
 def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_beats: int) -> Repeats:
-    """Tell repeats that a crash explains from those that nothing explains.
+    """Separate repeats that a crash explains from unexplained repeats.
 
     Args:
-        events: Of all consumers.
-        kills: Of consumers.
-        settle_beats: How many answers of the broker must have come between an acknowledgement and a kill for it to be
-            with the broker for certain.
+        events: Events of all consumers.
+        kills: Kills of consumers.
+        settle_beats: Number of the broker's answers between an acknowledgement and a kill after which the broker
+            certainly has the acknowledgement.
     """
     died_ms = {kill.pid: kill.at_ms for kill in kills}
     acknowledged = dict[tuple[int, object], int]()
@@ -210,5 +212,5 @@ def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_b
 
 
 def _answers(beats_ms: Iterable[int], ack_ms: int | None, death_ms: int) -> int:
-    """Answers of the broker between an acknowledgement, if there was one, and the end."""
+    """Count the broker's answers between an acknowledgement, if any, and the death."""
     return 0 if ack_ms is None else sum(ack_ms < at_ms <= death_ms for at_ms in beats_ms)

@@ -1,8 +1,8 @@
-"""The processes that chaos tests kill: a relay or a consumer of one plan.
+"""The processes that chaos tests kill: a relay or a consumer of a plan.
 
-Run as ``python -m tests.support.chaos_worker``. A worker writes what it does to its ledger, and kills itself with -9
-when its fuse has burnt down: at the n-th pass of a named point. Nothing runs between the decision and the kill, so a
-test can say where a process died.
+Run as ``python -m tests.support.chaos_worker``. A worker records its operations in its ledger, and kills itself with -9
+when its fuse has burnt down: at the n-th pass of a named point. No code runs between the decision and the kill, so a
+test knows where a process died.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ Role = Literal["relay", "service", "consumer"]
 """A service is the command `timewheel relay run` itself; only its client is watched."""
 
 TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
-"""If set, each worker writes down, beside its ledger, every message that its relay takes, sends and acknowledges."""
+"""If set, each worker records, beside its ledger, every message that its relay receives, sends and acknowledges."""
 
 LOOK_MS = 1_000
-"""How often a relay that can list topics looks; days are seconds here."""
+"""Interval of looks for a relay that can list topics; days are seconds here."""
 
 BEAT_S = 0.1
-"""Between an answer of the broker and the next question: as long as the client keeps acknowledgements together."""
+"""Time between an answer of the broker and the next request: as long as the client batches acknowledgements."""
 
 CONSUMER_POINTS = ("in_handler", "between_handled_and_ack", "after_ack")
-"""``in_handler``: handed out, the handler did nothing yet. ``between_handled_and_ack``: the handler's work is done.
-``after_ack``: the acknowledgement returned to the caller; the client sends it up to 100 ms later."""
+"""``in_handler``: the handler has the message, and did nothing yet. ``between_handled_and_ack``: the handler's work is
+done. ``after_ack``: the acknowledgement returned to the caller; the client sends it up to 100 ms later.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,8 @@ class Fuse:
 
     Args:
         point: A named point.
-        passes: At which pass of it, from 1.
-        linger_ms: How long the passing thread waits there first, so that what was handed to the client is on its way.
+        passes: The pass of this point, from 1.
+        linger_ms: How long the passing thread waits first, so that messages that were passed to the client are sent.
     """
 
     point: str
@@ -73,23 +74,23 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one process does.
+    """The job of a process.
 
     Args:
-        role: Which kind of process.
-        name: Of the process, unique among those that run at once.
+        role: The kind of process.
+        name: Name of the process, unique among processes that run at the same time.
         service_url: The broker.
         plan: The plan file.
-        ledger: Where to write what it does.
-        subscription: Of a consumer.
-        embedded: Whether a consumer runs the plan's relay as well.
-        fuse: When to die; None: when somebody kills it.
-        hop_rules: The rules by which a relay hops; anything but "right" is a control.
-        cut_rules: The rules by which cut-offs count; anything but "right" is a control.
-        group: How many hops go together at most; 0: it is drawn, and so is how long they wait for each other, so that
-            each life of a relay cuts its groups elsewhere.
-        admin_url: Of a relay that can list topics, as every service can; empty: it cannot.
-        stalled: Sends to topics with this in their names stay in the client, as while such a topic is unloaded.
+        ledger: The ledger file.
+        subscription: Subscription of a consumer.
+        embedded: Whether a consumer also runs the plan's relay.
+        fuse: When to die; None: only when killed from outside.
+        hop_rules: The rules by which a relay hops; any value but "right" is a control.
+        cut_rules: The rules by which cut-offs count; any value but "right" is a control.
+        group: Highest number of hops that go together; 0: drawn at random, together with the time that they wait for
+            each other, so that each life of a relay cuts its groups elsewhere.
+        admin_url: Lets a relay list topics, as every service can; empty: the relay cannot list topics.
+        stalled: Sends to topics with this text in their names stay in the client, as while such a topic is unloaded.
     """
 
     role: Role
@@ -107,7 +108,7 @@ class Job:
     admin_url: str = ""
 
     def arguments(self) -> list[str]:
-        """The command line that does it."""
+        """Return the command line that runs the job."""
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
 
     @classmethod
@@ -148,7 +149,7 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     chance = random.Random(os.getpid())
     groups.GROUP_MESSAGES = job.group or chance.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
     linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(chance.choice([0, 5, 20, 100]), plan.guard_ms)
-    # So that the log of cut-offs is packed again and again.
+    # Low limits, so that the log of cut-offs is packed often.
     janitor.LEAST_LOOSE, janitor.LOOK_EVERY_MS = 200, 300
     hopping: Any = HopClient(client, burning, job.hop_rules)
     with ExitStack() as stack:
@@ -172,10 +173,10 @@ def _serve(job: Job, watch: Callable[[Any], Any]) -> None:
 
 
 def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> None:
-    """Ask the broker something again and again, on the connection that the acknowledgements take, behind them.
+    """Send requests to the broker in a loop, on the connection of the acknowledgements, behind them.
 
-    So a test knows what has passed between an acknowledgement and a kill in turns that this process and the broker had,
-    and not in milliseconds, which on a busy machine may go by without any.
+    So a test measures the time between an acknowledgement and a kill in round trips of this process and the broker, not
+    in milliseconds: on a busy machine, time may pass without a round trip.
     """
     while not ended.wait(BEAT_S):
         client.get_topic_partitions(plan.due_topic)

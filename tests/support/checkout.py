@@ -1,4 +1,4 @@
-"""Where the checkout is and what belongs to it."""
+"""The checkout: its root, its packages and its files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def project() -> dict[str, Any]:
-    """pyproject.toml as read."""
+    """Return the parsed pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def package_folders() -> dict[str, Path]:
-    """Every declared package and its real folder, relative to the root, by the build's own map."""
+    """Return every declared package and its real folder, relative to the root, by the build's own map."""
     setuptools = project()["tool"]["setuptools"]
     mapped: dict[str, str] = setuptools["package-dir"]
     folders = {}
@@ -35,15 +35,15 @@ def package_folders() -> dict[str, Path]:
 
 
 def mapped_folders() -> dict[str, str]:
-    """The packages that stand at the top level: import name to folder."""
+    """Return the packages at the top level: import name to folder."""
     return dict(project()["tool"]["setuptools"]["package-dir"])
 
 
 @cache
 def files() -> tuple[Path, ...]:
-    """All files of the project, relative to the root: committed ones and new ones that git does not ignore.
+    """Return all files of the project, relative to the root: committed files, and new files that git does not ignore.
 
-    Links are listed as themselves. A file that is deleted but not yet committed is left out.
+    Links are listed as themselves. A file that is deleted but not yet committed is omitted.
     """
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -57,7 +57,7 @@ def files() -> tuple[Path, ...]:
 
 
 def package_modules() -> tuple[Path, ...]:
-    """Every Python file of the package code, by its real folder."""
+    """Return every Python file of the package code, by its real folder."""
     tops = {folder.parts[0] for folder in package_folders().values()}
     return tuple(path for path in files() if path.suffix == ".py" and path.parts[0] in tops)
 

@@ -1,6 +1,6 @@
-"""What a text cites: entries of docs/broker-facts.md, tests, modules, pages; each is told as it stands, found or not.
+"""Finds citations in a text: entries of docs/broker-facts.md, tests, modules and pages, whether or not they exist.
 
-Strings in, strings out, so that a fault can be seeded without a file.
+The functions take and return strings, so that a fault can be seeded without a file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 PARTS = ("Seen on", "What we do", "Shown by")
-"""What every entry has behind its own words, in this order."""
+"""The parts that follow the description in every entry, in this order."""
 
-_NAME = "broker" + "-facts"  # in pieces: this is no citation
+_NAME = "broker" + "-facts"  # in two parts, so that this line is no citation
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)+"
-_GAP = r"[\s#]*"  # a citation may go on in the next line of a comment
+_GAP = r"[\s#]*"  # a citation may continue in the next line of a comment
 _CITATION = re.compile(rf"{_NAME}:{_GAP}({_SLUG}(?:,{_GAP}{_SLUG}(?=[,)]))*)")
 _MENTION = re.compile(rf"{_NAME}(?!\.md\b)")
 _HEADING = re.compile(r"^(#+) +(.+?) *$", re.MULTILINE)
@@ -28,11 +28,11 @@ _NUMBER = re.compile(
 
 
 class Entry(NamedTuple):
-    """One entry of the page.
+    """An entry of the page.
 
     Args:
         slug: Its anchor.
-        text: What stands below its heading.
+        text: The text below its heading.
     """
 
     slug: str
@@ -43,8 +43,8 @@ class NamedTest(NamedTuple):
     """A test that a text names.
 
     Args:
-        name: Of the function.
-        file: From the root.
+        name: Name of the function.
+        file: Path from the root.
     """
 
     name: str
@@ -52,17 +52,17 @@ class NamedTest(NamedTuple):
 
 
 def slug_of(heading: str) -> str:
-    """The anchor that GitHub gives a heading."""
+    """Return the anchor that GitHub generates for a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def anchors(page: str) -> set[str]:
-    """Of all headings of a Markdown text."""
+    """Return the anchors of all headings of a Markdown text."""
     return {slug_of(heading) for _, heading in _HEADING.findall(_FENCE.sub("", page))}
 
 
 def entries(page: str) -> list[Entry]:
-    """The headings of the third level, in order, each with its text up to the next heading."""
+    """Return the headings of the third level, in order, each with its text up to the next heading."""
     found = []
     headings = list(_HEADING.finditer(page))
     for number, heading in enumerate(headings):
@@ -73,18 +73,18 @@ def entries(page: str) -> list[Entry]:
 
 
 def citations(text: str) -> list[str]:
-    """Slugs of all citations in a text: the page's name, a colon, one slug or several with commas between."""
+    """Return the slugs of all citations in a text: the page's name, a colon, and slugs separated by commas."""
     return [slug for match in _CITATION.finditer(text) for slug in re.findall(_SLUG, match[1])]
 
 
 def unreadable_citations(text: str) -> list[str]:
-    """Mentions of the page that are neither its file's name nor a citation: nobody would check them."""
+    """Return mentions of the page that are neither its file's name nor a citation: no check would cover them."""
     told = {match.start() for match in _CITATION.finditer(text)}
     return [text[match.start() :][:40] for match in _MENTION.finditer(text) if match.start() not in told]
 
 
 def lacking(entry: Entry) -> list[str]:
-    """Which parts an entry lacks, in words."""
+    """Name the parts that an entry lacks."""
     labels = [f"- **{part}**:" for part in PARTS]
     places = [entry.text.find(label) for label in labels]
     if -1 in places or places != sorted(places):
@@ -107,7 +107,7 @@ def lacking(entry: Entry) -> list[str]:
 
 
 def named_tests(text: str) -> list[NamedTest]:
-    """Tests in the form "`test_one` and `test_two` in `tests/...py`"."""
+    """Return tests in the form "`test_one` and `test_two` in `tests/...py`"."""
     return [
         NamedTest(name, match[2])
         for match in _TESTS_IN_FILE.finditer(text)
@@ -116,23 +116,23 @@ def named_tests(text: str) -> list[NamedTest]:
 
 
 def loose_tests(text: str) -> list[str]:
-    """Names of tests without a file."""
+    """Return names of tests without a file."""
     return re.findall(r"`(test_\w+)`", _TESTS_IN_FILE.sub("", text))
 
 
 def modules(text: str) -> list[str]:
-    """Modules of timewheel, in backticks."""
+    """Return modules of timewheel, in backticks."""
     return re.findall(r"`(timewheel(?:\.\w+)+)`", text)
 
 
 def missing_pages(text: str, tracked: Collection[str]) -> list[str]:
-    """Words that name a Markdown page, in any folder, where no tracked path ends with them."""
+    """Return words that name a Markdown page, in any folder, if no tracked path ends with them."""
     named = (re.sub(r"^(?:\.\.?/)+", "", word) for word in _PAGE.findall(text))
     return [word for word in named if not any(path == word or path.endswith(f"/{word}") for path in tracked)]
 
 
 def dangling_links(page: str, pages: Mapping[str, str]) -> list[str]:
-    """Links of a Markdown page to anchors that are not there.
+    """Return links of a Markdown page to anchors that do not exist.
 
     Args:
         page: Path of the page, from the root.
@@ -151,7 +151,7 @@ def dangling_links(page: str, pages: Mapping[str, str]) -> list[str]:
 
 
 def insiders_numbers(text: str) -> list[str]:
-    """Lines that name a rule, a fault or a promise by a number, which only its author can look up."""
+    """Return lines that name a rule, a fault or a promise by a number, which only its author can look up."""
     return [line.strip() for line in text.splitlines() if _NUMBER.search(line)]
 
 

@@ -1,4 +1,4 @@
-"""The tables of commands in docs/commands.md, drawn from the command line itself.
+"""Generates the tables of commands in docs/commands.md from the command line itself.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -18,11 +18,11 @@ PAGE = ROOT / "docs" / "commands.md"
 BEGIN = "<!-- drawn from timewheel/cli by `make docs-tables` -->\n"
 
 Command = Any
-"""A command of click, which typer may bring under a name of its own."""
+"""A click command, which typer may vendor under another name."""
 
 
 def commands(command: Command | None = None, name: str = "timewheel") -> Iterator[tuple[str, Command]]:
-    """Every command that does something, with its whole name, in the order of `--help`."""
+    """Yield every command that is no group, with its whole name, in the order of `--help`."""
     command = typer.main.get_command(app) if command is None else command
     children = getattr(command, "commands", None)
     if children is None:
@@ -37,7 +37,7 @@ def _cell(text: str) -> str:
 
 
 def _default(option: Any) -> str:
-    """What `--help` says: the text that stands for a default, else the value itself; nothing for a switch."""
+    """Return the default as `--help` shows it: the given text, or the value itself; empty for a switch."""
     shown = option.show_default
     if isinstance(shown, str):
         return shown
@@ -70,12 +70,12 @@ def _section(name: str, command: Command) -> str:
 
 
 def tables() -> str:
-    """All commands."""
+    """Return the tables of all commands."""
     return "".join(_section(name, command) for name, command in commands())
 
 
 def redrawn(page: str) -> str:
-    """The page with what is drawn as it is now."""
+    """Return the page with its generated part updated."""
     return drawn(page, BEGIN, "\n" + tables())
 
 

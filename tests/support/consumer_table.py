@@ -1,4 +1,4 @@
-"""The table of a timer's life in one consumer in ARCHITECTURE.md, drawn from walks through the engine.
+"""Generates the table of a timer's stages in a consumer in ARCHITECTURE.md from walks through the engine.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -24,12 +24,12 @@ _STAGES = [NOT_IN_HAND, *(stage.value for stage in Stage)]
 
 
 def walked(name: str) -> set[Met]:
-    """All that so many walks meet."""
+    """Return all transitions of these walks."""
     return {met for seed in SEEDS for met in walk(seed, STEPS, judges=TABLES[name])}
 
 
 def lines(met: Iterable[Met]) -> list[str]:
-    """The rows: at a stage an event leads to a stage, with one of these sets of commands."""
+    """Return the rows: at a stage, an event leads to a stage, with a set of commands."""
     found: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for stage, event, then, commands in met:
         found[stage, event][then].add(" and ".join(sorted(commands)) or "-")
@@ -46,12 +46,12 @@ def _outcomes(by_stage: dict[str, set[str]]) -> str:
 
 
 def begin(name: str) -> str:
-    """The line of the page before a table."""
+    """Return the line of the page before a table."""
     return f"<!-- a timer in a consumer, {name}, drawn by `make docs-tables` -->\n"
 
 
 def redrawn(page: str) -> str:
-    """The page with the tables as they are now."""
+    """Return the page with its tables updated."""
     head = "| stage | event | then: command |\n|---|---|---|\n"
     for name in TABLES:
         page = drawn(page, begin(name), head + "".join(lines(walked(name))))

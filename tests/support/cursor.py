@@ -1,4 +1,4 @@
-"""A cursor as the broker keeps it, by brute force: which entries are acknowledged, walked range by range."""
+"""A broker's cursor by brute force: which entries are acknowledged, counted range by range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Stored", "brute_force_peak", "in_ledgers", "ranges_at"]
 
 
 class Stored(NamedTuple):
-    """An entry of one partition, and when it is acknowledged; None: not at all."""
+    """An entry of a partition, and when it is acknowledged; None: never."""
 
     ledger: int
     entry: int
@@ -17,21 +17,21 @@ class Stored(NamedTuple):
 
 
 def in_ledgers(acknowledged_ms: Sequence[int | None], ledger_entries: int = 0) -> list[Stored]:
-    """Entries in position order, so many to a ledger; 0: all in one."""
+    """Return entries in position order, with this number in each ledger; 0: all in the same ledger."""
     size = ledger_entries or len(acknowledged_ms) + 1
     return [Stored(index // size, index % size, time_ms) for index, time_ms in enumerate(acknowledged_ms)]
 
 
 def ranges_at(entries: Sequence[Stored], at_ms: int) -> int:
-    """Ranges of acknowledged entries behind the mark-delete position.
+    """Count ranges of acknowledged entries behind the mark-delete position.
 
     Args:
-        entries: All of a partition, in position order; what is missing within or at the start of a ledger is not
-            acknowledged.
-        at_ms: The moment, what is acknowledged then included.
+        entries: All entries of a partition, in position order; missing entries within or at the start of a ledger are
+            not acknowledged.
+        at_ms: The moment; acknowledgements at this moment are included.
     """
     acknowledged = {(ledger, entry) for ledger, entry, time_ms in entries if time_ms is not None and time_ms <= at_ms}
-    marked = True  # so far everything is acknowledged: the mark-delete position moves along
+    marked = True  # all entries so far are acknowledged: the mark-delete position moves on
     ranges = 0
     previous: tuple[int, int] | None = None
     for ledger, entry, _ in entries:
@@ -48,6 +48,6 @@ def ranges_at(entries: Sequence[Stored], at_ms: int) -> int:
 
 
 def brute_force_peak(entries: Sequence[Stored]) -> int:
-    """The most ranges at any moment."""
+    """Return the highest number of ranges at any moment."""
     times_ms = {time_ms for _, _, time_ms in entries if time_ms is not None}
     return max((ranges_at(entries, time_ms) for time_ms in times_ms), default=0)

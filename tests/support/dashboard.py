@@ -1,6 +1,7 @@
-"""The dashboard, monitoring/grafana/timewheel.json. As a program it writes the file; `make docs-tables` runs it.
+"""Generates the dashboard, monitoring/grafana/timewheel.json. As a program it writes the file; `make docs-tables` runs
+it.
 
-Rows from the general to the special: does it go well, gaps, timers, services, relays, shadows.
+Rows from the general to the special: overall health, gaps, timers, services, relays, shadows.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ STEPS: dict[str, list[dict[str, Any]]] = {
     "short": [{"color": "green", "value": None}, {"color": "red", "value": 0.000001}],
     "percentunit": [{"color": "green", "value": None}, {"color": "orange", "value": 0.8}, {"color": "red", "value": 1}],
 }
-"""Of a large figure: what is counted should not be there, and of a limit 80 % is the level `watch`."""
+"""Thresholds of a large figure: a count should be 0, and 80 % of a limit is the level `watch`."""
 
 
 class Panel(NamedTuple):
-    """One picture.
+    """A panel of the dashboard.
 
     Args:
-        title: What it shows.
+        title: Title of the panel.
         queries: PromQL and legend of each line.
-        unit: Grafana's name of it.
-        stat: One large figure instead of lines; red above 0.
+        unit: Grafana's name of the unit.
+        stat: A large figure instead of lines; red above 0.
         note: Shown behind the i in its corner.
     """
 
@@ -138,7 +139,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Events",
-                # Every event is a series from the start: those that did not happen would hide the others.
+                # Every event is a series from the start: events that did not happen would hide the others.
                 (("sum by (event, level) (increase(timewheel_events_total[5m])) > 0", "{{level}} {{event}}"),),
                 note="Only those that happened in the last five minutes; none is good.",
             ),
@@ -225,7 +226,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 
 
 def dashboard() -> dict[str, Any]:
-    """As Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in ROWS:
@@ -280,7 +281,7 @@ def _drawn(panel: Panel, at: dict[str, int]) -> dict[str, Any]:
 
 
 def text() -> str:
-    """As the file stands."""
+    """Return the text of the file."""
     return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 

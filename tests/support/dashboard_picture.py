@@ -1,4 +1,4 @@
-"""The dashboard as a picture: each panel drawn from what its own queries answer, so that somebody can look at it."""
+"""Draws the dashboard as a picture, each panel from the results of its own queries, for review by people."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import vl_convert
 __all__ = ["Line", "lines_of", "write_picture"]
 
 COLUMN_PX = 60
-"""Of Grafana's 24."""
+"""Grafana has 24 columns."""
 ROW_PX = 24
 MARGIN_PX = 90
-"""Between two panels: for the figures at an axis."""
+"""Space between two panels: for the figures at an axis."""
 LINES = {"percentunit": ".0%", "bytes": ".3~s", "s": ",.6~g", "ops": ",.6~g", "wps": ",.6~g", "short": ",.6~g"}
-"""How figures at an axis look, by Grafana's unit."""
+"""Format of figures at an axis, by Grafana's unit."""
 FIGURES = {"percentunit": ".0%", "s": ",.1f", "short": ",.0f"}
-"""And a large one that stands alone."""
+"""Format of a large single figure."""
 WORDS = {"bytes": "bytes", "s": "seconds", "ops": "a second", "wps": "a second"}
-"""At an axis; what is counted needs none."""
+"""Title of an axis; counts need none."""
 SUFFIXES = {"s": " s"}
 
 Spec = dict[str, Any]
-"""Of Vega-Lite."""
+"""A Vega-Lite specification."""
 Points = Sequence[tuple[float, float]]
 
 
 class Line(NamedTuple):
-    """One series of a panel: its legend, and (UTC seconds, value) in order."""
+    """A series of a panel: its legend, and (UTC seconds, value) in order."""
 
     legend: str
     points: Points
 
 
 def lines_of(target: Mapping[str, Any], answer: Sequence[Mapping[str, Any]]) -> list[Line]:
-    """What a panel draws of one query.
+    """Return the lines that a panel draws for a query.
 
     Args:
-        target: The query, as the dashboard has it.
-        answer: Prometheus's, over a stretch of time.
+        target: The query, as in the dashboard.
+        answer: Prometheus's result over a range of time.
     """
     found = []
     for series in answer:
@@ -57,16 +57,16 @@ def write_picture(panels: Sequence[Mapping[str, Any]], drawn: Mapping[int, Seque
     """Write all panels into one PNG, in their places.
 
     Args:
-        panels: Of the dashboard, rows too.
-        drawn: The lines of each, by the panel's id.
-        file: To write.
+        panels: Panels of the dashboard, including rows.
+        drawn: The lines of each panel, by the panel's id.
+        file: The file to write.
     """
     rows: dict[int, list[Spec]] = {}
     for panel in panels:
         chart = _row(panel) if panel["type"] == "row" else _chart(panel, drawn[panel["id"]])
         rows.setdefault(panel["gridPos"]["y"], []).append(chart)
     apart = {"resolve": {"scale": {"color": "independent"}}}
-    # By the frames and not by what stands around them: so panels stand in columns, as in Grafana.
+    # Align by the frames, not by titles and axes around them: so panels form columns, as in Grafana.
     grid = {"bounds": "flush", "spacing": MARGIN_PX, **apart}
     page = {"vconcat": [{"hconcat": charts, **grid} for _, charts in sorted(rows.items())], **apart}
     file.write_bytes(vl_convert.vegalite_to_png(page))

@@ -1,4 +1,4 @@
-"""A run of the demo that never was: every scheme, figures of the usual size."""
+"""A made-up result of the demo: every scheme, with figures of the usual size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATE = Lateness(p50_ms=112, p99_ms=57_410, max_ms=61_212)
 
 
 def demo_result(out: Path) -> Result:
-    """A run whose files go to ``out``."""
+    """Make a result whose files go to ``out``."""
     settings = Settings(out=out)
     return Result(
         settings=settings,
@@ -92,7 +92,7 @@ def _row(scheme: SchemeName) -> Measured:
 
 
 def _samples(settings: Settings, scheme: SchemeName) -> list[Sample]:
-    """Native rises and falls once in all its days, the others once a day."""
+    """Native gaps rise and fall once in all days, those of other schemes once a day."""
     begin_ms = settings.start_offset_ms(scheme)
     period_days = DAYS if scheme == "native" else 1
     found = []

@@ -1,4 +1,4 @@
-"""Histories whose neighbouring delays are not independent, as production's are not."""
+"""Histories whose neighbouring delays depend on each other, as in production."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _in_order(sent_ms: Integers, due_ms: Integers) -> Timers:
 
 
 def _batches(rng: np.random.Generator, rows: int, arrange: Callable[[Integers], Integers]) -> Timers:
-    """Each three hours a batch that is sent within five minutes, due over the next day."""
+    """Every three hours a batch that is sent within five minutes, due over the next day."""
     number = SPAN_MS // (3 * HOUR_MS)
     each = rows // number
     sent_ms, due_ms = [], []
@@ -50,7 +50,7 @@ def ascending(rng: np.random.Generator, rows: int) -> Timers:
 
 
 def descending(rng: np.random.Generator, rows: int) -> Timers:
-    """The latest first."""
+    """A campaign goes through a list in descending order of due times."""
     return _batches(rng, rows, lambda due_ms: due_ms[::-1])
 
 
@@ -60,7 +60,7 @@ def nearly_ascending(rng: np.random.Generator, rows: int) -> Timers:
 
 
 def several_an_event(rng: np.random.Generator, rows: int) -> Timers:
-    """For each event a week ahead or less: a day before, an hour before, and at it."""
+    """For each event up to a week ahead, three timers: a day before, an hour before, and at the event."""
     sent_ms = np.repeat(_by_chance(rng, rows // 3), 3)
     event_ms = sent_ms + np.repeat(rng.integers(2 * DAY_MS, 5 * DAY_MS, rows // 3), 3)
     return sent_ms, event_ms - np.tile([DAY_MS, HOUR_MS, 0], rows // 3)
@@ -74,7 +74,9 @@ def alike_an_event(rng: np.random.Generator, rows: int) -> Timers:
 
 
 def cycle(rng: np.random.Generator, rows: int) -> Timers:
-    """1 h, 1 d and 2 d, never one twice in a row. Not in strict turns: then three partitions would get one each."""
+    """1 h, 1 d and 2 d, never the same delay twice in a row; in random turns, else three partitions would get one delay
+    each.
+    """
     turn = np.cumsum(rng.integers(1, 3, rows)) % 3
     return _even(rows), _even(rows) + np.array([HOUR_MS, DAY_MS, 2 * DAY_MS])[turn]
 
@@ -86,7 +88,7 @@ def alternating(rng: np.random.Generator, rows: int) -> Timers:
 
 
 def drifting(rng: np.random.Generator, rows: int) -> Timers:
-    """A delay that wanders slowly, and little from one timer to the next."""
+    """A delay that drifts slowly, and changes little from one timer to the next."""
     steps = np.empty(rows)
     level = 0.0
     for row, noise in enumerate(rng.normal(0, 1, rows).tolist()):
@@ -103,7 +105,7 @@ def sticky(rng: np.random.Generator, rows: int) -> Timers:
 
 
 def on_and_off(rng: np.random.Generator, rows: int) -> Timers:
-    """A service of short delays by day, one of long delays by night."""
+    """A service with short delays by day, and a service with long delays by night."""
     sent_ms = _by_chance(rng, rows)
     by_day = (sent_ms // (12 * HOUR_MS)) % 2 == 0
     short, long = rng.integers(MINUTE_MS, HOUR_MS, rows), rng.integers(12 * HOUR_MS, 2 * DAY_MS, rows)
@@ -124,7 +126,7 @@ def begetting(rng: np.random.Generator, rows: int) -> Timers:
 
 
 def mixed(rng: np.random.Generator, rows: int) -> Timers:
-    """Half of it sorted batches, half of it timers that know nothing of each other."""
+    """Half of the timers in sorted batches, half of them independent."""
     sent_ms, due_ms = ascending(rng, rows // 2)
     alone_ms = _by_chance(rng, rows - len(sent_ms))
     return _in_order(

@@ -1,4 +1,4 @@
-"""Building the project the way a release is built, and installing it the way a user does."""
+"""Builds the project as for a release, and installs it as a user does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.checkout import ROOT, files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """One sdist and the two wheels that must be the same: from the checkout and from the sdist."""
+    """An sdist, and two wheels that must be equal: from the checkout and from the sdist."""
 
     sdist: Path
     wheel: Path
@@ -28,12 +28,11 @@ def wheel_files(wheel: Path) -> set[str]:
 
 
 def copy_of_checkout(target: Path, *, links: bool) -> Path:
-    """The project's files and nothing that a former build left behind.
+    """Copy the project's files, without leftovers of former builds.
 
     Args:
         target: A folder that does not exist yet.
-        links: False writes each link as a text file with its target, which is what git does where the file system has
-            no links.
+        links: False writes each link as a text file with its target, as git does if the file system has no links.
     """
     for path in files():
         source, copy = ROOT / path, target / path
@@ -53,7 +52,7 @@ def build_wheel(source: Path, out: Path) -> Path:
 
 
 def build(work: Path) -> Distribution:
-    """Build everything inside `work`; the checkout itself is not written to."""
+    """Build all files inside `work`; the checkout itself is not written to."""
     source = copy_of_checkout(work / "checkout", links=True)
     _build("--sdist", source, work / "sdist")
     sdist = _only(work / "sdist", "*.tar.gz")
@@ -67,13 +66,13 @@ def build(work: Path) -> Distribution:
 
 
 def install(wheel: Path, environment: Path) -> Path:
-    """A new environment with nothing but the wheel and its pinned base dependencies.
+    """Make a new environment with only the wheel and its pinned base dependencies.
 
     Returns:
-        Its Python.
+        The environment's Python.
     """
     python = environment / "bin" / "python"
-    # Our own pip works on it: to give it one takes as long as all the rest.
+    # Use our own pip: to install pip there takes as long as all other steps.
     _run([sys.executable, "-m", "venv", "--without-pip", str(environment)])
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     _run([*pip, "install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), str(wheel)])

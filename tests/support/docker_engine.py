@@ -1,7 +1,7 @@
-"""A Docker engine that runs no containers: it answers the calls that a broker in a container needs, or refuses them.
+"""A fake Docker engine: it answers the requests that a broker in a container needs, or refuses them.
 
-What a container would run is a program of the test, so that the answers are as good as real where it matters: behind
-the ports that the engine says it opened, something answers.
+Instead of a container it runs a program of the test, so that the answers are realistic where this matters: a server
+listens on the ports that the engine reports as open.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["Container", "Engine", "answers_ready", "local_broker", "point_at"]
 
 POLL_S = 0.01
 END_TIMEOUT_S = 120.0
-"""For a program that has to start before it can end."""
+"""Enough for a program that has to start before it can end."""
 
 
 @dataclass
 class Container:
-    """What the engine knows of one container."""
+    """The engine's state of a container."""
 
     name: str
     spec: dict[str, Any]
@@ -47,7 +47,7 @@ class Container:
     exit_code: int = 0
     log: str = ""
     ports: dict[int, int] = field(default_factory=dict)
-    """Inside to outside."""
+    """Port inside to port outside."""
     files: dict[str, bytes] = field(default_factory=dict)
 
     @property
@@ -73,23 +73,23 @@ Program = Callable[[Container], AbstractContextManager[object]]
 
 @dataclass
 class Engine:
-    """The state of the fake; a test sets what it should have, and what it should refuse."""
+    """The state of the fake; a test sets its images and its refusals."""
 
     address: str = ""
     images: set[str] = field(default_factory=set)
-    """Those that it has."""
+    """Images on the machine."""
     registry: set[str] = field(default_factory=set)
-    """Those that it can fetch."""
+    """Images that can be pulled."""
     pull_error: str = ""
-    """Said in the middle of a fetch, as a real one does: the call itself has succeeded by then."""
+    """An error in the middle of a pull, as with a real engine: the request itself has succeeded by then."""
     refusals: dict[str, str] = field(default_factory=dict)
-    """By the kind of call: what the engine says instead of doing it."""
+    """Error messages by the kind of request: the engine refuses these requests."""
     silent: bool = False
-    """It takes connections and says nothing."""
+    """Accept connections but never answer."""
     ends_at_once: tuple[int, str] | None = None
     """The exit code and the log of containers that end as soon as they start."""
     program: Program | None = None
-    """What a container runs once it has been told its address."""
+    """Runs as a container, once the container has its address."""
     containers: dict[str, Container] = field(default_factory=dict)
     ever: list[Container] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Engine:
 
     @contextmanager
     def on_socket(self, path: Path) -> Iterator[Engine]:
-        """Serve on a Unix socket, as an engine of this machine does."""
+        """Serve on a Unix socket, like a local engine."""
         self.address = f"unix://{path}"
         handler = type("OwnHandler", (_Handler,), {"engine": self})
         with _serving(_UnixServer(str(path), handler), self):
@@ -135,7 +135,7 @@ class Engine:
 
     @contextmanager
     def on_host(self, host: str) -> Iterator[Engine]:
-        """Serve on a host, as an engine of another machine does."""
+        """Serve on a host, like an engine of another machine."""
         server = _TcpServer((host, 0), type("OwnHandler", (_Handler,), {"engine": self}))
         self.address = f"tcp://{host}:{server.server_port}"
         with _serving(server, self):
@@ -143,22 +143,22 @@ class Engine:
 
 
 def point_at(address: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Have testcontainers use this engine and nothing of what the machine or its user has set up."""
+    """Configure testcontainers to use this engine, and no settings of the machine or its user."""
     monkeypatch.setenv("DOCKER_HOST", address)
-    monkeypatch.setenv("DOCKER_CONFIG", str(folder))  # no one's log-in at a registry
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))  # no log-in at a registry
     for name in ("DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONTEXT", "DOCKER_AUTH_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(testcontainers_config, "tc_properties", {})
     monkeypatch.setattr(testcontainers_config, "tc_host_override", None)
-    # Else a test that itself runs in a container looks for a network that both share.
+    # Else a test that runs in a container itself looks for a network that both containers share.
     monkeypatch.setattr(testcontainers_config, "connection_mode_override", ConnectionMode.docker_host)
-    # The reaper is a container of its own, which would have to listen on a port and speak its protocol.
+    # The reaper is another container, which would have to listen on a port and speak its protocol.
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
 
 
 @contextmanager
 def answers_ready(container: Container) -> Iterator[None]:
-    """Answer every request of the admin interface with 200: healthy, whatever is asked."""
+    """Answer every request of the admin interface with 200: always healthy."""
 
     class Ready(_Quiet):
         def do_GET(self) -> None:
@@ -176,8 +176,8 @@ def answers_ready(container: Container) -> Iterator[None]:
 
 
 def local_broker(container: Container) -> AbstractContextManager[object]:
-    """A real broker with the settings of the container, where the container's ports were opened."""
-    # What is a port inside of a real container is the port outside here: there is no network between the two.
+    """Start a real broker with the settings of the container, on the container's open ports."""
+    # A port inside a real container is the port outside here: there is no network between the two.
     (inner,) = free_ports(1)
     outside = {**container.ports, INNER_PORT: inner}
 
@@ -193,7 +193,7 @@ def local_broker(container: Container) -> AbstractContextManager[object]:
     (listeners,) = container.files.values()
     settings["advertisedListeners"] = moved(listeners.decode())
     settings["bindAddresses"] = moved(settings["bindAddresses"])
-    # As the image's own settings have it, where a LocalPulsar would have its own.
+    # The image's own settings, where a LocalPulsar would have others.
     own = {"bindAddress": "0.0.0.0", "advertisedAddress": ""}
     return LocalPulsar(config={**own, **settings}, start_timeout_s=START_TIMEOUT_S)
 

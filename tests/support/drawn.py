@@ -1,4 +1,4 @@
-"""Pages of which a part is drawn by a program: between a line that begins it and one that ends it."""
+"""Pages with a generated part, between a begin line and an end line."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ END = "<!-- end -->\n"
 
 
 def between(page: str, begin: str) -> str:
-    """What stands there."""
+    """Return the generated part."""
     return _parts(page, begin)[1]
 
 
 def drawn(page: str, begin: str, content: str) -> str:
-    """The page with this content there."""
+    """Return the page with this generated part."""
     before, _, after = _parts(page, begin)
     return before + begin + content + END + after
 

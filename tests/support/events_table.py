@@ -1,4 +1,4 @@
-"""The table of events in docs/events.md, drawn from the catalogue.
+"""Generates the table of events in docs/events.md from the catalogue.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -23,13 +23,13 @@ def _row(kind: type[Event]) -> str:
 
 
 def table() -> str:
-    """All events, in the catalogue's order."""
+    """Return all events, in the catalogue's order."""
     head = "| event | level | facts | means | do |\n|---|---|---|---|---|\n"
     return head + "".join(map(_row, CATALOGUE))
 
 
 def redrawn(page: str) -> str:
-    """The page with what is drawn as it is now."""
+    """Return the page with its generated part updated."""
     return drawn(page, BEGIN, table())
 
 

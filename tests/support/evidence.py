@@ -1,4 +1,4 @@
-"""The page of evidence: what each proof found when it was last played, a row for each seed and broker version."""
+"""The page of evidence: the results of each proof's last run, a row for each seed and broker version."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _FENCE = "|---" * len(_COLUMNS) + "|"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One proof, played once.
+    """A proof, played once.
 
     Args:
         proof: Its name.
-        seed: What chose by chance in it; empty: nothing did.
+        seed: Seed of its random choices; empty: it has none.
         pulsar: The broker's version; empty: there was no broker.
         date: UTC.
-        figures: What was found.
-        machine: Where.
+        figures: Its results.
+        machine: The machine that it ran on.
     """
 
     proof: str
@@ -51,7 +51,7 @@ class Row:
 
     @classmethod
     def of(cls, proof: str, *, seed: int | None, pulsar: str, figures: Mapping[str, object], machine: str) -> Self:
-        """A row of today."""
+        """Make a row of today."""
         told = ", ".join(f"{name} {_figure(value)}" for name, value in figures.items())
         return cls(
             proof=proof.replace("|", "/"),  # which would end the cell
@@ -74,18 +74,18 @@ def _figure(value: object) -> str:
 
 
 def rows(page: str) -> list[Row]:
-    """The rows of a page, in order; of an empty one none."""
+    """Return the rows of a page, in order; an empty page has none."""
     lines = page.partition(_FENCE)[2].splitlines()
     cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines if line.startswith("|")]
     return [Row(**dict(zip(Row.__slots__, found, strict=True))) for found in cells]
 
 
 def merged(page: str, new: Sequence[Row]) -> str:
-    """The page with these rows in place of those of the same proofs on the same versions.
+    """Return the page with these rows in place of the rows of the same proofs on the same versions.
 
     Args:
-        page: As it is; empty: there is none.
-        new: What a run has found so far.
+        page: The present page; empty: there is none.
+        new: The results of a run so far.
     """
     played = {(row.proof, row.pulsar) for row in new}
     kept = [row for row in rows(page) if (row.proof, row.pulsar) not in played]
@@ -98,7 +98,8 @@ def _line(cells: Iterable[str]) -> str:
 
 
 class Ledger:
-    """What one run finds, written to the page after each proof: a long run that is ended keeps what it had.
+    """Collects the results of a run, and writes them to the page after each proof: an interrupted run keeps its
+    results.
 
     Args:
         page: The file; None: nothing is written.
@@ -109,7 +110,7 @@ class Ledger:
         self._rows: list[Row] = []
 
     def add(self, row: Row) -> None:
-        """Take a row in."""
+        """Add a row."""
         self._rows.append(row)
         if self._page is not None:
             before = self._page.read_text(encoding="utf-8") if self._page.exists() else ""

@@ -1,6 +1,6 @@
-"""The truth of a plan by playing every timer through it: positions, acknowledgements, ranges. Exact, in numpy.
+"""The exact result of a plan, by playing every timer through it: positions, acknowledgements, ranges; in numpy.
 
-Written apart from the planner's own code, so that the two can be compared; checked itself against `Router.route` and
+Written independently of the planner's code, so that the two can be compared; verified against `Router.route` and
 `timewheel.core.gap_law.exact_gaps`.
 """
 
@@ -27,9 +27,9 @@ class Played:
     Args:
         topic: Calendar interval, or 0.
         partition: Index.
-        arrival_ms: When each arrived in its due topic.
+        arrival_ms: When each timer arrived in its due topic.
         acknowledged_ms: When it was acknowledged.
-        hops: Of each.
+        hops: Number of its hops.
     """
 
     topic: Integers
@@ -56,7 +56,7 @@ class Played:
         return max(peaks, default=0)
 
     def gaps_at(self, at_ms: Floats) -> Integers:
-        """All ranges at these moments."""
+        """Return the number of all ranges at these moments."""
         after, end = self._descents()
         times, counts = ranges_over_time(self.acknowledged_ms[1:][after], end)
         index = np.searchsorted(times, at_ms, "right")
@@ -64,7 +64,7 @@ class Played:
         return found
 
     def pending_peak(self) -> int:
-        """Most entries that are in due topics unacknowledged at one moment."""
+        """Return the highest number of unacknowledged entries in due topics at any moment."""
         return int(ranges_over_time(self.arrival_ms, self.acknowledged_ms)[1].max(initial=0))
 
     def _descents(self) -> tuple[NDArray[np.bool_], Integers]:
@@ -74,24 +74,25 @@ class Played:
 
 
 def native_peak(due_ms: Integers) -> int:
-    """The most gaps of native delays, by the definition: neighbours of which the later one is acknowledged first.
+    """Return the most gaps of native delays, by the definition: a gap begins at each entry that is acknowledged before
+    its predecessor.
 
     Args:
-        due_ms: In order of sends, into one partition.
+        due_ms: Due times in order of sends, into one partition.
     """
     behind = due_ms[1:] < due_ms[:-1]
     return int(ranges_over_time(due_ms[1:][behind], due_ms[:-1][behind])[1].max(initial=0))
 
 
 def ranges_over_time(begin_ms: Integers, end_ms: Integers) -> tuple[Integers, Integers]:
-    """(times, how many spans ``[begin, end)`` are open from each on)."""
+    """Return (times, number of spans ``[begin, end)`` that are open from each time on)."""
     times, index = np.unique(np.concatenate([begin_ms, end_ms]), return_inverse=True)
     change = np.concatenate([np.ones(len(begin_ms)), -np.ones(len(end_ms))])
     return times, np.cumsum(np.bincount(index, change, len(times))).astype(np.int64)
 
 
 def play(plan: Plan, publish_ms: Integers, due_ms: Integers) -> Played:
-    """Every timer through the steps of a plan; publish times ascend."""
+    """Play every timer through the steps of a plan; publish times ascend."""
     table = steps(plan)
     at_ms = publish_ms.copy()
     hops = np.zeros(len(at_ms), np.int64)

@@ -1,4 +1,4 @@
-"""The tables of findings in the how-to guides, drawn from the doctor's checks and from those of a shadow.
+"""Generates the tables of findings in the how-to guides from the checks of the doctor and of a shadow.
 
 As a program it writes the pages; `make docs-tables` runs it.
 """
@@ -23,18 +23,18 @@ def _row(kind: Kind) -> str:
 
 
 def table(kinds: Iterable[Kind]) -> str:
-    """The worst first, else in the order of the checks."""
+    """Return the findings, the worst first, else in the order of the checks."""
     head = "| finding | severity | why it matters | what to do |\n|---|---|---|---|\n"
     return head + "".join(map(_row, sorted(kinds, key=lambda kind: -kind.severity)))
 
 
 def redrawn(page: str) -> str:
-    """The doctor's page with what is drawn as it is now."""
+    """Return the doctor's page with its generated part updated."""
     return drawn(page, BEGIN, table(KINDS))
 
 
 def shadow_redrawn(page: str) -> str:
-    """The shadow's page with what is drawn as it is now."""
+    """Return the shadow's page with its generated part updated."""
     return drawn(page, SHADOW_BEGIN, table(SHADOW_KINDS))
 
 

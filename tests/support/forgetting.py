@@ -1,4 +1,4 @@
-"""Both ways in which a broker persists a cursor, acted out entry by entry."""
+"""Simulates, entry by entry, both formats in which a broker persists a cursor."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Flags = NDArray[np.bool_]
 
 
 def redelivered_exactly(acknowledged: Flags, ledger_entries: int, profile: BrokerProfile, ack_format: AckFormat) -> int:
-    """Acknowledged entries of one partition that an unload delivers again.
+    """Count acknowledged entries of a partition that an unload delivers again.
 
     Args:
-        acknowledged: Of each entry, in position order.
-        ledger_entries: Every ledger has so many, the last one the rest.
-        profile: Limit and rules.
-        ack_format: Of the persisted cursor.
+        acknowledged: Flag of each entry, in position order.
+        ledger_entries: Entries of every ledger; the last ledger has the rest.
+        profile: Limits and rules.
+        ack_format: Format of the persisted cursor.
     """
     open_ = np.flatnonzero(~acknowledged)
     if not len(open_):
@@ -47,6 +47,6 @@ def redelivered_exactly(acknowledged: Flags, ledger_entries: int, profile: Broke
     stored: list[int] = []
     for length in ranges:
         stored.append(length)
-        if len(stored) > profile.gap_limit_ranges:  # looked at after adding: one more than the limit is stored
+        if len(stored) > profile.gap_limit_ranges:  # checked after adding: the broker stores limit + 1 ranges
             break
     return sum(ranges) - sum(stored)

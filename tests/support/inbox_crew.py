@@ -1,6 +1,6 @@
-"""Plays handlers in processes that are killed at named points, and counts what they did.
+"""Plays handlers in processes that are killed at named points, and counts their effects.
 
-Nothing here waits without a deadline.
+All waits have a deadline.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.inbox_worker import GO
 __all__ = ["Crew", "Play", "Verdict", "crew", "verdict"]
 
 DEADLINE_S = 120.0
-"""Of one line: on a machine that is busy with other things, too."""
+"""Deadline of a line: long enough for a busy machine."""
 WORKER = ROOT / "tests" / "support" / "inbox_worker.py"
 
 
 class Play(NamedTuple):
-    """What a child is told; see `tests.support.inbox_worker.Player`."""
+    """The instructions for a child; see `tests.support.inbox_worker.Player`."""
 
     kind: str
     address: str
@@ -43,7 +43,7 @@ class Play(NamedTuple):
 
 
 class Crew:
-    """A process that forks a child for each play; one plays at a time."""
+    """A process that forks a child for each play, one play at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -60,7 +60,7 @@ class Crew:
         self._child = self._line()["child"]
 
     def next(self) -> tuple[str, str]:
-        """The next point that the child says, and the key; ``ended`` and the exit code when it is no more."""
+        """Return the next point that the child reports, and the key; ``ended`` and the exit code after its end."""
         line = self._line()
         if "ended" in line:
             self._child = None
@@ -68,11 +68,11 @@ class Crew:
         return line["at"], line["key"]
 
     def go(self, points: int = 1) -> None:
-        """Let a child that waits go on; past so many points before it waits again."""
+        """Let a waiting child continue, past this number of points."""
         self._tell(GO * points)
 
     def kill(self) -> list[tuple[str, str]]:
-        """Kill the child with -9, which has not come to its end; what it had said until then and nobody has read."""
+        """Kill the child with -9 before its end; return its reports that were not read yet."""
         assert self._child is not None
         os.kill(self._child, signal.SIGKILL)
         said = []
@@ -82,7 +82,7 @@ class Crew:
         return said
 
     def read(self, points: int) -> list[tuple[str, str]]:
-        """What the child says, until it has passed so many points."""
+        """Return the child's reports, until it has passed this number of points."""
         said = []
         while points:
             said.append(self.next())
@@ -91,14 +91,14 @@ class Crew:
         return said
 
     def until(self, point: str) -> None:
-        """Let the child go on until it waits at this point."""
+        """Let the child continue until it waits at this point."""
         while (at := self.next()[0]) != point:
             assert at != "ended", f"the child never came to {point}"
             if at != "acknowledged":
                 self.go()
 
     def finish(self) -> list[tuple[str, str]]:
-        """Let the child that waits, or has just begun, go on to its end; what it said."""
+        """Let a child that waits, or has just started, continue to its end; return its reports."""
         said = []
         while (found := self.next())[0] != "ended":
             said.append(found)
@@ -128,7 +128,7 @@ class Crew:
 
 @contextmanager
 def crew() -> Iterator[Crew]:
-    """One that lives for this block."""
+    """Run a crew for this block."""
     process = subprocess.Popen(
         [sys.executable, str(WORKER)],
         stdin=subprocess.PIPE,
@@ -148,11 +148,11 @@ def crew() -> Iterator[Crew]:
 
 
 class Verdict(NamedTuple):
-    """What became of the effects.
+    """The count of effects.
 
     Attributes:
         lost: Keys whose effect never happened.
-        extra: How many effects too many.
+        extra: Number of surplus effects.
     """
 
     lost: frozenset[str]

@@ -1,4 +1,4 @@
-"""The stores of claims as a test plays them: time passes when it says so, and a store can be opened anew."""
+"""Stores of claims for tests, with controlled time; a store can be reopened."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _numbers = count()
 
 
 class Stage(Protocol):
-    """One store.
+    """A store of claims.
 
     Attributes:
-        inbox: Opened.
+        inbox: The opened inbox.
         keeps: Whether claims outlive the process.
     """
 
@@ -27,11 +27,11 @@ class Stage(Protocol):
     keeps: bool
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let so much time pass."""
+        """Let time pass."""
         ...
 
     def restart(self) -> None:
-        """As a new process would find it."""
+        """Reopen the store, as a new process would."""
         ...
 
     def close(self) -> None: ...
@@ -64,7 +64,7 @@ class SqliteStage:
         self.inbox: Inbox = self.opened()
 
     def opened(self) -> SqliteInbox:
-        """As another process would open it."""
+        """Open the store, as another process would."""
         return SqliteInbox(self.path, synchronous="normal", clock=self._clock)
 
     def pass_ms(self, duration_ms: int) -> None:
@@ -79,7 +79,7 @@ class SqliteStage:
 
 
 class RedisStage:
-    """Its clock is Redis's own and cannot be moved, so what is left of each key's time is made shorter instead."""
+    """Redis's own clock cannot be moved, so the remaining time of each key is shortened instead."""
 
     keeps = True
 
@@ -89,7 +89,7 @@ class RedisStage:
         self.inbox: Inbox = self.opened()
 
     def opened(self) -> RedisInbox:
-        """As another process would open it."""
+        """Open the store, as another process would."""
         return RedisInbox.from_url(self._server.url, prefix=self.prefix, timeout_ms=20_000)
 
     def pass_ms(self, duration_ms: int) -> None:
@@ -104,7 +104,7 @@ class RedisStage:
 
 
 def shift_time(server: RedisServer, prefix: str, duration_ms: int) -> None:
-    """Let so much time pass for the keys of a Redis."""
+    """Let time pass for the keys of a Redis."""
     with server.client() as client:
         for name in client.scan_iter(f"{prefix}*", count=1_000):
             left_ms = client.pttl(name)

@@ -1,8 +1,8 @@
-"""The program whose children are killed: each plays handlers of some messages, and says where it is.
+"""The program whose children are killed: each child plays handlers of some messages, and reports each point.
 
-It forks for every play, since to start Python anew would take longer than all of a play. What is told to it and what it
-says are lines of JSON. A child waits at each point until it is told to go on, and reads that line itself: its parent is
-asleep until it ends. Who tells it several times in advance lets it run so far by itself.
+It forks for every play, since a new Python would take longer to start than a play lasts. Instructions and reports are
+lines of JSON. A child waits at each point until it receives a go, and reads it itself: its parent sleeps until the
+child ends. Several goes in advance let the child run past several points by itself.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ KEEP_MS = 24 * 3_600_000
 EFFECTS_TABLE = "CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL)"
 
 GO = b"\n"
-"""One byte: a child that is killed leaves no half of it."""
-_told = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - unbuffered: a child must not take its parent's lines
+"""One byte, so that a killed child leaves no partial instruction."""
+_told = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - unbuffered: a child must not read its parent's lines
 
 
 def say(**facts: Any) -> None:
-    """Tell the test; one write, so that a kill leaves no half of a line."""
+    """Report facts to the test, in a single write, so that a kill leaves no partial line."""
     os.write(1, json.dumps(facts).encode() + b"\n")
 
 
 class Player:
-    """One child.
+    """A child.
 
     Args:
-        play: What it was told: ``kind`` and ``address`` of the store, ``now_ms``, ``keys``, ``effects`` (a file) and
+        play: Its instructions: ``kind`` and ``address`` of the store, ``now_ms``, ``keys``, ``effects`` (a file) and
             ``owner``.
     """
 
@@ -47,7 +47,7 @@ class Player:
         self._play = play
 
     def run(self) -> None:
-        """All messages, one after the other."""
+        """Handle all messages, one after the other."""
         handle = self._handler()
         for key in self._play["keys"]:
             self._at("begun", key)
@@ -102,14 +102,14 @@ class Player:
 
     def _records(self, connection: Any, *, together: bool = True) -> Callable[[str], bool]:
         inbox = SqlInbox("persistent://a/b/c", "billing")
-        # No statement is put together at run time, and the two drivers mark parameters differently.
+        # No statement is built at run time, and the two drivers mark parameters differently.
         is_sqlite = isinstance(connection, sqlite3.Connection)
         insert = "INSERT INTO effects VALUES (?)" if is_sqlite else "INSERT INTO effects VALUES (%s)"
 
         def handle(key: str) -> bool:
             is_first = inbox.once(connection, key)
             if not together:
-                connection.commit()  # wrong: the record of an effect that has not happened
+                connection.commit()  # wrong: records an effect that has not happened
             self._at("once" if is_first else "again", key)
             if is_first:
                 with closing(connection.cursor()) as cursor:
@@ -123,11 +123,11 @@ class Player:
 
 
 def main() -> None:
-    """Play until nobody tells anything more."""
+    """Play until standard input ends."""
     say(ready=os.getpid())
     while line := _told.readline():
         if line == GO:
-            continue  # told to a child that was killed before it came so far
+            continue  # meant for a child that was killed before it read this
         child = os.fork()
         if child == 0:
             say(child=os.getpid())
@@ -135,10 +135,10 @@ def main() -> None:
             try:
                 Player(json.loads(line)).run()
                 code = 0
-            except Exception:  # noqa: BLE001 - whatever it is, the test's own output shows it
+            except Exception:  # noqa: BLE001 - the test's own output shows any error
                 traceback.print_exc()
             finally:
-                # At once: what this process shares with its parent (buffers, handlers of its end) is the parent's.
+                # At once: buffers and exit handlers that this process shares with its parent belong to the parent.
                 os._exit(code)
         _, status = os.waitpid(child, 0)
         say(ended=os.waitstatus_to_exitcode(status))

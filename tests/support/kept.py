@@ -1,6 +1,6 @@
-"""What is dear to start and shared by the tests of one lane: it ends with the lane, and not with the run.
+"""Starts expensive resources that the tests of a lane share, and ends them with the lane, not with the run.
 
-A broker that nobody uses any more still takes a fortieth of a core, and a run has a dozen of them.
+An idle broker still uses a fortieth of a core, and a run has a dozen brokers.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ T = TypeVar("T")
 
 
 class Kept:
-    """Starts what it is asked for, once, and ends all of it together."""
+    """Starts each resource once, and ends all of them together."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._started: dict[str, Any] = {}
 
     def get(self, name: str, make: Callable[[], AbstractContextManager[T]]) -> T:
-        """What has this name, started by ``make`` if it is not there yet."""
+        """Return the resource of this name, started by ``make`` on the first call."""
         if name not in self._started:
             self._started[name] = self._stack.enter_context(make())
         found: T = self._started[name]
         return found
 
     def close(self) -> None:
-        """End all; what is asked for afterwards is started anew."""
+        """End all resources; later calls of `get` start new ones."""
         self._started.clear()
         self._stack.close()

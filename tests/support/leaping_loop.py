@@ -1,4 +1,4 @@
-"""An event loop whose time leaps to the next thing that is due, instead of waiting for it."""
+"""An event loop whose time leaps to the next scheduled call, instead of waiting for it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 __all__ = ["LeapingLoop"]
 
 LOOK_S = 0.001
-"""How often it looks whether a thread that works for it is through; meanwhile its time stands still."""
+"""Interval of checks whether a thread of the loop has finished; meanwhile the loop's time stands still."""
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):
-    """Its `time` is what its waits were to take, all together."""
+    """Its `time` is the sum of all waits that it skipped."""
 
     def __init__(self) -> None:
         self._time_s = 0.0
@@ -25,7 +25,7 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return self._time_s
 
     def leap(self, duration_s: float) -> None:
-        """Nothing is to be done for so long."""
+        """Skip a wait, unless a thread is at work for the loop."""
         if not self._on_threads:
             self._time_s += duration_s
 

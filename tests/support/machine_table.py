@@ -1,4 +1,4 @@
-"""The table of a relay's states and events in ARCHITECTURE.md, drawn from walks through its machines.
+"""Generates the table of a relay's states and events in ARCHITECTURE.md from walks through its machines.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -20,7 +20,7 @@ TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
     "relay-held": (walk_tier, walk_slot),
     "broker-held": (walk_broker_held,),
 }
-"""Which walks meet what a table has."""
+"""The walks whose transitions a table contains."""
 SEEDS = range(2_000)
 STEPS = 250
 
@@ -28,12 +28,12 @@ _STATES = list(State)
 
 
 def walked(name: str) -> set[Met]:
-    """All that so many walks meet."""
+    """Return all transitions of these walks."""
     return {met for seed in SEEDS for walk in TABLES[name] for met in walk(seed, STEPS)}
 
 
 def lines(met: Iterable[Met]) -> list[str]:
-    """The rows of a table: in a state an event leads to a state, with one of these commands."""
+    """Return the rows of a table: in a state, an event leads to a state, with commands."""
     commands: dict[tuple[State, str], dict[State, set[str]]] = defaultdict(lambda: defaultdict(set))
     for state, event, then, command in met:
         commands[state, event][then].add(command.__name__)
@@ -50,12 +50,12 @@ def _outcomes(by_state: dict[State, set[str]]) -> str:
 
 
 def begin(name: str) -> str:
-    """The line of the page before a table."""
+    """Return the line of the page before a table."""
     return f"<!-- {name} machine, drawn by `make docs-tables` -->\n"
 
 
 def redrawn(page: str) -> str:
-    """The page with the tables as they are now."""
+    """Return the page with its tables updated."""
     head = "| state | event | then: command |\n|---|---|---|\n"
     for name in TABLES:
         page = drawn(page, begin(name), head + "".join(lines(walked(name))))

@@ -1,4 +1,4 @@
-"""Clocks that tests move: nothing waits for real time to pass."""
+"""Clocks that tests move: no code waits for real time to pass."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["LeapingClock", "ManualClock"]
 T = TypeVar("T")
 
 LOOK_S = 0.001
-"""How often a waiter on a queue or a thread looks whether the clock was moved: neither can be told."""
+"""Interval at which a wait on a queue or a thread checks whether the clock was moved: neither can be notified."""
 
 
 class ManualClock:
-    """Stands still until `advance`; for code that waits on threads of its own.
+    """Stands still until `advance`; for code that waits on its own threads.
 
     Attributes:
-        waits_ms: How long each wait was to last at most, in the order in which they began.
-        ahead_ms: How much the wall clock is ahead of the monotonic one: change it, and it jumps.
+        waits_ms: Timeout of each wait, in the order in which the waits began.
+        ahead_ms: How far the wall clock is ahead of the monotonic clock: change it, and the wall clock jumps.
     """
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
@@ -41,7 +41,7 @@ class ManualClock:
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         with self._registered(timeout_ms, condition) as deadline_ms:
-            # `advance` notifies under the condition's lock, which is held here until the wait gives it up.
+            # `advance` notifies under the condition's lock, which this thread holds until its wait releases it.
             if self._now_ms < deadline_ms:
                 condition.wait()
             return self._now_ms < deadline_ms
@@ -62,7 +62,7 @@ class ManualClock:
         return not thread.is_alive()
 
     def advance(self, duration_ms: int) -> None:
-        """Let so much time pass, and end the waits that end by then. Call it while holding no condition."""
+        """Let time pass, and end the waits whose deadline is reached. Call it without holding a condition."""
         with self._lock:
             self._now_ms += duration_ms
             over = [condition for deadline_ms, condition in self._waiting if deadline_ms <= self._now_ms]
@@ -72,12 +72,12 @@ class ManualClock:
                     condition.notify_all()
 
     def await_wait(self, left_ms: int) -> None:
-        """Return once somebody waits for exactly so long from now: an `advance` before that would be missed."""
+        """Return once a thread waits for exactly this time from now: an `advance` before that would be missed."""
         eventually(lambda: left_ms in self.left_ms, poll=LOOK_S, message=f"a wait of {left_ms} ms in {self.left_ms}")
 
     @property
     def left_ms(self) -> list[int]:
-        """How long each of the waits that are going on still lasts."""
+        """Remaining time of each current wait."""
         with self._lock:
             return [deadline_ms - self._now_ms for deadline_ms, _ in self._waiting]
 
@@ -96,9 +96,9 @@ class ManualClock:
 
 
 class LeapingClock(ManualClock):
-    """Leaps to the end of every wait at once, as if nothing ever happened in between; for code on one thread."""
+    """Leaps to the end of every wait at once, as if no event ever happened in between; for code on one thread."""
 
-    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:  # noqa: ARG002 - nobody notifies
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:  # noqa: ARG002 - no thread notifies
         self.waits_ms.append(timeout_ms)
         self.advance(timeout_ms)
         return False

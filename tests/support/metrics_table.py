@@ -1,4 +1,4 @@
-"""The table of metrics in docs/how-to/metrics.md, drawn from the catalogue.
+"""Generates the table of metrics in docs/how-to/metrics.md from the catalogue.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -19,7 +19,7 @@ def _row(metric: Metric) -> str:
 
 
 def table() -> str:
-    """All metrics, by who tells them."""
+    """Return all metrics, by the component that exports them."""
     parts = []
     for by in dict.fromkeys(metric.by for metric in CATALOGUE):
         rows = "".join(_row(metric) for metric in CATALOGUE if metric.by == by)
@@ -28,7 +28,7 @@ def table() -> str:
 
 
 def redrawn(page: str) -> str:
-    """The page with what is drawn as it is now."""
+    """Return the page with its generated part updated."""
     return drawn(page, BEGIN, table())
 
 

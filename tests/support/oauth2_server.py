@@ -1,4 +1,4 @@
-"""An OAuth2 server that gives the tokens of `tests.support.tokens`, by the flow of client credentials, over TLS."""
+"""An OAuth2 server that issues the tokens of `tests.support.tokens`, by the client credentials flow, over TLS."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SECRET = "swordfish-of-the-client"
 
 
 class OAuth2Server:
-    """What it was asked for, and how long its tokens live.
+    """The state of the server.
 
     Attributes:
-        given: How many tokens it gave.
-        life_s: How long each is good for.
-        away: It refuses.
+        given: Number of tokens that it issued.
+        life_s: Lifetime of each token.
+        away: Refuse all requests.
     """
 
     def __init__(self, port: int) -> None:
@@ -37,12 +37,12 @@ class OAuth2Server:
         self.away = False
 
     def key_of(self, role: str) -> str:
-        """The credentials of a client that gets this role, as pulsar-client takes them."""
+        """Return the credentials of a client with this role, as pulsar-client expects them."""
         key = json.dumps({"type": "client_credentials", "client_id": role, "client_secret": SECRET})
         return "data:application/json;base64," + base64.b64encode(key.encode()).decode()
 
     def answer(self, form: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
-        """What comes of one request for a token."""
+        """Answer a request for a token."""
         if self.away:
             return 503, {"error": "temporarily_unavailable"}
         if form.get("client_secret") != [SECRET] or form.get("grant_type") != ["client_credentials"]:
@@ -55,7 +55,7 @@ class OAuth2Server:
 
 @contextmanager
 def oauth2_server(identity: Identity) -> Iterator[OAuth2Server]:
-    """Start one that shows this certificate."""
+    """Start a server with this certificate."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Entries as no client of ours writes them: valid, almost valid, and no entries at all."""
+"""Entries that our clients never write: valid, almost valid, and garbage."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ TEXTS = (
 
 
 def odd_entry(chance: random.Random, now_ms: int) -> RawEntry:
-    """One of them.
+    """Make a random odd entry.
 
     Args:
-        chance: Decides.
+        chance: Decides all choices.
         now_ms: UTC milliseconds.
     """
     return chance.choice(_KINDS)(chance, now_ms)
 
 
 def _fields(chance: random.Random, now_ms: int) -> dict[str, Any]:
-    """Of metadata, some of them absurd."""
+    """Fields of metadata, with some absurd values."""
     some: dict[str, Callable[[], Any]] = {
         "sequence_id": lambda: chance.choice(NUMBERS),
         "publish_ms": lambda: chance.choice((now_ms, *NUMBERS)),
@@ -67,7 +67,7 @@ def _valid(chance: random.Random, now_ms: int) -> RawEntry:
 
 
 def _more_fields(chance: random.Random, now_ms: int) -> RawEntry:
-    """Numbers and data under any number, those of encryption, chunks, markers and transactions among them."""
+    """Numbers and data under any field number, including those of encryption, chunks, markers and transactions."""
     more = b"".join(
         number_field(chance.randint(0, 31), chance.choice(NUMBERS))
         if chance.random() < 0.5
@@ -98,7 +98,7 @@ def _garbage(chance: random.Random, _now_ms: int) -> RawEntry:
 
 
 def _head(chance: random.Random, now_ms: int) -> RawEntry:
-    """Of a checksum that is wrong or not there, of a broker's own metadata, of sizes that lie."""
+    """A wrong or missing checksum, a broker's own metadata, or wrong sizes."""
     heads = (
         b"",
         b"\x0e\x02" + struct.pack(">I", 3) + b"\x08\x01\x10",

@@ -1,7 +1,7 @@
-"""Messages that a client of some language, or somebody by hand, can store: everything in them but the place is odd.
+"""Messages that a client in some language, or a person, can store: odd in all respects but their place.
 
-They are sent as raw frames, since no client sends all of them. A broker checks the checksum, the size and little else,
-so what stands here can stand in any topic that its sender may produce to.
+They are sent as raw frames, since no client can send all of them. A broker checks the checksum, the size and little
+else, so all these messages can stand in any topic where their sender may produce.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ DIGITS = b"9" * 5_000
 
 
 class Odd(NamedTuple):
-    """A message, beside what its place asks for.
+    """An odd message, in addition to the needs of its place.
 
     Args:
-        name: What is odd about it.
-        properties: Stand behind those of its place; one of the same name goes in place of that.
+        name: Name of the oddity.
+        properties: Follow the properties of its place; a property of the same name replaces that of the place.
         fields: Further fields of its metadata, encoded.
         payload: Its bytes as stored.
-        messages: How many it says there are in it; 0: it is no batch.
-        without: Names of properties of its place that it has not.
+        messages: Number of messages that it declares; 0: it is no batch.
+        without: Names of properties of its place that it lacks.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Odd(NamedTuple):
 
 
 def put(producer: RawProducer, odd: Odd, properties: Texts, deliver_at_ms: int) -> EntryPosition:
-    """Store an odd message, with what its place asks for.
+    """Store an odd message, with the properties that its place needs.
 
     Raises:
-        ConnectionError: The broker does not take it.
+        ConnectionError: The broker rejects it.
     """
     hidden = {name for name, _ in odd.properties}.union(odd.without)
     given = (*((name, text) for name, text in properties if name not in hidden), *odd.properties)
@@ -64,7 +64,7 @@ def put(producer: RawProducer, odd: Odd, properties: Texts, deliver_at_ms: int) 
 
 
 def put_good(producer: RawProducer, properties: Texts, deliver_at_ms: int, payload: bytes) -> EntryPosition:
-    """Store a message that has what its place asks for, and nothing else."""
+    """Store a message with only the properties that its place needs."""
     return producer.send(metadata_of(deliver_at_ms=deliver_at_ms or None, more=_pairs(properties)), payload)
 
 
@@ -100,7 +100,7 @@ def _texts() -> Iterator[Odd]:
 
 
 def _envelopes() -> Iterator[Odd]:
-    """What timewheel's own properties may say."""
+    """Values of timewheel's own properties."""
     lines = {
         "garbage": b"garbage",
         "an empty line": b"",
@@ -158,7 +158,7 @@ def _envelopes() -> Iterator[Odd]:
 
 
 def _payloads() -> Iterator[Odd]:
-    """Compressed, batched, encrypted, in parts, of schemas, or of no value."""
+    """Compressed, batched, encrypted and chunked payloads, schemas, and null values."""
     text = b"odd " * 100
     size = number_field(9, len(text))
     codecs = {
@@ -234,22 +234,25 @@ KILLERS = (
     "a batch of garbage",
     "a batch whose members lie about their sizes",
 )
-"""Names of those by which pulsar-client itself reads or writes beyond its memory, so that a process of its consumers
-may end: no SDK on it can help that."""
+"""Messages by which pulsar-client itself reads or writes beyond its memory, so that a consumer's process may crash: no
+SDK on it can prevent that.
+"""
 STALLERS = (
     "the last of three parts, alone",
     "a part beyond the last",
 )
-"""Names of those that a broker hands out to no consumer of a Shared subscription, and before which it reads nothing
-else: nobody behind the broker can help that (broker-facts: parts-alone-stall)."""
+"""Messages that a broker delivers to no consumer of a Shared subscription, and before which it reads no further
+entries: no client can prevent that (broker-facts: parts-alone-stall).
+"""
 _ALL = (*_texts(), *_envelopes(), *_payloads())
 KILLING: Sequence[Odd] = tuple(one for one in _ALL if one.name in KILLERS)
 ODD: Sequence[Odd] = tuple(one for one in _ALL if one.name not in KILLERS)
-"""All others; each name once."""
+"""All other messages; each name once."""
 STALLING: Sequence[Odd] = tuple(one for one in ODD if one.name in STALLERS)
 SHARED: Sequence[Odd] = tuple(one for one in ODD if one.name not in STALLERS)
-"""What may stand where a Shared subscription reads."""
+"""Messages that may stand in a topic with a Shared subscription."""
 WHOLE: Sequence[Odd] = tuple(one for one in ODD if " part" not in one.name)
-"""What may stand where a Shared subscription is opened anew with a queue of one entry, as a relay does once it has met
-messages of 64 MB: a plain consumer that does so gets nothing more behind a first part either (broker-facts:
-parts-alone-stall)."""
+"""Messages that may stand where a Shared subscription is reopened with a receiver queue of one entry, as a relay does
+after messages of 64 MB: behind a first part, even a plain consumer that does so receives no more messages
+(broker-facts: parts-alone-stall).
+"""

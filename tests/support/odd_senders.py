@@ -1,4 +1,4 @@
-"""Programs in Java and Go that send every odd message that their client can make, a good one before and behind each."""
+"""Programs in Java and Go that send every odd message that their client can make, each between two good messages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["SENDERS", "OddSender", "Target", "find_go"]
 
 HERE = Path(__file__).parent
 BUILD_TIMEOUT_S = 1_200
-"""The client has much behind it, which is compiled once for each machine."""
+"""The client has many dependencies, which are compiled once on each machine."""
 
 
 class Target(NamedTuple):
-    """Where a program sends to.
+    """A topic that a program sends to.
 
     Args:
         topic: Its name.
-        deliver_at_ms: What the broker is asked for; 0: nothing.
+        deliver_at_ms: The time for delivery by the broker; 0: not delayed.
         is_timer: Whether a message there needs an envelope.
         without: A pattern of names of odd messages that are not sent there.
     """
@@ -35,18 +35,20 @@ class Target(NamedTuple):
 
 
 class OddSender(NamedTuple):
-    """One language's.
+    """The program of a language.
 
     Args:
         language: Its name.
-        built: Makes its command, in a folder; so that nothing but sending is left to do.
+        built: Builds the program in a folder and returns its command, so that the command only has to send.
     """
 
     language: str
     built: Callable[[Path], Sequence[str]]
 
     def send(self, command: Sequence[str], broker: Broker, due_ms: int, targets: Iterable[Target]) -> list[Line]:
-        """What it tells of each message: its topic, its name, and the error, if its client or the broker refused it."""
+        """Return its report on each message: topic, name, and the error, if its client or the broker refused the
+        message.
+        """
         asked = (
             str(one)
             for to in targets
@@ -56,7 +58,7 @@ class OddSender(NamedTuple):
 
 
 def find_go() -> str | None:
-    """Go's tool, on the path or where its own installer puts it."""
+    """Find Go's tool, on the path or in the folder of its own installer."""
     return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
 
 

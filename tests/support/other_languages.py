@@ -1,7 +1,7 @@
-"""Programs in other languages that know nothing of timewheel, as processes: what they print is what they did.
+"""Runs programs in other languages without timewheel's SDK, as processes that print their actions.
 
-They are the examples (``examples/other-languages/``). Java runs its own client, which is among the broker's jars; Node
-runs by the broker's WebSocket API, and is the one that pyright brings along.
+They are the examples (``examples/other-languages/``). Java uses its own client, which is among the broker's jars; Node
+uses the broker's WebSocket API, and is the Node that pyright depends on.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Line = Mapping[str, Any]
 
 
 class Said(NamedTuple):
-    """What a program has told, in order."""
+    """The reports of a program, in order."""
 
     sent: list[Line]
     received: list[Line]
 
 
 class Program(Protocol):
-    """Runs one, with these arguments, until it ends by itself."""
+    """Runs a program with these arguments until it ends by itself."""
 
     __name__: str
 
@@ -57,32 +57,32 @@ class Program(Protocol):
 
 
 def timers(delays_ms: Mapping[str, int]) -> str:
-    """Keys and delays, as both programs read them."""
+    """Format keys and delays, as both programs read them."""
     return ";".join(f"{key}={delay_ms}" for key, delay_ms in delays_ms.items())
 
 
 def java(broker: Broker, *arguments: object) -> Said:
-    """``Timers.java``, compiled as it starts."""
+    """Run ``Timers.java``, compiled as it starts."""
     command = [*java_command(), str(PROGRAMS / "Timers.java")]
     return _said(lines_of([*command, broker.service_url, *map(str, arguments)]))
 
 
 def java_command() -> list[str]:
-    """Java with its client, without a program."""
-    # Little is compiled twice, and little is collected: half of the time of so short a run.
+    """Return the command of Java with the client's jars, without a program."""
+    # One compiler tier and a simple collector halve the time of such a short run.
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
     return [find_java().path, *quick, "-cp", f"{broker_jars()}/*"]
 
 
 class PlainService:
-    """``PlainService.java``, as a process that goes on until it is told to end; a context manager.
+    """Runs ``PlainService.java`` as a process until `end`; a context manager.
 
     Args:
-        broker: Where.
-        topic: Of its timers.
+        broker: The broker.
+        topic: Topic of its timers.
         subscription: Its own, Shared.
-        far: How many timers that are far from due it sends first.
-        between: After so many of them one that it handles at once.
+        far: Number of timers far from due that it sends first.
+        between: After this number of far timers it sends a timer that it handles at once.
         rate: Timers a second from then on.
     """
 
@@ -100,7 +100,7 @@ class PlainService:
             process.kill()
 
     def told(self) -> Line:
-        """The next line that it tells."""
+        """Return the next line that it prints."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
@@ -109,20 +109,20 @@ class PlainService:
         raise AssertionError("the plain service has ended")
 
     def end(self) -> Line:
-        """What it tells at its end, when it has handled all that is near."""
+        """Return its last report, after it has handled all near timers."""
         assert self._process.stdin is not None
         print(file=self._process.stdin, flush=True)
         return self.told()
 
 
 def node(broker: Broker, *arguments: object) -> Said:
-    """``timers.mjs``."""
+    """Run ``timers.mjs``."""
     url = broker.admin_url.replace("http", "ws", 1)
     return _said(lines_of([_node(), str(PROGRAMS / "timers.mjs"), url, *map(str, arguments)]))
 
 
 def checked_by_node(vectors: Path) -> dict[str, Any]:
-    """What ``specification.mjs`` finds of test vectors: how many of each kind it saw, and which have failed."""
+    """Return the results of ``specification.mjs`` on test vectors: the number of each kind, and the failures."""
     found: dict[str, Any] = json.loads(_ran([_node(), str(PROGRAMS / "specification.mjs"), str(vectors)]))
     return found
 
@@ -149,7 +149,7 @@ def _ran(command: Sequence[str]) -> str:
 
 
 def lines_of(command: Sequence[str]) -> list[Line]:
-    """Run a program until it ends; what it prints as lines of JSON."""
+    """Run a program until it ends; return its output as lines of JSON."""
     return [json.loads(line) for line in _ran(command).splitlines() if line.startswith("{")]
 
 

@@ -1,4 +1,4 @@
-"""The overlay that the page about deploying shows: one's own plan and image upon a folder of deploy/kubernetes."""
+"""The overlay on the page about deploying: the user's own plan and image on top of a folder of deploy/kubernetes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _EXAMPLES = {"base": "reminders", "with-monitoring": "reminders", "shadow": "ord
 
 
 def text() -> str:
-    """Its kustomization."""
+    """Return its kustomization."""
     (block,) = blocks(_SECTION, "yaml")
     return block.content
 
 
 def lines() -> list[str]:
-    """Those that are typed about it."""
+    """Return the commands of this section."""
     return [command.line for block in blocks(_SECTION, "console") for command in commands(block.content)]
 
 
 def example(own: str, name: str) -> str:
-    """A plan of one's own, made of the one of a folder."""
+    """Return a user's plan, made from the plan of a folder."""
     other = _EXAMPLES.get(name, "renewals")
     folder = "base" if name == "with-monitoring" else name
     return (KUBERNETES / folder / "plans" / f"{other}.toml").read_text(encoding="utf-8").replace(other, own)
 
 
 def write(folder: Path, kustomization: str, plan: str) -> Path:
-    """The folder, beside a clone, as the page has it."""
+    """Write the folder, beside a clone, as on the page."""
     folder.mkdir(parents=True)
     clone = folder.parent / "timewheel"
     if not clone.exists():

@@ -1,4 +1,4 @@
-"""A broker with settings of a test module's own, by the project's rule about brokers that cannot be had."""
+"""A broker with a test module's own settings, by the project's rule for missing brokers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["own_broker"]
 def own_broker(
     config: Mapping[str, str], kind: Callable[..., LocalPulsar] = LocalPulsar, *, version: str | None = None
 ) -> Iterator[LocalPulsar]:
-    """A running broker, of the run's version if none is said, stopped at the end.
+    """Run a broker, of the run's version if none is given, and stop it at the end.
 
-    Where there can be none: a skip by hand and a failure in CI.
+    If no broker can run: a skip in local runs, and a failure in CI.
     """
     with ExitStack() as stack:
         try:

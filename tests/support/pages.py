@@ -1,4 +1,4 @@
-"""Pages as a reader uses them: files to write, commands to type, and what is shown to come back."""
+"""Pages as a reader uses them: files to write, commands to type, and their expected output."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 
 END = "^C"
-"""As a terminal shows Ctrl-C: the command before it ran until then."""
+"""Ctrl-C as a terminal shows it: the command before it ran until then."""
 
 
 class Block(NamedTuple):
-    """One fenced block.
+    """A fenced block.
 
     Args:
-        named: The last `name` in the text before it: of a file that the reader writes, if it is one.
-        language: As the fence says.
-        content: As it stands.
+        named: The last `name` in the text before it: the name of the file, if the reader writes the block to a file.
+        language: Language of the fence.
+        content: Text of the block.
     """
 
     named: str
@@ -27,13 +27,13 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One line to type.
+    """A line to type.
 
     Args:
         line: Without the prompt and without a comment.
-        shown: The lines that the page shows to come back; ``...`` stands for any, and a number for any number.
+        shown: The output on the page; ``...`` stands for any text, and a number for any number.
         until_told: It runs until Ctrl-C.
-        status: That it ends with: what a comment behind it says, as in ``# exit status 4``.
+        status: Its exit status, from a comment behind it, as in ``# exit status 4``.
     """
 
     line: str
@@ -43,7 +43,7 @@ class Command(NamedTuple):
 
 
 def blocks(page: str, *languages: str) -> Iterator[Block]:
-    """The fenced blocks of these languages, in order; all, if none is named."""
+    """Yield the fenced blocks of these languages, in order; all blocks, if no language is named."""
     named = ""
     for token in MarkdownIt().parse(page):
         if token.type == "inline":
@@ -54,22 +54,22 @@ def blocks(page: str, *languages: str) -> Iterator[Block]:
 
 
 def commands(content: str) -> list[Command]:
-    """The commands of one block of a console."""
+    """Return the commands of a console block."""
     found: list[Command] = []
-    for line in re.sub(r"\\\n *", "", content).splitlines():  # a backslash goes on in the next line
+    for line in re.sub(r"\\\n *", "", content).splitlines():  # a backslash continues in the next line
         if line.startswith("$ "):
             words, _, comment = line.removeprefix("$ ").partition("  #")
             status = re.search(r"exit status (\d+)", comment)
             found.append(Command(words.strip(), (), until_told=False, status=int(status[1]) if status else 0))
         elif line == END:
             found[-1] = found[-1]._replace(until_told=True)
-        elif found and not line.startswith("  "):  # what is set in goes on with a comment
+        elif found and not line.startswith("  "):  # an indented line continues a comment
             found[-1] = found[-1]._replace(shown=(*found[-1].shown, line))
     return found
 
 
 def pattern(shown: tuple[str, ...]) -> re.Pattern[str]:
-    """What a reader would call the same: numbers and times are his own, and ``...`` stands for anything."""
+    """Match equivalent output: numbers and times may differ, and ``...`` stands for any text."""
     text = "\n".join(shown)
     parts = (
         ".*" if part == "..." else r"\d+" if part.isdigit() else re.escape(part)

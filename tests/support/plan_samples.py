@@ -1,4 +1,4 @@
-"""Samples of a plan's topics, made up: for tests of what is concluded from them."""
+"""Made-up samples of a plan's topics, for tests of conclusions from samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan_of(**facts: Any) -> Plan:
 
 
 def timer(number: int, entered_ms: int, due_ms: int, **facts: Any) -> StoredTimer:
-    """The entry of this number in ledger 1 of the topic."""
+    """Make the entry of this number in ledger 1 of the topic."""
     stored = StoredTimer(
         place=Place(TOPIC, EntryPosition(1, number)),
         stored_ms=entered_ms,
@@ -78,7 +78,7 @@ def sample_of(
     held_population: int | None = None,
     missing: tuple[str, ...] = (),
 ) -> PlanSample:
-    """Of a due topic with these parts (one without partitions, if there is one)."""
+    """Make a sample of a due topic with these parts (without partitions, if there is a single part)."""
     return PlanSample(
         plan=plan,
         at_ms=NOW_MS,

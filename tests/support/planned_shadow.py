@@ -1,8 +1,8 @@
-"""A topic beside a shadow, timer by timer: every timer of a small history played through lift and hops.
+"""A topic with a shadow, timer by timer: plays every timer of a small history through lift and hops.
 
-Written from the definition and apart from the planner: a loop over moments. A message is stored natively. The shadow
-reads it at once, and its own code says what becomes of it. What is lifted is acknowledged at once; its copy stands in
-the intake, leaves it, is held where the router says, and comes back to the due topic in the end.
+Written from the definition, independently of the planner: a loop over moments. A message is stored natively. The shadow
+reads it at once, and its own code decides its fate. A lifted message is acknowledged at once; its copy stands in the
+intake, leaves it, is held where the router says, and at last comes back to the due topic.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class ShadowPlay:
-    """What happened.
+    """The result of a play.
 
     Attributes:
-        due: Entries of the due topic in position order, one list for each partition.
+        due: Entries of the due topic in position order, a list for each partition.
         lifts: Copies that were published into the intake.
-        hops: What relays published again: out of the intake, and from topic to topic.
-        most_hops: Of one timer.
+        hops: Publishes by relays: out of the intake, and from topic to topic.
+        most_hops: Highest number of hops of a timer.
         reads: Messages that the lifter and relays read.
         ghosts: (from, until) of each original that is acknowledged and not due.
     """
@@ -49,17 +49,17 @@ class ShadowPlay:
     ghosts: list[tuple[int, int]] = field(default_factory=list)
 
     def peak_gaps(self) -> int:
-        """The most gaps of all partitions together at any moment."""
+        """Return the most gaps of all partitions together at any moment."""
         changes: list[tuple[int, int]] = []
         for entries in self.due:
             for before, entry in pairwise(entries):
                 if entry.acknowledged_ms < before.acknowledged_ms:
-                    # Nobody can have acknowledged it before it was stored.
+                    # No entry can be acknowledged before it is stored.
                     changes += [(max(entry.acknowledged_ms, entry.stored_ms), 1), (before.acknowledged_ms, -1)]
         return _most(changes)
 
     def peak_pending(self) -> int:
-        """The most that wait in the due topic."""
+        """Return the most entries that wait in the due topic at any moment."""
         return _most([
             change
             for entries in self.due
@@ -68,12 +68,12 @@ class ShadowPlay:
         ])  # fmt: skip
 
     def peak_ghosts(self) -> int:
-        """The most ghosts at any moment."""
+        """Return the most ghosts at any moment."""
         return _most([change for since, until in self.ghosts for change in ((since, 1), (until, -1))])
 
 
 def shadow_play(plan: Plan, timers: Sequence[tuple[int, int]]) -> ShadowPlay:
-    """Play (publish, due) through a plan with an intake, moment by moment; partitions in turn."""
+    """Play timers (publish, due) through a plan with an intake, moment by moment; partitions in turn."""
     router, lifting = Router(plan), Lifting(plan)
     play = ShadowPlay([[] for _ in range(plan.own_partitions)])
     # (when, order, due, partition, hops so far; -1: a plain producer sends it now)
@@ -103,7 +103,7 @@ def shadow_play(plan: Plan, timers: Sequence[tuple[int, int]]) -> ShadowPlay:
 
 
 def _most(changes: list[tuple[int, int]]) -> int:
-    # What ends at a moment is over then.
+    # At equal times ends come before begins.
     now = most = 0
     for _, change in sorted(changes):
         now += change

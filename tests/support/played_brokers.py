@@ -1,4 +1,4 @@
-"""Brokers that are played: no socket, no thread, and a clock that moves when one is silent."""
+"""Simulated brokers: no socket, no thread, and a clock that moves while a broker is silent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from timewheel.binary_protocol.errors import BrokerLost
 __all__ = ["Answering", "PlayedBrokers", "PlayedTransport", "found_at"]
 
 Answering = Callable[[Any], bytes]
-"""What is sent back on a request; nothing: the broker is silent."""
+"""Returns the answer to a request; empty: the broker is silent."""
 
 USUAL: Mapping[str, Answering] = {
     "CONNECT": lambda _: connected(),
     "SUBSCRIBE": lambda said: command_frame("SUCCESS", request_id=said.request_id),
     "CLOSE_CONSUMER": lambda said: command_frame("SUCCESS", request_id=said.request_id),
-    "ACK": lambda said: (  # one without a request has no answer
+    "ACK": lambda said: (  # an ACK without a request id has no answer
         command_frame("ACK_RESPONSE", request_id=said.request_id, consumer_id=said.consumer_id)
         if said.request_id
         else b""
@@ -32,13 +32,13 @@ USUAL: Mapping[str, Answering] = {
 
 
 class PlayedTransport:
-    """One connection to a played broker.
+    """A connection to a simulated broker.
 
     Attributes:
-        requests: What was asked, in order: names and messages.
-        coming: What will be received, piece by piece; an empty one is silence for as long as is waited.
-        is_closed: By whoever drives it.
-        ends_with: How the connection ends when there is nothing to come any more; None: silence.
+        requests: Requests in order: names and messages.
+        coming: Pieces of data to be received; an empty piece is silence until the timeout.
+        is_closed: The client closed it.
+        ends_with: How the connection ends after the last piece; None: silence.
     """
 
     def __init__(self, address: Address, clock: ManualClock, answers: Mapping[str, Answering]) -> None:
@@ -75,11 +75,11 @@ class PlayedTransport:
 
 
 class PlayedBrokers:
-    """A cluster of them.
+    """A cluster of simulated brokers.
 
     Args:
-        clock: What time is told by.
-        answers: By address what each answers where it is not the usual; ``LOOKUP`` has none that is.
+        clock: The time.
+        answers: Unusual answers of each broker, by its address; ``LOOKUP`` has no usual answer.
 
     Attributes:
         opened: Every connection that was made.
@@ -98,7 +98,7 @@ class PlayedBrokers:
 
 
 def found_at(url: str, **more: Any) -> Answering:
-    """Answers a lookup: the topic is served there."""
+    """Answer a lookup: the topic is served at this URL."""
     return lambda said: command_frame(
         "LOOKUP_RESPONSE", request_id=said.request_id, **{"response": 1, "brokerServiceUrl": url, **more}
     )

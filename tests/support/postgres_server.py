@@ -1,4 +1,4 @@
-"""A real PostgreSQL (Debian: apt-get install postgresql), in a folder of its own."""
+"""A real PostgreSQL (Debian: apt-get install postgresql), in its own folder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["postgres_server"]
 START_TIMEOUT_S = 120.0
 USER = "timewheel"
 INITDB = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C")
-# Made for processes that are killed, not for power failures: what is in the kernel's hands is kept.
+# Made for processes that are killed, not for power failures: the kernel keeps written data.
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
     "shared_buffers": "16MB",
     "max_connections": "20",
     "autovacuum": "off",
-    # Nothing that outlives a killed server, as segments of System V would.
+    # No shared memory that outlives a killed server, as segments of System V would.
     "shared_memory_type": "mmap",
     "dynamic_shared_memory_type": "mmap",
 }
@@ -38,10 +38,10 @@ SETTINGS = {
 
 @contextmanager
 def postgres_server(**others: str) -> Iterator[str]:
-    """One that lives for this block; its address as psycopg takes it.
+    """Run a server for this block; yield its address as psycopg expects it.
 
     Args:
-        others: Settings of it, in place of ours.
+        others: Settings in place of the defaults here.
     """
     programs = _programs()
     # Not pytest's folder: the path of a socket has 107 characters at most, and another user must get there.
@@ -67,13 +67,12 @@ def postgres_server(**others: str) -> Iterator[str]:
         try:
             yield address
         finally:
-            process.send_signal(
-                signal.SIGQUIT
-            )  # at once, for nothing of it is wanted; else children are killed one by one
+            # An immediate shutdown: its data is not needed, and else its children are killed one by one.
+            process.send_signal(signal.SIGQUIT)
 
 
 def _programs() -> Path:
-    """The folder of its programs; Debian has one for each version and puts none of them on the path."""
+    """Find the folder of its programs; Debian has a folder for each version, and none of them is on the path."""
     on_path = shutil.which("initdb")
     found = [Path(on_path)] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
@@ -82,7 +81,7 @@ def _programs() -> Path:
 
 
 def _as_other_user(folder: Path) -> list[str]:
-    """What a command begins with: PostgreSQL refuses to run as root."""
+    """Return the prefix of a command that runs it as another user: PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return []
     nobody = pwd.getpwnam("nobody")

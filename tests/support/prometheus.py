@@ -25,7 +25,7 @@ START_TIMEOUT_S = 60
 
 
 def alerts() -> dict[str, dict[str, Any]]:
-    """All rules of ours, by the alert's name."""
+    """Return all rules of this project, by the alert's name."""
     return {
         rule["alert"]: rule
         for path in RULES
@@ -35,7 +35,7 @@ def alerts() -> dict[str, dict[str, Any]]:
 
 
 def need(program: str) -> str:
-    """Its path; without it the test is skipped, which in CI is a failure."""
+    """Return a program's path; without it the test is skipped, which is a failure in CI."""
     found = shutil.which(program)
     if found is None:
         pytest.skip(f"{program} is not here (Debian: apt-get install prometheus)")
@@ -43,8 +43,10 @@ def need(program: str) -> str:
 
 
 def alert_case(name: str, series: Mapping[str, str], *, comes: bool) -> dict[str, Any]:
-    """A case for `assert_alerts`: whether the alert stands when the series end, whose values are a minute apart."""
-    # A query on ALERTS and not promtool's own assertion, which would want every word of the annotations here as well.
+    """Make a case for `assert_alerts`: whether the alert fires at the end of the series, whose values are a minute
+    apart.
+    """
+    # A query on ALERTS: promtool's own assertion would also need every word of the annotations here.
     length = max(int(values.rpartition("x")[2]) for values in series.values())
     expected = [{"labels": "{}", "value": 1}] if comes else []
     return {
@@ -61,7 +63,7 @@ def alert_case(name: str, series: Mapping[str, str], *, comes: bool) -> dict[str
 
 
 def assert_alerts(cases: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """All cases of `alert_case` are as they say, by promtool."""
+    """Assert all cases of `alert_case`, by promtool."""
     file = folder / "tests.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(path) for path in RULES], "tests": list(cases)}))
     done = subprocess.run(
@@ -71,7 +73,7 @@ def assert_alerts(cases: Sequence[Mapping[str, Any]], folder: Path) -> None:
 
 
 class Prometheus:
-    """One that runs.
+    """A running Prometheus.
 
     Args:
         url: Its own.
@@ -81,7 +83,7 @@ class Prometheus:
         self._url = url
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The result of an instant query; an error of the expression is one of the test."""
+        """Return the result of an instant query; an error in the expression fails the test."""
         answer = httpx.get(
             f"{self._url}/api/v1/query", params={"query": expression}, timeout=10, trust_env=False
         ).json()
@@ -90,7 +92,7 @@ class Prometheus:
         return found
 
     def over(self, expression: str, from_s: float, to_s: float, step_s: float) -> list[dict[str, Any]]:
-        """The result over a stretch of time, as a dashboard asks for it; times are UTC seconds."""
+        """Return the result of a range query, as a dashboard makes it; times are UTC seconds."""
         params = {"query": expression, "start": f"{from_s}", "end": f"{to_s}", "step": f"{step_s}"}
         answer = httpx.get(f"{self._url}/api/v1/query_range", params=params, timeout=30, trust_env=False).json()
         assert answer["status"] == "success", (expression, answer)
@@ -98,7 +100,7 @@ class Prometheus:
         return found
 
     def groups(self) -> list[dict[str, Any]]:
-        """Groups of rules, each with what came of it."""
+        """Return the rule groups with their evaluation results."""
         answer = httpx.get(f"{self._url}/api/v1/rules", timeout=10, trust_env=False).json()
         found: list[dict[str, Any]] = answer["data"]["groups"]
         return found
@@ -106,12 +108,12 @@ class Prometheus:
 
 @contextmanager
 def started(folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = ()) -> Iterator[Prometheus]:
-    """One that scrapes each second.
+    """Run a Prometheus that scrapes each second.
 
     Args:
-        folder: For its data.
+        folder: Folder of its data.
         targets: Addresses by job; ``host:port``, or ``host:port/path/``.
-        rules: Files.
+        rules: Files of rules.
     """
     (port,) = free_ports(1)
     config = {

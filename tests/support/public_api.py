@@ -1,4 +1,4 @@
-"""The public names of every package and of the doors beside them, one a line: `timewheel.core Plan`.
+"""Lists the public names of every package, and of the public modules beside them, a name a line: `timewheel.core Plan`.
 
 As a program it prints them; `make api` writes them to the committed list.
 """
@@ -10,11 +10,11 @@ import importlib
 from tests.support.checkout import package_folders
 
 DOORS = ("timewheel.errors", "timewheel.hooks", "timewheel.serving", "timewheel.tokens")
-"""Modules that are public as packages are."""
+"""Modules that are public like packages."""
 
 
 def public_names() -> list[str]:
-    """What each package's `__all__` lists; a package without one has no public names."""
+    """Return the names in each package's `__all__`; a package without `__all__` has no public names."""
     return [
         f"{package} {name}"
         for package in sorted((*package_folders(), *DOORS))

@@ -1,8 +1,10 @@
-"""What ``pulsar-admin`` takes, of the commands that we print: Maven has no 4.0.7 and no 4.2.4 of the tool itself.
+"""Arguments that ``pulsar-admin`` accepts for the commands that we print: Maven has neither 4.0.7 nor 4.2.4 of the
+tool.
 
 Read in apache/pulsar, ``pulsar-client-tools/src/main/java/org/apache/pulsar/admin/cli``: `CmdTopicPolicies`,
-`CmdNamespaces`, `CmdTopics`, `CmdBrokers` and `CmdTenants`, once as of about 3.0, which parses with JCommander, and
-once as of about 4.1, which parses with picocli. What both take is here; what only the later one takes is marked.
+`CmdNamespaces`, `CmdTopics`, `CmdBrokers` and `CmdTenants`, in a version of about 3.0, which parses with JCommander,
+and in a version of about 4.1, which parses with picocli. Options that both versions accept are listed; options that
+only the later version accepts are marked.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ MODE = re.compile(r"delete_when_no_subscriptions|delete_when_subscriptions_caugh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One sub-command.
+    """A sub-command.
 
     Args:
-        about: What its one argument looks like.
-        needs: Options that must be given, and what their values look like.
-        takes: Options that may be given.
+        about: Pattern of its single argument.
+        needs: Required options, with the patterns of their values.
+        takes: Optional options, with the patterns of their values.
         flags: Options without a value; exactly one of them must be given.
     """
 
@@ -52,7 +54,7 @@ _PAUSE = "remove-dispatcher-pause-on-ack-state-persistent"
 
 COMMANDS: Mapping[tuple[str, str], Command] = {
     ("topicPolicies", "set-message-ttl"): Command(about=TOPIC, needs={"-t": WHOLE}),
-    # A time without a unit is minutes in the earlier one, seconds in the later.
+    # A time without a unit is minutes in the earlier version, seconds in the later.
     ("topicPolicies", "set-retention"): Command(about=TOPIC, needs={"-t": NONE, "-s": NONE}),
     ("topicPolicies", "set-delayed-delivery"): Command(
         about=TOPIC,
@@ -96,13 +98,13 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
 
 
 def lines_in(text: str) -> Iterator[str]:
-    """The lines for ``pulsar-admin`` in a sentence; each is followed by its end, or by "or" and what else there is."""
+    """Yield the lines for ``pulsar-admin`` in a sentence; each line ends at a semicolon, comma or bracket."""
     for found in re.findall(r"pulsar-admin [^;,()]+", text):
         yield found.strip()
 
 
 def problem_of(line: str) -> str | None:
-    """What the tool would find wrong with a line; None: nothing."""
+    """Return the error that the tool would report for a line; None: the line is valid."""
     program, *words = shlex.split(line)
     if program != "pulsar-admin" or len(words) < 2:
         return "no command"

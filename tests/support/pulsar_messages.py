@@ -1,6 +1,6 @@
-"""Pulsar's messages once more, by the library `protobuf`: a second opinion on what timewheel encodes by hand.
+"""Pulsar's messages by the library `protobuf`: an independent check of timewheel's own encoding.
 
-Numbers and types are those of PulsarApi.proto as brokers of 4.0.7 have them, for the messages that tests need.
+Numbers and types are those of PulsarApi.proto in brokers of 4.0.7, for the messages that tests need.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ _NUMBERS = {field.name: field.number for field in _POOL.FindMessageTypeByName("p
 
 
 def message(kind: str, /, **fields: Any) -> Any:
-    """A message of protobuf's."""
+    """Make a protobuf message."""
     return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"pulsar.{kind}"))(**fields)
 
 
 def command_frame(kind: str, /, rest: bytes = b"", **fields: Any) -> bytes:
-    """A frame with a command, as a broker sends it, and what comes behind the command."""
+    """Encode a frame with a command, as a broker sends it, and the bytes behind the command."""
     command = message("CommandType", type=_NUMBERS[kind])
     getattr(command, kind).SetInParent()
     getattr(command, kind).CopyFrom(message(kind, **fields))
@@ -127,7 +127,7 @@ def command_frame(kind: str, /, rest: bytes = b"", **fields: Any) -> bytes:
 
 
 def connected(*, version: int = 21, **fields: Any) -> bytes:
-    """What a broker answers to CONNECT."""
+    """Encode a broker's answer to CONNECT."""
     return command_frame("CONNECTED", server_version="played", protocol_version=version, **fields)
 
 
@@ -142,17 +142,17 @@ def entry_frame(
     redelivery_count: int = 0,
     **metadata: Any,
 ) -> bytes:
-    """A frame that delivers an entry.
+    """Encode a frame that delivers an entry.
 
     Args:
         position: Ledger and entry.
-        consumer_id: Whose.
-        payload: Of the entry.
-        checksum: A wrong one; None: the right one.
-        has_checksum: Whether there is one.
-        before: What stands before it: a broker's own metadata.
-        redelivery_count: Of the command.
-        metadata: Of the entry, beside what each has.
+        consumer_id: Id of the consumer.
+        payload: Payload of the entry.
+        checksum: A wrong checksum; None: the right checksum.
+        has_checksum: Whether the frame has a checksum.
+        before: Bytes before the checksum: a broker's own metadata.
+        redelivery_count: Field of the command.
+        metadata: Metadata of the entry, in addition to the required fields.
     """
     given = {"producer_name": "p", "sequence_id": 7, "publish_time": 1_000, **metadata}
     inner: bytes = message("MessageMetadata", **given).SerializeToString()
@@ -166,7 +166,7 @@ def entry_frame(
 
 
 def read_request(data: bytes) -> list[tuple[str, Any]]:
-    """The commands in frames that a client sent: name and message."""
+    """Decode the commands in a client's frames: name and message."""
     found = []
     while data:
         size, command_size = struct.unpack(">II", data[:8])

@@ -1,4 +1,4 @@
-"""A producer by the brokers' own protocol: any metadata and any bytes, valid or not, as no client lets them be sent."""
+"""A producer by the brokers' binary protocol: sends any metadata and any bytes, even invalid ones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _CONNECT, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR, _ERROR, _PING, _PONG = 2, 5, 
 _PROTOCOL_VERSION = 19
 _TIMEOUT_S = 10
 _WINDOW = 200
-"""Entries under way; a broker reads no more from a connection at 1,000 by its default."""
+"""Entries in flight; by default a broker stops reading from a connection at 1,000."""
 
 
 class RawEntry(NamedTuple):
-    """What is to be stored.
+    """An entry to store.
 
     Attributes:
-        metadata: As of `metadata_of`, or any bytes.
+        metadata: Made by `metadata_of`, or any bytes.
         payload: Any bytes.
-        messages: How many the command, not the metadata, says are in it.
-        head: What stands before the size of the metadata; None: the right checksum.
+        messages: Number of messages that the command, not the metadata, declares.
+        head: Bytes before the size of the metadata; None: the right checksum.
     """
 
     metadata: bytes
@@ -56,19 +56,19 @@ def metadata_of(
     batch_size: int | None = None,
     more: bytes = b"",
 ) -> bytes:
-    """The metadata of an entry; texts and numbers are not checked, so that they may lie.
+    """Encode the metadata of an entry; texts and numbers are not checked, so that they can be wrong.
 
     Args:
-        sequence_id: Of the entry.
+        sequence_id: Sequence id of the entry.
         publish_ms: UTC milliseconds; None: now.
         deliver_at_ms: UTC milliseconds.
         properties: With surrogates (`surrogateescape`) for bytes that are no UTF-8.
-        key: Of the partition.
-        ordering_key: Of Key_Shared.
+        key: Partition key.
+        ordering_key: Key for Key_Shared.
         schema_version: Any bytes.
         compression: A number.
-        uncompressed_bytes: The size that is declared.
-        batch_size: The messages that are declared.
+        uncompressed_bytes: The declared size.
+        batch_size: The declared number of messages.
         more: Any bytes, behind all fields.
     """
     numbers = {8: compression, 9: uncompressed_bytes, 11: batch_size, 19: deliver_at_ms}
@@ -91,20 +91,20 @@ def metadata_of(
 
 
 def batch_member(payload: bytes = b"", properties: dict[str, str] | None = None) -> bytes:
-    """One message of a batch, with its own metadata before it."""
+    """Encode a message of a batch, with its own metadata before it."""
     pairs = (data_field(1, data_field(1, name) + data_field(2, value)) for name, value in (properties or {}).items())
     metadata = b"".join(pairs) + number_field(3, len(payload))
     return struct.pack(">I", len(metadata)) + metadata + payload
 
 
 class RawProducer:
-    """One producer of one partition, or of a topic without partitions.
+    """A producer of a partition, or of a topic without partitions.
 
     Args:
         service_url: ``pulsar://host:port`` of a broker without authentication.
         topic: Full name.
-        name: Of the producer; empty: the broker gives one.
-        numbered_from: What the command, not the metadata, numbers the first entry with.
+        name: Name of the producer; empty: the broker assigns a name.
+        numbered_from: The first entry's number in the command, not in the metadata.
     """
 
     def __init__(self, service_url: str, topic: str, *, name: str = "", numbered_from: int = 0) -> None:
@@ -116,7 +116,7 @@ class RawProducer:
         self._open()
 
     def _open(self) -> None:
-        Dialer(self._service_url).reach(self._topic).close()  # so that the broker has it loaded
+        Dialer(self._service_url).reach(self._topic).close()  # so that the broker loads the topic
         where = urlsplit(self._service_url)
         self._held, self._sent = b"", self._numbered_from
         self._socket = socket.create_connection((where.hostname, where.port), _TIMEOUT_S)
@@ -140,10 +140,10 @@ class RawProducer:
         self._socket.close()
 
     def send(self, metadata: bytes, payload: bytes = b"", *, messages: int = 1) -> EntryPosition:
-        """Store one entry, and wait until it is.
+        """Store an entry, and wait until it is stored.
 
         Raises:
-            ConnectionError: The broker does not take it.
+            ConnectionError: The broker rejects the entry.
         """
         (position,) = self.send_all([RawEntry(metadata, payload, messages)])
         if position is None:
@@ -151,9 +151,12 @@ class RawProducer:
         return position
 
     def send_all(self, entries: Iterable[RawEntry]) -> list[EntryPosition | None]:
-        """Store entries, many at a time; where each stands, or None where a broker refused it or closed the connection.
+        """Store entries, many at a time.
 
-        What was under way when a broker closes the connection is sent again, so that it may be stored twice.
+        Entries that are in flight when a broker closes the connection are sent again, so they may be stored twice.
+
+        Returns:
+            Position of each entry; None: the broker refused it or closed the connection.
         """
         found: list[EntryPosition | None] = []
         waiting: deque[RawEntry] = deque()
@@ -186,14 +189,14 @@ class RawProducer:
         found.append(_position_in(body) if kind == _RECEIPT else None)
 
     def _again(self, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
-        """The first that was not confirmed closed the connection: leave it out, and send the others again."""
+        """Omit the first unconfirmed entry, which closed the connection, and send the others again."""
         self._socket.close()
         self._open()
         waiting.popleft()
         found.append(None)
         others = list(waiting)
         waiting.clear()
-        for entry in others:  # one by one: another of them may do the same
+        for entry in others:  # one by one: another entry may close the connection, too
             waiting.append(entry)
             self._send(entry, found, waiting)
             while waiting:
@@ -204,7 +207,7 @@ class RawProducer:
         self._socket.sendall(struct.pack(">II", 4 + len(command) + len(rest), len(command)) + command + rest)
 
     def _answer(self) -> tuple[int, bytes]:
-        """The next command that is no PING, and its body."""
+        """Return the next command except PING, and its body."""
         while True:
             size = int.from_bytes(self._take(4), "big")
             frame = self._take(size)

@@ -1,4 +1,4 @@
-"""Who does what a page says: types its commands in a folder, writes its files there, and looks at what comes back."""
+"""Follows a page: types its commands in a folder, writes its files there, and checks the output."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Reader:
     """A reader at a terminal.
 
     Args:
-        folder: Where commands are typed and files are written.
-        binaries: Of the environment that is active in the terminal.
+        folder: Folder for commands and files.
+        binaries: Binaries of the environment that is active in the terminal.
     """
 
     def __init__(self, folder: Path, binaries: Path) -> None:
         self._folder = folder
-        # Besides them the system's own only: not those of the environment that runs the tests.
+        # Besides these only the system's binaries, not those of the environment that runs the tests.
         path = f"{binaries}{os.pathsep}{os.defpath}"
         self._environment = {**os.environ, "PATH": path, "COLUMNS": "100"}
         self._environment.pop("PYTHONPATH", None)
         self._terminals = 0
 
     def write(self, block: Block) -> None:
-        """A file, under the name that the text says before it."""
+        """Write a file, under the name in the text before it."""
         (self._folder / block.named).write_text(block.content)
 
     def type(self, command: Command) -> str:
-        """One line, in the first terminal: it ends as the page says, and shows what the page shows.
+        """Run a line in the first terminal, and check its exit status and its output against the page.
 
         Returns:
-            What it shows.
+            Its output.
         """
         if command.line.startswith("export "):
             name, _, value = command.line.removeprefix("export ").partition("=")
@@ -60,11 +60,13 @@ class Reader:
 
     @contextmanager
     def started(self, line: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        """A command as a shell runs it, with the file of what it prints; ended, if it has not, on the way out."""
+        """Start a command as a shell does; yield the process and its output file, and kill the process if it still
+        runs.
+        """
         self._terminals += 1
         output = self._folder / f"output-{self._terminals}.txt"
         with output.open("wb") as file:
-            # exec: a signal reaches the program itself, where a terminal would send it to all.
+            # exec: a signal reaches the program itself; a terminal would send it to the whole process group.
             words = line if "|" in line else f"exec {line}"
             with heeding(signal.SIGINT):  # as in the reader's terminal
                 process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A real Redis (Debian: apt-get install redis-server), in a folder of its own, that can be killed and started again."""
+"""A real Redis (Debian: apt-get install redis-server), in its own folder, that can be killed and restarted."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["RedisServer", "redis_server"]
 
 START_TIMEOUT_S = 60.0
 SMALL_MS = 20_000
-"""Of an answer: generous, since the machine may be busy with other things."""
+"""Timeout of an answer: long, since the machine may be busy."""
 
 
 class RedisServer:
-    """One that runs; on a socket in a folder, so that no port is taken.
+    """A Redis on a socket in a folder, so that it uses no port.
 
     Args:
         folder: Its own.
-        process: The place for it.
-        options: Of its command line.
+        process: The process that runs it.
+        options: Options of its command line.
     """
 
     def __init__(self, folder: Path, process: OwnedProcess, options: tuple[str, ...]) -> None:
@@ -39,7 +39,7 @@ class RedisServer:
         self.url = f"unix://{self.socket}"
 
     def start(self) -> None:
-        """Start it; returns when it answers."""
+        """Start the server, and return when it answers."""
         program = shutil.which("redis-server")
         if program is None:
             pytest.skip("redis-server is not here (Debian: apt-get install redis-server)")
@@ -48,15 +48,15 @@ class RedisServer:
         eventually(self._answers, START_TIMEOUT_S, poll=0.01, message=self._process.log_tail())
 
     def kill(self) -> None:
-        """With -9: it says goodbye to nobody."""
+        """Kill the server with -9, without a clean shutdown."""
         self._process.kill()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal to the server."""
         self._process.send_signal(number)
 
     def client(self) -> redis.Redis:
-        """A new connection."""
+        """Open a new connection."""
         return redis.Redis.from_url(self.url, socket_timeout=SMALL_MS / 1000)
 
     def _answers(self) -> bool:
@@ -69,7 +69,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(*options: str) -> Iterator[RedisServer]:
-    """One that lives for this block, without a file unless ``options`` say so."""
+    """Run a server for this block, without persistence unless ``options`` enable it."""
     # Not pytest's folder: the path of a socket has 107 characters at most.
     folder = Path(tempfile.mkdtemp(prefix="tw-redis-"))
     with OwnedProcess(log=folder / "redis.log") as process:

@@ -1,7 +1,6 @@
-"""A process that moves a timer and is killed with -9 on the way: the new one is stored, the old one not yet cancelled.
+"""A process that reschedules a timer and is killed with -9 midway: the new timer is stored, the old not yet cancelled.
 
-It is run by the command line that `arguments` gives. It cannot get further than that: handing the cut-off to the client
-kills it.
+`arguments` returns its command line. It never gets further: it is killed when it passes the cut-off to the client.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NEW = b"new"
 
 
 def arguments(service_url: str, plan_file: str, older: Timer, due_ms: int) -> Sequence[str]:
-    """The command line that moves ``older`` to ``due_ms``, and dies."""
+    """Return the command line that reschedules ``older`` to ``due_ms``, and dies."""
     given = (service_url, plan_file, older.id, str(older.due_ms), str(older.generation), str(due_ms))
     return [sys.executable, "-m", "tests.support.reschedule_worker", *given]
 

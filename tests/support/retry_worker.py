@@ -1,7 +1,7 @@
 """A consumer whose handlers fail, for the tests that kill it: run as ``python -m tests.support.retry_worker``.
 
-It writes a line for each call of its handler, and kills itself with -9 at the n-th pass of a named point. Nothing runs
-between the decision and the kill.
+It records each call of its handler, and kills itself with -9 at the n-th pass of a named point. No code runs between
+the decision and the kill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from timewheel.core.plan import Plan
 __all__ = ["MAX_ATTEMPTS", "POINTS", "Job", "is_poison", "succeeds_at"]
 
 POINTS = ("in_handler", "before_ack", "after_ack")
-"""``before_ack``: what is acknowledged is over: handled, or its successor is stored and the inbox was told."""
+"""``before_ack``: the message that will be acknowledged is done: handled, or its successor is stored and the inbox was
+updated.
+"""
 MAX_ATTEMPTS = 6
 BACKOFF = dt.timedelta(milliseconds=300)
 WORKERS = 2
@@ -33,28 +35,28 @@ RECEIVER_QUEUE = 20
 
 
 def is_poison(number: int) -> bool:
-    """Whether a timer's handler fails for ever."""
+    """Return whether a timer's handler always fails."""
     return number % 2 == 0
 
 
 def succeeds_at(number: int) -> int:
-    """At which attempt another one's handler succeeds."""
+    """Return the attempt at which another timer's handler succeeds."""
     return number // 2 % 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one process does.
+    """The job of a process.
 
     Args:
         service_url: The broker.
         plan: The plan file.
-        subscription: Whose handlers fail; those of any other succeed.
-        failing: Whether this one's do.
-        calls: Where each call of the handler is written down.
-        inbox: The SQLite file; empty: none.
+        subscription: Subscription of the consumer.
+        failing: Whether its handlers fail; handlers of the other subscription succeed.
+        calls: File that records each call of the handler.
+        inbox: The SQLite file; empty: no inbox.
         point: Where it kills itself; empty: nowhere.
-        passes: At which pass of that.
+        passes: The pass of this point.
     """
 
     service_url: str
@@ -67,7 +69,7 @@ class Job:
     passes: int = 0
 
     def arguments(self) -> list[str]:
-        """The command line that does it."""
+        """Return the command line that runs the job."""
         return [sys.executable, "-m", "tests.support.retry_worker", json.dumps(asdict(self))]
 
 
@@ -120,7 +122,7 @@ def main() -> None:
             raise ValueError(f"attempt {message.attempt}")
 
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    # Longer than a topic that is unloaded under many consumers is away.
+    # Longer than the absence of a topic that is unloaded under many consumers.
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=60)
     inbox = SqliteInbox(job.inbox, synchronous="normal") if job.inbox else None
     watched: Any = _Client(client, passes)

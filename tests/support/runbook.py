@@ -1,4 +1,4 @@
-"""The runbook: which page each event, finding, alert and exit status leads to, and the index that is drawn from them.
+"""The runbook: the page for each event, finding, alert and exit status, and the index that is generated from the pages.
 
 As a program it writes the index into docs/runbook/README.md; `make docs-tables` runs it.
 """
@@ -29,17 +29,17 @@ HEADS = {
     "Findings": "| finding of `timewheel doctor` | severity | see |",
     "Exit status": "| exit status | means | see |",
 }
-"""Of the index's tables, by how the kind begins."""
+"""Heads of the index's tables, by the beginning of the kind."""
 SECTIONS = ("What it means", "How urgent", "Look", "Do", "Do not")
 VERDICT = ROOT / "timewheel" / "watch" / "verdict.py"
 HOW_TO = ROOT / "docs" / "how-to"
 
 
 class Told(NamedTuple):
-    """What tells that something is the matter."""
+    """A sign of trouble: an event, a finding, an alert or an exit status."""
 
     kind: str
-    """As the pages write it: ``Events``, ``Findings``, ``Alerts``, ``Exit status of `timewheel gaps` ``."""
+    """The kind as on the pages: ``Events``, ``Findings``, ``Alerts``, ``Exit status of `timewheel gaps` ``."""
     name: str
 
 
@@ -51,11 +51,11 @@ class Entry:
     title: str
     told: tuple[Told, ...]
     sections: Mapping[str, str]
-    """By heading, in order."""
+    """Text by heading, in order."""
 
 
 def read(path: Path) -> Entry:
-    """A page, taken apart."""
+    """Parse a page."""
     head, *sections = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     told = [
         Told(kind, name)
@@ -67,12 +67,14 @@ def read(path: Path) -> Entry:
 
 
 def entries() -> list[Entry]:
-    """All pages but the index, by name."""
+    """Return all pages but the index, by name."""
     return [read(path) for path in sorted(FOLDER.glob("*.md")) if path != PAGE]
 
 
 def in_code() -> Iterator[tuple[Told, str]]:
-    """All that can be told, with how bad it is: events, findings, and exit statuses by the tables of their pages."""
+    """Yield all signs of trouble with their severity: events, findings, alerts, and exit statuses by the tables of
+    their pages.
+    """
     for event in CATALOGUE:
         yield Told("Events", event.name), event.level
     for finding in KINDS:
@@ -92,12 +94,12 @@ def _findings_of_plan_check() -> Iterator[tuple[str, str]]:
             given = {word.arg: word.value for word in node.keywords}
             name, level = given["name"], given["level"]
             if isinstance(name, ast.Constant):
-                # Where the level is computed it is the worse one on some day.
+                # A computed level depends on a date.
                 yield str(name.value), level.attr.lower() if isinstance(level, ast.Attribute) else "by its date"
 
 
 def _exit_statuses(path: Path, names: Sequence[str]) -> Iterator[tuple[Told, str]]:
-    """Those of the tables of a page; each is about the command that was shown last before it."""
+    """Yield the exit statuses in the tables of a page; each table is about the last command shown before it."""
     command = ""
     for line in path.read_text(encoding="utf-8").splitlines():
         shown = re.search(r"^(?:\$ |.*&& )timewheel (.*)", line)
@@ -110,7 +112,7 @@ def _exit_statuses(path: Path, names: Sequence[str]) -> Iterator[tuple[Told, str
 
 
 def index() -> str:
-    """The tables of the index: everything that can be told, and its page."""
+    """Return the tables of the index: all signs of trouble, and their pages."""
     pages = {told: entry for entry in entries() for told in entry.told}
     rows: dict[str, list[str]] = {}
     for told, how_bad in in_code():
@@ -127,7 +129,7 @@ def _name(told: Told) -> str:
 
 
 def redrawn(page: str) -> str:
-    """The page with what is drawn as it is now."""
+    """Return the page with its generated part updated."""
     return drawn(page, BEGIN, index())
 
 

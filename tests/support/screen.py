@@ -1,4 +1,4 @@
-"""What a reader sees on a terminal after a program has moved its cursor about."""
+"""Renders the screen of a terminal after a program has moved its cursor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _STEP = re.compile(
 
 
 def lines_of(written: str) -> list[str]:
-    """The lines of the screen, without those that are empty at the end; what is beyond a cursor's moves is ignored."""
+    """Return the lines of the screen, without empty lines at the end; only moves and deletions of the cursor are
+    interpreted.
+    """
     lines, row, column = [""], 0, 0
     for step in _STEP.finditer(written):
         if step["text"]:

@@ -1,4 +1,4 @@
-"""A broker with authentication, authorization and TLS on both of its doors."""
+"""A broker with authentication, authorization, and TLS on both of its ports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Secured", "secured_broker"]
 
 
 class Secured:
-    """The broker, where it speaks TLS, and who vouches for it.
+    """The broker, its TLS addresses, and its certificate authority.
 
     Attributes:
-        broker: Its plain doors.
-        tls_url: Of its web service.
-        tls_service_url: Of its own protocol.
-        ca_path: Of the authority that it and its clients trust.
+        broker: The broker with its plain ports.
+        tls_url: URL of its web service.
+        tls_service_url: URL of its binary protocol.
+        ca_path: Certificate of the authority that the broker and its clients trust.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Secured:
         self._folder = folder
 
     def certificate_of(self, role: str) -> Identity:
-        """A client's certificate, whose name is its role."""
+        """Make a client's certificate, whose name is its role."""
         return make_identity(self._folder, self._authority, role)
 
 
 @contextmanager
 def secured_broker(folder: Path) -> Iterator[Secured]:
-    """Start one, its certificates in `folder`; its tokens are those of `tests.support.tokens`."""
+    """Start a broker with its certificates in `folder`; its tokens are those of `tests.support.tokens`."""
     authority = make_authority(folder)
     identity = make_identity(folder, authority, "broker")
     web_port, port = free_ports(2)

@@ -1,4 +1,4 @@
-"""Plain clients on a topic, shadows behind it as processes that are killed, and a judge who knows neither."""
+"""Plain clients on a topic, shadow processes that are killed, and a judge that counts only what the clients saw."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
 
 EARLY_MS = 1_050
-"""A broker is early by a tick at most."""
+"""A broker delivers early by at most a tick."""
 
 UNDER_WAY_MS = 1_000
-"""Clients gather acknowledgements before they send them."""
+"""Clients batch acknowledgements before they send them."""
 
 
 def now_ms() -> int:
@@ -44,12 +44,12 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainTraffic:
-    """What a plain producer sends.
+    """The load of a plain producer.
 
     Args:
         rate: Timers a second.
-        shortest_ms: Delays are between this
-        longest_ms: and this, evenly.
+        shortest_ms: The shortest delay.
+        longest_ms: The longest delay; delays are evenly distributed.
     """
 
     rate: int
@@ -59,20 +59,21 @@ class PlainTraffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the clients saw.
+    """The clients' counts.
 
     Args:
         sent: Confirmed to the producer.
-        lost: Of these, never handled.
+        lost: Confirmed, and never handled.
         unexpected: Handled, and never sent.
-        copies: Handlings of one timer from a second place, by its id: the shadow's doing.
-        sent_again: Timers that are stored as two, with an id each: the plain producer's client sends again what was
-            under way when a topic is unloaded, and a broker may not know it (broker-facts: memory-after-a-reload).
-        redelivered: Handlings again from the same place: the broker's doing, which forgot an acknowledgement.
-        forgotten: Of these, what was handled more than a second before the last unload: not under way then.
+        copies: Handlings of a timer from a second place under the same id: made by the shadow.
+        sent_again: Timers that are stored as two, with different ids: the plain producer's client resends messages that
+            were in flight when a topic was unloaded, and a broker may not recognize them (broker-facts:
+            memory-after-a-reload).
+        redelivered: Repeated handlings from the same place: redelivered by the broker, which forgot an acknowledgement.
+        forgotten: Redelivered timers that were handled more than a second before the last unload: not in flight then.
         early: Handled more than a tick before they were due.
-        late_p99_ms: Of first handlings.
-        late_max_ms: The same.
+        late_p99_ms: Lateness of first handlings.
+        late_max_ms: Longest lateness of first handlings.
     """
 
     sent: int
@@ -88,7 +89,7 @@ class Verdict:
 
     @property
     def figures(self) -> dict[str, object]:
-        """For the page of evidence."""
+        """Figures for the page of evidence."""
         return {
             "timers": self.sent,
             "lost": self.lost,
@@ -102,12 +103,12 @@ class Verdict:
 
 
 class Mover:
-    """One process that shadows.
+    """A shadow process.
 
     Args:
-        command: What runs, but for the ready file.
-        ready_file: Where it says that it is ready.
-        log: Where its log goes.
+        command: The command without the option for the ready file.
+        ready_file: Exists while the process is ready.
+        log: File of its log.
     """
 
     def __init__(self, command: list[str], ready_file: Path, log: Path) -> None:
@@ -140,11 +141,11 @@ class ShadowPlay:
     """Use it as a context manager.
 
     Args:
-        broker: Where.
-        plan: Has an intake; or none, to compare with.
-        folder: For plan, logs and ready files.
-        seed: Of delays and faults.
-        module: What is run as ``python -m``; a control runs another.
+        broker: The broker.
+        plan: The plan; without an intake, it is a baseline without a shadow.
+        folder: Folder of the plan, logs and ready files.
+        seed: Seed of delays and faults.
+        module: Module to run as ``python -m``; a control runs another module.
     """
 
     def __init__(
@@ -195,11 +196,11 @@ class ShadowPlay:
         return client
 
     def wish(self, state: State) -> None:
-        """What the commands note on the broker."""
+        """Store the desired state on the broker, as the commands do."""
         wish_for(self.admin, self.plan, state, now_ms=now_ms())
 
     def mover(self, name: str, *options: str) -> Mover:
-        """A process that shadows, started; with further options of the command."""
+        """Start a shadow process, with further options of the command."""
         command = [sys.executable, "-m", *self._module, "shadow", "run", str(self.plan_file)]
         command += ["--service-url", self.broker.service_url, "--admin-url", self.broker.admin_url]
         command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s", *options]
@@ -211,7 +212,7 @@ class ShadowPlay:
     # The plain clients
 
     def consume(self) -> None:
-        """A Shared consumer, from now on."""
+        """Start a Shared consumer."""
         kind = pulsar.ConsumerType.Shared
         consumer = self.client().subscribe(self.plan.due_topic, self.plan.subscriptions[0], consumer_type=kind)
 
@@ -234,7 +235,7 @@ class ShadowPlay:
         self._begin(run)
 
     def send(self, traffic: PlainTraffic) -> None:
-        """A plain producer, from now on, until `send_no_more`."""
+        """Start a plain producer, which sends until `send_no_more`."""
         producer = self.client().create_producer(
             self.plan.due_topic, block_if_queue_full=True, send_timeout_millis=120_000
         )
@@ -269,7 +270,7 @@ class ShadowPlay:
         eventually(lambda: len(self.sent) + self.unknown == self.attempted, 180, message="all sends are answered")
 
     def watch_movers(self) -> None:
-        """Measure for how long nobody was ready, from the first time that somebody was."""
+        """Measure the longest time without a ready process, after the first was ready."""
 
         def run() -> None:
             last = None
@@ -283,7 +284,7 @@ class ShadowPlay:
         self._begin(run)
 
     def watch_gaps(self) -> None:
-        """Keep the most gaps that were seen on a partition."""
+        """Record the highest number of gaps on a partition."""
         parts = parts_of(self.plan.due_topic, self.plan.partitions)
         business = self.plan.subscriptions[0]
 
@@ -308,11 +309,11 @@ class ShadowPlay:
     # Faults
 
     def kill_movers(self, times: int, *, pause_s: tuple[float, float]) -> None:
-        """Kill one of them, and start it again after a pause, so often."""
+        """Kill a shadow process and start it again after a pause, this number of times."""
         for number in range(times):
             mover = self.movers[number % len(self.movers)]
             if self.longest_outage_ms > self.plan.guard_ms // 4 or self.chance.random() < 0.5:
-                # Else another one may be starting still, and nobody works for as long as that takes.
+                # Else another process may still be starting, and no process works in the meantime.
                 eventually(lambda: all(one.is_ready for one in self.movers), 120, message="all movers are ready")
             eventually(partial(getattr, mover, "is_ready"), 120, message=f"mover {number} is ready again")
             time.sleep(self.chance.uniform(*pause_s))
@@ -321,12 +322,12 @@ class ShadowPlay:
             mover.start()
 
     def unload(self) -> None:
-        """The due topic, the intake or the journal."""
+        """Unload the due topic, the intake or the journal."""
         self.unloaded_ms = now_ms()
         self.admin.topics.unload(self.chance.choice([self.plan.due_topic, self.names.intake, self.names.journal]))
 
     def kill_broker(self, *, away_s: float) -> None:
-        """With -9; it comes back after a while."""
+        """Kill the broker with -9, and start it again after a while."""
         self.broker.kill()
         time.sleep(away_s)
         self.broker.start()
@@ -335,12 +336,12 @@ class ShadowPlay:
 
     @property
     def pending(self) -> int:
-        """Timers that were sent and not handled."""
+        """Number of timers that were sent and not handled."""
         with self._lock:
             return len(self.sent - self.places.keys())
 
     def drained(self, timeout_s: float) -> None:
-        """Wait until all are handled, or the time is up: the verdict tells."""
+        """Wait until all timers are handled, or until the timeout: the verdict counts missing timers."""
         deadline = time.monotonic() + timeout_s
         while self.pending and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Signals that reach whom they are sent to, however the tests themselves were started."""
+"""Makes signals work in child processes, regardless of how the tests were started."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["heeding"]
 
 
 def _pass(number: int, frame: object) -> None:
-    """Nothing; but what a process handles is at its default in its children, and what it ignores is ignored there."""
+    """Do nothing. Children reset a handled signal to its default, but inherit an ignored signal."""
     del number, frame
 
 
 @contextmanager
 def heeding(*numbers: signal.Signals) -> Iterator[None]:
-    """Have these signals work in this process and in those that it starts meanwhile; SIGINT as Ctrl-C does.
+    """Enable these signals in this process and in its new child processes; SIGINT acts like Ctrl-C.
 
-    A shell without job control starts what it puts into the background deaf to SIGINT, `nohup` deaf to SIGHUP, and a
-    child is as deaf as its parent.
+    A shell without job control starts background processes with SIGINT ignored, `nohup` with SIGHUP ignored, and a
+    child inherits this from its parent.
     """
     before = {}
     try:

@@ -1,4 +1,4 @@
-"""A client whose broker took the connection and then answers nothing: what a frozen one looks like."""
+"""A client whose broker accepts the connection and then never answers, like a frozen broker."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["SilentClient"]
 
 
 class SilentClient:
-    """Opens producers that take every message and never tell an outcome.
+    """Opens producers that accept every message and never report a result.
 
     Args:
-        closes: Whether they close at once; else a close waits until `release`.
+        closes: Whether the producers close at once; else a close waits until `release`.
 
     Attributes:
         closing: Topics of producers that were asked to close.
-        was_sent_to: Set once a producer took a message.
+        was_sent_to: Set once a producer has accepted a message.
     """
 
     def __init__(self, *, closes: bool) -> None:
@@ -57,7 +57,7 @@ class SilentProducer:
         self._client.was_sent_to.set()
 
     def flush(self) -> None:
-        """Nothing waits for a batch to fill."""
+        """Do nothing: no message waits for a batch to fill."""
 
     def close(self) -> None:
         self._client.closed(self._topic)

@@ -1,4 +1,4 @@
-"""Spans that a test looks at: a provider of its own, and what came out of it."""
+"""Spans for tests: a tracer provider that stores all finished spans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Spans", "attributes_of", "context_of"]
 
 
 class Spans:
-    """A provider that keeps every span that has ended."""
+    """Stores every span that has ended."""
 
     def __init__(self) -> None:
         self.provider = TracerProvider(shutdown_on_exit=False)
@@ -19,11 +19,11 @@ class Spans:
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
     def tracer(self) -> Tracer:
-        """The test's own."""
+        """Return the test's own tracer."""
         return self.provider.get_tracer("test")
 
     def ended(self, name: str = "") -> list[ReadableSpan]:
-        """In the order in which they ended; those whose name begins so."""
+        """Return spans whose name starts with ``name``, in the order in which they ended."""
         return [span for span in self._exporter.get_finished_spans() if span.name.startswith(name)]
 
     def only(self, name: str = "") -> ReadableSpan:

@@ -16,13 +16,13 @@ __all__ = ["shared_session"]
 
 @contextmanager
 def shared_session() -> Iterator[SparkSession]:
-    """A small local session, stopped at the end."""
+    """Start a small local session, and stop it at the end."""
     session = local_session(
         cores=2,
         memory="1g",
         settings={
             **small_settings(),
-            # Workers are forked with their imports done; from wherever the tests were started.
+            # Workers are forked with their imports done; the path works from any working directory.
             "spark.python.daemon.module": spark_daemon.__name__,
             "spark.executorEnv.PYTHONPATH": str(ROOT),
         },

@@ -1,7 +1,7 @@
-"""Spark's process that forks its Python workers, with what the planner's kernels need imported already.
+"""Spark's daemon that forks its Python workers, with the imports of the planner's kernels already done.
 
-A worker that imports it by itself spends a second of CPU on it, and the tests start some hundred workers: each task
-that reads no further than it has to, as one does whose rows turn out not to be in order, ends its worker.
+A worker would spend a second of CPU on these imports, and the tests start some hundred workers: each task that stops
+reading its input early, for example when its rows are not in order, ends its worker.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ FOR_WORKERS = (
     "timewheel.spark_planner.summary.gather",
 )
 
-# A process may be forked while it has one thread only; numpy's library and Arrow's allocator would start further ones.
+# A process may only be forked while it has a single thread; numpy's library and Arrow's allocator would start more.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 
 if __name__ == "__main__":
-    # Spark's own archives, which are installed as folders too: a worker would read each one's directory, half a second.
+    # Remove Spark's archives, which are also installed as folders: a worker would read their directories for half a
+    # second.
     archives = {path for path in sys.path if path.endswith((".zip", ".jar"))}
     sys.path[:] = [path for path in sys.path if path not in archives]
     for archive in archives:
@@ -40,7 +41,7 @@ if __name__ == "__main__":
     threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1  # noqa: PTH112, PTH208
     if threads > 1:
         raise SystemExit(f"{threads} threads were started by imports: workers must not be forked from here")
-    # A worker collects garbage after each task: what all of them share is left out of that, and stays shared.
+    # A worker collects garbage after each task: frozen objects are excluded, and stay shared by all workers.
     gc.collect()
     gc.freeze()
     manager()

@@ -1,4 +1,4 @@
-"""The test vectors beside docs/specification.md: what the core says of chosen cases, for those who write it anew.
+"""The test vectors beside docs/specification.md: results of the core for chosen cases, for other implementations.
 
 As a program it writes them; `make docs-tables` runs it.
 """
@@ -162,7 +162,7 @@ DELAYS_MS = (
 
 
 def _said(envelope: Envelope) -> dict[str, Any]:
-    """Of what only some timers have, what this one has."""
+    """Return the fields of an envelope; optional fields only if it has them."""
     life = envelope.life
     return {
         "id": envelope.timer_id,
@@ -192,7 +192,7 @@ def _taken_in(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _way(router: Router, due_ms: int, at_ms: int) -> Iterator[dict[str, Any]]:
-    """From the send to the due topic; each hop is routed at the time at which the one before it ends."""
+    """Yield the hops from the send to the due topic; each hop is routed at the time at which the previous hop ends."""
     while isinstance(route := router.route(due_ms, at_ms), Hold):
         yield {"topic": route.topic, "deliver_at_ms": route.deliver_at_ms, "release_at_ms": route.release_at_ms}
         at_ms = route.release_at_ms
@@ -224,7 +224,7 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
 
 
 def vectors() -> dict[str, Any]:
-    """All of them."""
+    """Return all vectors."""
     return {
         "format": 1,
         "envelopes_read": [{"properties": given, **_verdict(judged(dict(given)))} for given in PROPERTIES],
@@ -250,7 +250,7 @@ def vectors() -> dict[str, Any]:
 
 
 def _compact(value: Any, depth: int = 0) -> str:
-    """What is too long for a line has one for each of its parts."""
+    """Format a value on a line, or each of its parts on a line if it is too long."""
     flat = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict | list) or len(flat) + 2 * depth <= 200:
         return flat
@@ -264,7 +264,7 @@ def _compact(value: Any, depth: int = 0) -> str:
 
 
 def text() -> str:
-    """As the file has them."""
+    """Return the text of the file."""
     return _compact(vectors()) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""An entry of a due topic as a plain client stores it."""
+"""An entry of a due topic, as a plain client stores it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SOMEWHERE = EntryPosition(7, 11)
 
 
 def native_entry(publish_ms: int, due_ms: int, position: EntryPosition = SOMEWHERE) -> Entry:
-    """One message, unbatched and delayed.
+    """Make an entry of a single message, unbatched and delayed.
 
     Args:
         publish_ms: When it was sent, UTC milliseconds.
-        due_ms: What it asks the broker for.
-        position: Where it stands.
+        due_ms: The time for delivery by the broker.
+        position: Its position.
     """
     nothing: Any = [None] * len(Entry._fields)
     return Entry(*nothing)._replace(

@@ -1,7 +1,7 @@
-"""What a plan's topics store at one moment, made up by playing it, with the admin calls that a search makes.
+"""The stored entries of a plan's topics at a moment, made by playing the plan, behind the admin calls of a search.
 
-Sends are batched for ten milliseconds where a relay holds, hops for a second, as the real ones are; all else is
-published singly. What was acknowledged long ago is trimmed.
+For relay-held topics sends are batched for ten milliseconds and hops for a second, as in production; all other messages
+are published singly. Entries that were acknowledged long ago are trimmed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Sent", "StoredPlan"]
 
 LEDGER_ENTRIES = 5_000
 KEPT = 200
-"""Entries before the mark-delete position that are still there."""
+"""Entries before the mark-delete position that are still stored."""
 SEND_LINGER_MS, HOP_LINGER_MS = 10, 1_000
 
 
@@ -50,11 +50,11 @@ class StoredPlan:
     """Stands in for an `AdminClient`.
 
     Args:
-        plan: Which.
+        plan: The plan.
         now_ms: The moment.
         sends: Ascending (send time, delay), in milliseconds.
-        seed: Of publish times and batches.
-        late_ms: How much later than its release a hop is made at most, beside the linger.
+        seed: Seed of publish times and batches.
+        late_ms: Longest time from a release to its hop, in addition to the linger.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class StoredPlan:
         self._stored = {name: self._kept(entries) for name, entries in stored.items()}
 
     def store(self, topic: str, envelope: Envelope, publish_ms: int, *, until_ms: int) -> None:
-        """Put one more entry into a partition, as a relay that is not on time does, or nobody in `Ways` foresees.
+        """Add an entry to a partition, as a late relay does, or in a place that `Ways` does not foresee.
 
         Args:
             topic: The partition's name.
-            envelope: Of its one timer.
-            publish_ms: When it was published, after all that is there.
+            envelope: Envelope of its single timer.
+            publish_ms: When it was published, after all stored entries.
             until_ms: When all its subscriptions acknowledge it.
         """
         self._stats.pop(topic, None)
         self._stored.setdefault(topic, []).append(_Entry(publish_ms, [envelope], until_ms))
 
     def _kept(self, entries: list[_Entry]) -> list[_Entry]:
-        """Ledgers go from the front, once all in them is acknowledged."""
+        """Trim ledgers from the front, once all their entries are acknowledged."""
         ordered = sorted(entries, key=lambda one: one.publish_ms)
         done = 0
         while done < len(ordered) and ordered[done].leaves_ms <= self._now_ms:
@@ -112,7 +112,7 @@ class StoredPlan:
 
     def _play(self, groups: Any, ways: Ways, sent: Sent, who: int) -> None:
         for stop in ways.way(sent.sent_ms, sent.due_ms):
-            # In the order of sends, as timers of one slot leave it.
+            # In the order of sends, as timers of a slot leave it.
             lag_ms = self._late_ms * len(self.sent) // self._count if stop.hops else self._source.randrange(3)
             publish_ms = stop.entered.first_ms + lag_ms
             if publish_ms > self._now_ms:

@@ -1,4 +1,4 @@
-"""Objects of the client with somebody in between."""
+"""Proxies around objects of the client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Through"]
 
 
 class Through:
-    """Hands everything on to the client's own object; subclasses look on, or do something else."""
+    """Delegates all attributes to the client's own object; subclasses observe calls, or replace them."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Finds where a source text reads the time, waits for it to pass, or draws by chance, past what was handed in."""
+"""Finds code that reads the time, waits for time to pass, or draws random values, past the injected dependencies."""
 
 from __future__ import annotations
 
@@ -36,24 +36,28 @@ FORBIDDEN = (
     "uuid.uuid1",
     "uuid.uuid4",
 )
-"""Full names; all that is below one is forbidden too."""
+"""Full names; all names below them are also forbidden."""
 
 ANY_ARGUMENT = frozenset({"call_at", "call_later", "exception", "poll", "result", "settimeout", "wait"})
-"""Methods whose every argument is a time-out, or comes with one: of conditions, events, processes, futures, loops."""
+"""Methods for which every argument is a timeout, or comes with a timeout: of conditions, events, processes, futures,
+loops.
+"""
 BY_KEYWORD = frozenset({"acquire", "as_completed", "call", "communicate", "get", "map", "put", "run", "wait_for"})
-"""Methods that wait with a time-out if it is named."""
+"""Methods that wait with a timeout if it is passed by keyword."""
 BY_POSITION = {"acquire": 2, "get": 2, "put": 3, "wait_for": 2}
-"""Methods that wait with a time-out if so many arguments are given; of a get and a put the one before is a flag."""
+"""Methods that wait with a timeout if this number of arguments is passed; of a get or a put the argument before is a
+flag.
+"""
 HANDED_IN = frozenset({"clock", "_clock"})
-"""Whose methods may be called: a clock's."""
+"""Names of clocks, whose methods may be called."""
 
 
 class Breach(NamedTuple):
-    """One place.
+    """A forbidden use.
 
     Attributes:
-        line: In the text.
-        what: The full name of what is used, or the method with brackets: ``wait()``.
+        line: Line of the text.
+        what: The full name that is used, or the method with brackets: ``wait()``.
     """
 
     line: int
@@ -61,10 +65,10 @@ class Breach(NamedTuple):
 
 
 def breaches(source: str) -> list[Breach]:
-    """All places in a module's text, by line.
+    """Find all forbidden uses in a module's text, by line.
 
-    A text says no types: a method is known by its name and its arguments. What asks for a time-out of the network or
-    of the broker's client (``receive(timeout_millis=...)``) is none: those wait for an answer and not for time.
+    A text has no types: a method is recognized by its name and its arguments. Timeouts of the network or of the
+    broker's client (``receive(timeout_millis=...)``) are allowed: those calls wait for an answer, not for time to pass.
     """
     tree = ast.parse(source)
     names = _imported(tree)
@@ -72,7 +76,7 @@ def breaches(source: str) -> list[Breach]:
 
 
 def _imported(tree: ast.AST) -> dict[str, str]:
-    """The full name of every imported name."""
+    """Return the full name of every imported name."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -119,7 +123,7 @@ def _is_timed(call: ast.Call, names: dict[str, str]) -> bool:
     if name in {"asyncio.wait", "concurrent.futures.wait", "concurrent.futures.as_completed"}:
         return has_timeout or (not name.startswith("asyncio") and len(call.args) > 1)
     if not isinstance(call.func, ast.Attribute) or (name and _is_forbidden(name)):
-        return False  # the latter is found by its name
+        return False  # a forbidden name is found by `_names`
     receiver, method = call.func.value, call.func.attr
     if _last_name(receiver) in HANDED_IN:
         return False

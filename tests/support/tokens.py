@@ -1,4 +1,4 @@
-"""Tokens, and a broker that asks for them."""
+"""Tokens, and settings of a broker that requires them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRET = secrets.token_bytes(32)
 
 
 def token_for(role: str, *, expires_s: int | None = None) -> str:
-    """A JSON web token, signed with the broker's secret; it expires at this time since 1970, or never."""
+    """Make a JSON web token, signed with the broker's secret; it expires at this second since 1970, or never."""
     claims = {"sub": role} if expires_s is None else {"sub": role, "exp": expires_s}
 
     def part(content: bytes) -> str:
@@ -28,13 +28,13 @@ SECURED_SETTINGS = {
     "authorizationEnabled": "true",
     "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken,"
     "org.apache.pulsar.broker.authentication.AuthenticationProviderTls",
-    "authenticationRefreshCheckSeconds": "1",  # how soon a connection's token is found to have expired; usually 60
+    "authenticationRefreshCheckSeconds": "1",  # interval of checks for expired tokens; usually 60
     "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
-    # Whoever shows no token is a superuser, so that LocalPulsar sees the broker get healthy. A token that is shown
-    # counts: its role and no other is what the tests find allowed or denied.
+    # A client without a token is a superuser, so that LocalPulsar sees the broker become healthy. If a client presents
+    # a token, the broker allows or denies its requests by the token's role alone.
     "anonymousUserRole": "nobody",
     "superUserRoles": "admin,nobody",
     "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "brokerClientAuthenticationParameters": f"token:{token_for('admin')}",
 }
-"""Settings of a broker where the role of a token or a certificate decides; ``admin`` is the superuser."""
+"""Settings of a broker that authorizes by the role of a token or a certificate; ``admin`` is the superuser."""

@@ -1,4 +1,4 @@
-"""Seeded histories with known troubles: fixed delays, times on the clock, bursts, seasons."""
+"""Seeded histories with known difficulties: fixed delays, times on the clock, bursts, seasons."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A producer whose clock is wrong: it speaks the broker's protocol itself, since clients take their machine's time.
+"""A producer with a wrong clock: it implements the broker's protocol itself, since clients use their machine's time.
 
-Of ``PulsarApi.proto`` only what one unbatched send takes. A frame is its size, the size of its command, the command,
-and for a send the size of the metadata, that, and the payload; the checksum is optional.
+It implements only the part of ``PulsarApi.proto`` for an unbatched send. A frame is its size, the size of its command,
+the command, and for a send the size of the metadata, the metadata, and the payload; the checksum is optional.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 __all__ = ["WrongClock"]
 
 CONNECT, CONNECTED, PRODUCER, SEND, SEND_RECEIPT, PRODUCER_SUCCESS, PING = 2, 3, 5, 6, 7, 17, 18
-"""Types of commands; a command stands in the field of the same number, but for these two."""
+"""Types of commands; `FIELDS` has the field of each command that is sent."""
 FIELDS = {CONNECT: 2, PRODUCER: 5, SEND: 6}
 PONG = b"\x08\x13\x9a\x01\x00"
 PROTOCOL_VERSION = 15
@@ -27,11 +27,11 @@ class WrongClock:
     """Use it as a context manager.
 
     Args:
-        service_url: Of the broker that has the topic; the topic must be loaded.
+        service_url: URL of the broker that has the topic; the topic must be loaded.
         topic: Full name of a partition.
-        name: Of the producer.
-        off_ms: By how much its clock is ahead; below 0: behind.
-        client: What it says of itself.
+        name: Name of the producer.
+        off_ms: How far its clock is ahead; below 0: behind.
+        client: Its client version.
     """
 
     def __init__(self, service_url: str, topic: str, name: str, *, off_ms: int = 0, client: str = "test") -> None:
@@ -43,7 +43,7 @@ class WrongClock:
 
     @property
     def address(self) -> str:
-        """As the broker tells it."""
+        """The client's address, as the broker reports it."""
         host, port = self._socket.getsockname()
         return f"/{host}:{port}"
 
@@ -63,7 +63,9 @@ class WrongClock:
         self._socket.close()
 
     def send(self, payload: bytes = b"x", *, replicated_from: str | None = None) -> None:
-        """Send one message by this clock, and wait until it is stored; as if it came from another cluster, if named."""
+        """Send a message with this clock's time, and wait until it is stored; optionally as if replicated from another
+        cluster.
+        """
         published_ms = time.time_ns() // 1_000_000 + self._off_ms
         metadata = _text(1, self._name) + _number(2, self._sent) + _number(3, published_ms)
         if replicated_from is not None:
@@ -79,7 +81,7 @@ class WrongClock:
             self._socket.sendall(_sized(_sized(PONG)))
 
     def _command(self) -> int:
-        """The type of the next command; it stands first."""
+        """Read the next command, and return its type, which is its first field."""
         frame = self._read(struct.unpack(">I", self._read(4))[0])
         assert frame[4] == 0x08, "a command begins with its type"
         return frame[5]

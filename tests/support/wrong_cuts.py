@@ -1,4 +1,4 @@
-"""Consumers and relays that treat cut-offs wrongly, for controls: what comes of it a checker must find.
+"""Consumers and relays that handle cut-offs wrongly, for controls: a checker must find the results.
 
 The product has no switch for any of this (broker-facts: cut-off-log).
 """
@@ -19,19 +19,19 @@ CutRules = Literal["right", "the last one counts"]
 
 
 def step_unasked(_: Questions, engine: Engine, now_ms: int) -> list[Command]:
-    """In place of `Questions.step`: what is known by chance decides, and nobody is asked."""
+    """Replace `Questions.step`: decide by the cut-offs that happen to be known, without asking the log."""
     engine.asked()
     return engine.answered(now_ms)
 
 
 def merge_the_last(table: CutTable, cut_off: CutOff) -> None:
-    """In place of `CutTable.merge`: not the highest cut counts but the last, so that one can be taken back."""
+    """Replace `CutTable.merge`: the last cut counts, not the highest, so that a cut-off can be revoked."""
     inside: Any = table
     names = inside._timers if cut_off.kind == "timer" else inside._groups
     names[cut_off.name] = (cut_off.cut, cut_off.forget_ms)
 
 
 def break_rules(rules: CutRules) -> None:
-    """For this process, for good."""
+    """Break the rules for this process, permanently."""
     if rules == "the last one counts":
         CutTable.merge = merge_the_last  # type: ignore[method-assign,assignment]

@@ -1,7 +1,7 @@
-"""Relays that hop wrongly, for controls: what they lose a checker must find (broker-facts: exact-hops).
+"""Relays that hop wrongly, for controls: a checker must find the losses (broker-facts: exact-hops).
 
-The product has no switch for any of this. A wrong relay is the right one behind a client that does something else than
-it was told, or with a decision put in place of the right one. The same client tells a relay's moments, to die at them.
+The product has no switch for any of this. A wrong relay is the right relay behind a client that disobeys it, or with a
+wrong decision in place of the right decision. The same client reports the points of a relay, for kills at these points.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ RulesName = Literal[
     "right", "numbered by the start", "not cut at the mark", "both of these", "wall clock", "acknowledge first"
 ]
 RelayPoint = Literal["at_takeover", "before_forward", "between_publish_confirmed_and_ack", "after_ack"]
-"""``at_takeover``: the first message after a subscribe was received. ``before_forward``: decided, not handed to the
+"""``at_takeover``: the first message after a subscribe was received. ``before_forward``: decided, not passed to the
 client. ``between_publish_confirmed_and_ack``: confirmed, not acknowledged. ``after_ack``: the acknowledgement has
-returned."""
+returned.
+"""
 
 
 class WallClock(NextHop):
-    """Routes by the time it is, so that a replay may meet another destination: with deduplication, that loses."""
+    """Routes by the current time, so that a replay may choose another destination: with deduplication, that loses
+    timers.
+    """
 
     def __init__(
         self,
@@ -53,7 +56,9 @@ class WallClock(NextHop):
 
 
 class StartNumbered(Group):
-    """A group that is cut anew after a crash begins below what is stored, and is dropped whole or doubled."""
+    """Numbers a group by its start: a group that is cut anew after a crash starts below the stored messages, and is
+    dropped completely or doubled.
+    """
 
     def add(self, member: Member, sequence_id: int) -> None:
         start = self.end if self.members else sequence_id
@@ -62,7 +67,7 @@ class StartNumbered(Group):
 
 
 class Straddling(Group):
-    """What is stored and what is not goes together, and is stored once more."""
+    """Sends stored and new messages in the same group, so that the stored messages are stored again."""
 
     def __init__(self, topic: str, version: int, producer: Any, mark: int) -> None:
         del mark
@@ -70,7 +75,7 @@ class Straddling(Group):
 
 
 class StraddlingStart(StartNumbered, Straddling):
-    """Both, and then what is new is dropped with what is stored."""
+    """Combines both errors: new messages are dropped together with stored messages."""
 
 
 WRONG_GROUPS: dict[RulesName, type[Group]] = {
@@ -84,9 +89,9 @@ class HopClient(Through):
     """The client of a relay.
 
     Args:
-        inner: The client's own.
-        passing: Told each moment, on the thread that meets it.
-        rules: "acknowledge first": what is on its way when the relay dies is lost.
+        inner: The client's own object.
+        passing: Called at each point, on the thread that reaches it.
+        rules: With "acknowledge first", messages in flight are lost when the relay dies.
     """
 
     def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right") -> None:

@@ -1,8 +1,8 @@
-"""Shadows that work wrongly, for controls: what they lose the judge of all plays must find.
+"""Shadows that work wrongly, for controls: the judge of all plays must find the losses.
 
-As a program it is the command line with one thing put wrong, or none: ``python -m tests.support.wrong_shadow RULES
-shadow run PLAN``. While a file `STALLED` is beside the plan, hops from a tier into a holding topic do not get through,
-as while that is unloaded. The product has no switch for any of this.
+As a program it is the command line with an error, or without: ``python -m tests.support.wrong_shadow RULES shadow run
+PLAN``. While a file `STALLED` is beside the plan, hops from a tier into a holding topic are not sent, as while that
+topic is unloaded. The product has no switch for any of this.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ __all__ = ["STALLED", "ShadowRules", "shadow_by"]
 STALLED = "stalled"
 
 ShadowRules = Literal["right", "strikes-first", "named-late-lane"]
-"""``strikes-first``: originals are acknowledged as soon as their copies are handed over, before these are stored.
-``named-late-lane``: what would overshoot goes where the clock says, and by the producer with a name and numbers, as if
-the clock could not say something else at a replay."""
+"""``strikes-first``: originals are acknowledged as soon as their copies are passed to the client, before the copies are
+stored. ``named-late-lane``: late hops go where the clock says, by the producer with a name and numbers, although the
+clock could choose another destination at a replay.
+"""
 
 
 def shadow_by(rules: ShadowRules) -> tuple[str, str]:
-    """What `tests.support.shadow_play.ShadowPlay` runs as a module."""
+    """Return the module that `tests.support.shadow_play.ShadowPlay` runs for these rules."""
     return __name__, rules
 
 

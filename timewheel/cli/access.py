@@ -1,4 +1,4 @@
-"""Clients of both kinds, made of one connection: the relay and the admin client are the same role."""
+"""Pulsar clients and admin clients, made from one connection: the relay and the admin client have the same role."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
 __all__ = ["Access"]
 
 RETRY_FOR_S = 5.0
-"""Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
+"""A user waits for the answer, and a wrong URL stays wrong; a topic that moves to another broker needs less time."""
 LOOK_CONNECT_MS = 3_000
-"""Where brokers cannot be reached but by the admin API, as through a tunnel, it is waited for once."""
+"""Connect timeout for reading entries. If only the admin API can be reached, as through a tunnel, a command waits for
+this timeout once.
+"""
 
 
 class Access:
-    """Makes clients that show the same token, or the same certificate, as it is when they connect.
+    """Makes clients that present the current token, or the current certificate, whenever they connect.
 
     Args:
-        connection: All layers, down to the defaults.
-        hooks: Told of a token that has expired, or that cannot be had later.
+        connection: All layers, including the defaults.
+        hooks: Receive an event when a token has expired, or when a later token request fails.
 
     Raises:
-        BadConnection: A file that it names cannot be read.
-        TokenNotGiven: The authorization server gives none now.
+        BadConnection: A file that the connection names cannot be read.
+        TokenNotGiven: The authorization server issues no token now.
     """
 
     def __init__(self, connection: Connection, hooks: tuple[Hook, ...]) -> None:
@@ -45,10 +47,10 @@ class Access:
         self._token = _token_reader(connection, self._tls, hooks)
 
     def admin(self, hooks: tuple[Hook, ...] | None = None) -> AbstractContextManager[AdminClient]:
-        """An admin client.
+        """Return an admin client.
 
         Args:
-            hooks: Whom it tells; None: whom this tells.
+            hooks: Receive the client's events; None: the hooks of this `Access`.
         """
         from timewheel.admin.client import AdminClient
 
@@ -84,13 +86,13 @@ class Access:
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[Any]:
-        """A `pulsar.Client`, closed at the end; its log goes to the standard logger ``pulsar``.
+        """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``.
 
         Args:
-            options: Further arguments of it.
+            options: Further arguments of `pulsar.Client`.
 
         Raises:
-            BadConnection: It takes the service URL for none.
+            BadConnection: `pulsar.Client` rejects the service URL.
         """
         import pulsar
 
@@ -130,7 +132,7 @@ class Access:
         return Dialer(service_url, authentication=authentication, tls=self._tls, **options)
 
     def client_options(self) -> dict[str, Any]:
-        """The arguments of a `pulsar.Client` beside its URL and its log."""
+        """Return the arguments of a `pulsar.Client` except its URL and its logger."""
         import pulsar
 
         connection = self.connection
@@ -180,7 +182,7 @@ def _tls_of(connection: Connection) -> TlsReader:
     )
     try:
         return TlsReader(read, paths)
-    except OSError as error:  # ssl.SSLError is one: a file that can be read, and is none of what it should be
+    except OSError as error:  # also ssl.SSLError: the file can be read, but its content is wrong
         name = "tls_trust_certs_file_path" if certificate is None else "tls_certificate_file_path or its key"
         raise BadConnection(name, f"holds no PEM that fits: {error}") from error
 

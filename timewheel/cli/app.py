@@ -1,7 +1,7 @@
-"""The command `timewheel`: its options, its commands, and how it ends.
+"""The command `timewheel`: its options, its commands and its exit status.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`, `doctor`,
-`shadow`, `status` and `whereis` have 3 and 4 besides.
+Exit status: 0 success; 1 failure; 2 the command line or the plan is wrong; `plan check`, `gaps`, `doctor`, `shadow`,
+`status` and `whereis` also have 3 and 4.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CALLERS_FAULT = (BadConnection, CancelRefused, DurationError, PlanError, Profil
 
 @dataclass(slots=True)
 class Settings:
-    """Options that stand before the command; handed to it as the context's object."""
+    """Options in front of the command; each command receives them as the context's object."""
 
     traceback: bool = False
 
@@ -68,12 +68,12 @@ app = typer.Typer(
     cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,  # words in brackets are no markup: they stay, and a line can be copied from an error
-    pretty_exceptions_enable=False,  # an error of ours is one line; any other is a bug, whose plain traceback is wanted
+    rich_markup_mode=None,  # text in brackets is no markup: rich must not remove it from help texts
+    pretty_exceptions_enable=False,  # our errors are printed as a line; for a bug, show the plain traceback
 )
 
-# One line per command. Each stands in a file of its own, which imports what the command needs inside its function, so
-# that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
+# One line per command. Each command has its own file and imports its dependencies inside its function, so that
+# `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
 app.add_typer(cuts)
 app.add_typer(dead)
@@ -124,11 +124,12 @@ def _options(
 def main() -> None:
     """Run the command line and end the process.
 
-    A TimewheelError becomes one line on stderr. Any other exception is a bug and keeps its traceback.
+    A `TimewheelError` is printed as one line on stderr. Any other exception is a bug and keeps its traceback.
     """
     settings = Settings()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: no character of a name ends a command
+        # Like stderr: a character that cannot be encoded must not end a command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sys.exit(app(obj=settings, standalone_mode=False))
     except USAGE_ERROR as error:
@@ -141,7 +142,7 @@ def main() -> None:
         print_line("Aborted!", to_stderr=True)
         sys.exit(EXIT_FAILED)
     except BrokenPipeError:
-        # The reader of our output has gone, as in `timewheel ... | head`. Python would complain once more at exit.
+        # The reader of our output has closed, as in `timewheel ... | head`. Python would report this again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the process ends by it, with its traceback if it is a bug

@@ -1,4 +1,4 @@
-"""`timewheel broker`: a real Pulsar in the foreground, to try things on."""
+"""`timewheel broker`: a real Pulsar broker in the foreground, for experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["broker"]
 
 LOOK_INTERVAL_S = 1.0
-"""Python acts on a signal when its wait returns; this bounds the wait."""
+"""Python handles a signal when a wait returns; this interval bounds the wait."""
 
 
 def broker(
@@ -31,12 +31,12 @@ def broker(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
-    """Run a real Pulsar on this machine until Ctrl-C; its data goes when it ends."""
+    """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
     from timewheel.cli.stopping import Stopped, stop_at_end
     from timewheel.testing import BrokerFailed, LocalPulsar
 
     config = _parsed(settings or [])
-    # Both end in the same order: leave the with block, which removes the broker and its data.
+    # SIGINT and SIGTERM both leave the with block, which removes the broker and its data.
     stop_at_end()
     try:
         with LocalPulsar(version, config=config, progress=lambda line: print_line(line, to_stderr=True)) as pulsar:

@@ -1,4 +1,4 @@
-"""Which broker a plan is for: the options of the planner's commands that say it, and the profile made of them."""
+"""The broker that a plan is for: the options of the planner's commands that select it, and its profile."""
 
 from __future__ import annotations
 
@@ -45,20 +45,22 @@ def profile_of(
     connection: Path | None,
     sampled: BrokerProfile | None = None,
 ) -> tuple[BrokerProfile, str]:
-    """The profile that the options ask for; else that of the sample; else that of the broker that the connection's
-    variables or file name; else the default. And where it is from, in words.
+    """Return a broker profile, and its source in words.
+
+    The first that is given counts: the profile of the options; that of the sample; that of the broker that the
+    connection's variables or file name; the default.
 
     Args:
-        name: A version, or a profile file: TOML with the fields of `BrokerProfile`.
-        broker_url: Of a live broker's web service.
-        token: For it.
-        token_file: For it.
-        tls_ca: For it.
-        connection: For it.
-        sampled: Of the broker whose topic the history is a sample of.
+        name: A Pulsar version, or a profile file: TOML with the fields of `BrokerProfile`.
+        broker_url: URL of a live broker's web service.
+        token: Bearer token for this web service.
+        token_file: File with such a token.
+        tls_ca: PEM file with the certificate authorities to trust.
+        connection: The connection's file.
+        sampled: Profile of the broker from which the history was sampled.
 
     Raises:
-        typer.BadParameter: Both are given, or one that cannot be.
+        typer.BadParameter: Both a name and a URL are given, or the name is neither a version nor a TOML file.
         AdminError: The broker does not answer.
         ProfileError: A number is out of its range.
     """
@@ -79,7 +81,7 @@ def profile_of(
 
 
 def shown_profile(console: Console, *options: Any) -> BrokerProfile:
-    """The profile of `profile_of` the same options; a line says its gap limit, and whose that is."""
+    """Return the profile of `profile_of` for these options, and print its gap limit and its source."""
     found, source = profile_of(*options)
     say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
     return found

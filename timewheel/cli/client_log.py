@@ -1,8 +1,8 @@
-"""The log of the client's C++ part, as records of the standard logger ``pulsar``.
+"""Forwards the log of the client's C++ part to the standard logger ``pulsar``.
 
-By itself it goes to standard output, where a command's results belong. A Python logger that is handed to the client is
-called on C++ threads, for every debug line and whatever its level, so that the client waits for Python several
-times per message. So the client writes into a pipe, and a thread of ours reads it.
+By default this log goes to standard output, where a command's results belong. A Python logger that is passed to the
+client is called on C++ threads, for every debug line and whatever its level, so the client waits for Python several
+times per message. Therefore the client writes into a pipe, and a thread of this process reads the pipe.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ __all__ = ["client_log", "read_line"]
 LINE = re.compile(r"\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<place>\S+) \| (?P<text>.*)")
 """``2026-11-21 09:00:00.000 ERROR [139701] ClientConnection:485 | Connection refused``"""
 EXPECTED = re.compile(r"Failed to create producer: Producer(Busy|Fenced)\b")
-"""Another process has the producer of a name. Only leases have names here, so one that stands by meets it at each
-attempt; whoever asked for the producer is given the error, and tells it if it is one.
+"""Another process has the producer of a name. Only leases have names here, so a standby meets this error at each
+attempt. The caller that asked for the producer gets the error, and reports it if it matters.
 """
 END = b"\0\n"
-"""A line that the client does not write."""
+"""A line that the client never writes."""
 JOIN_TIMEOUT_S = 1.0
 _NOWHERE = logging.NullHandler()
 
 
 @contextmanager
 def client_log() -> Iterator[Any]:
-    """A `logger` for ``pulsar.Client``, of errors only; close the client before it ends."""
+    """Make a `logger` for ``pulsar.Client`` that logs errors only; close the client before the block ends."""
     import pulsar
 
-    # A command without a log shows its answer, and the error that it ends by: not how the client came to it.
+    # A command without a log prints its result, or the error that ends it, but no log lines of the client.
     logging.getLogger("pulsar").addHandler(_NOWHERE)
     reading, writing = os.pipe()
     thread = threading.Thread(target=_forward, args=(reading,), name="timewheel-client-log", daemon=True)
@@ -42,7 +42,7 @@ def client_log() -> Iterator[Any]:
     try:
         yield pulsar.FileLogger(pulsar.LoggerLevel.Error, f"/proc/self/fd/{writing}")
     finally:
-        # Not by closing it: the client has opened the pipe once more, and keeps it open to the end of the process.
+        # Closing this end does not end the thread: the client has opened the pipe a second time, and never closes it.
         os.write(writing, END)
         thread.join(JOIN_TIMEOUT_S)
         os.close(writing)
@@ -59,8 +59,8 @@ def _forward(reading: int) -> None:
 
 
 def read_line(line: str) -> tuple[int, str, str]:
-    """A line of the client's log as a level of `logging`, its text, and where in the client it was written; empty: the
-    line does not say.
+    """Return the `logging` level of a line of the client's log, its text, and the source location in the client; an
+    empty location: the line has none.
     """
     found = LINE.match(line)
     if found is None:

@@ -1,7 +1,7 @@
-"""What commands share that speak to a cluster: their options, and the connection that these are the top layer of.
+"""Options of all commands that connect to a cluster, and the connection whose top layer these options are.
 
-An option counts for more than the environment, that more than the file that ``--connection`` names, and that more than
-the defaults.
+An option overrides an environment variable; a variable overrides the file of ``--connection``; the file overrides the
+defaults.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FOLLOWED = {
     "tls_ca": "--tls-ca",
     "connection": "--connection",
 }
-"""By parameter, the option under which the next command takes it."""
+"""The option that passes a parameter on to the next command, by parameter."""
 
 ServiceUrl = Annotated[
     str | None,
@@ -92,10 +92,10 @@ def connection_of(
     tls_ca: Path | None = None,
     file: Path | None = None,
 ) -> Connection:
-    """All layers as one, arguments as of `given_connection`.
+    """Return all layers merged; for the arguments see `given_connection`.
 
     Raises:
-        BadConnection: A layer is wrong.
+        BadConnection: A layer is invalid.
     """
     from timewheel.core.connection import DEFAULTS
     from timewheel.core.connection_file import secrets_open_to_all
@@ -117,19 +117,19 @@ def given_connection(
     *,
     environment: Mapping[str, str] | None = None,
 ) -> Connection:
-    """All layers but the defaults.
+    """Return all layers but the defaults.
 
     Args:
-        service_url: Of the options.
-        admin_url: Of the options.
-        token: Of the options; an empty one is refused, as a variable that was not set would make it.
-        token_file: Of the options.
-        tls_ca: Of the options.
+        service_url: From the options.
+        admin_url: From the options.
+        token: From the options; an empty token, as from an unset variable, is refused.
+        token_file: From the options.
+        tls_ca: From the options.
         file: The connection's file.
-        environment: None: that of this process.
+        environment: None: the environment of this process.
 
     Raises:
-        BadConnection: A layer is wrong.
+        BadConnection: A layer is invalid.
     """
     import os
 
@@ -166,7 +166,7 @@ def _of_file(file: Path | None) -> Connection:
 
 
 def access_of(connection: Connection, hooks: tuple[Hook, ...] | None = None) -> Access:
-    """What makes clients of it.
+    """Return the factory of clients for a connection.
 
     Args:
         connection: All layers.
@@ -201,20 +201,20 @@ def admin_client(
     option: str | None = None,
     hooks: tuple[Hook, ...] | None = None,
 ) -> AbstractContextManager[AdminClient]:
-    """An admin client from these options.
+    """Return an admin client for these options.
 
     Args:
-        admin_url: Of any broker's web service.
-        token: Or `token_file`.
-        token_file: Read before every call.
-        tls_ca: Whom to trust.
+        admin_url: URL of any broker's web service.
+        token: Bearer token, instead of `token_file`.
+        token_file: File with a bearer token, read before every call.
+        tls_ca: PEM file with the certificate authorities to trust.
         file: The connection's file.
-        option: That gave the URL, if it is not ``--admin-url``: an error names what was typed.
+        option: The option that gave the URL, if not ``--admin-url``: an error names the option that was typed.
         hooks: None: `warn`.
 
     Raises:
-        BadConnection: What cannot be one.
-        TokenNotGiven: The authorization server gives none.
+        BadConnection: The options or another layer are invalid.
+        TokenNotGiven: The authorization server issues no token.
     """
     from timewheel.core.errors import BadConnection
 
@@ -227,22 +227,23 @@ def admin_client(
 
 
 def typed_words(context: typer.Context) -> tuple[str, ...]:
-    """The connection's options as a command was given them, for the commands that it prints.
+    """Return the connection's options as they were typed, for the follow-up commands that a command prints.
 
-    Variables are there for the next command too. A token is not repeated: a terminal and its log are no place for it.
+    Environment variables also hold for the next command. A token is not repeated: it must not appear in a terminal or
+    its log.
     """
     options = ((name, option) for name, option in _FOLLOWED.items() if is_typed(context, name))
     return tuple(word for name, option in options for word in (option, str(context.params[name])))
 
 
 def is_typed(context: typer.Context, parameter: str) -> bool:
-    """Whether a parameter stands on the command line."""
+    """Return whether a parameter was given on the command line."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def warn(event: Event) -> None:
-    """What is not part of the answer goes to stderr, so that --json stays JSON."""
+    """Print a warning or an error event to stderr, so that the output of --json stays JSON."""
     if event.level != "info":
         facts = ", ".join(f"{name}: {value}" for name, value in event.fields.items())
         print_error(f"{event.level}: {event.name}: {facts}")

@@ -1,4 +1,4 @@
-"""`timewheel cuts`: what is cut off, and a log of it that is read in seconds."""
+"""`timewheel cuts`: lists cut-offs, and compacts their log so that it can be read in seconds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["cut_off_text", "cuts", "known_cut_offs", "reading"]
 EXIT_BUSY = 1
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000
-"""For a command that has more to tell."""
+"""Read timeout of a command whose result does not depend on the log."""
 DEFAULT_MOST = 100
 
 cuts = command_group("cuts", "Look at what is cancelled; keep the log of it short.")
@@ -61,7 +61,7 @@ def list_(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the cut-offs that still count: up to where timers of an id, or of a group, are dead. Changes nothing."""
+    """List the cut-offs in effect: up to which time timers of an id, or of a group, are cancelled. Changes nothing."""
     import json
 
     from rich.console import Console
@@ -97,10 +97,11 @@ def compact(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the cut-offs that still count once more, in packs, and let the broker remove what stands before them.
+    """Compact the log of cut-offs: rewrite the cut-offs in effect in packs, and let the broker remove all earlier
+    entries.
 
-    Relays do it by themselves when it is worth it. Exit status 1 if another one is at it now, or the log cannot be
-    read.
+    Relays do this by themselves when it is worthwhile. Exit status 1 if another process is compacting the log now, or
+    if the log cannot be read.
     """
     import json
 
@@ -152,7 +153,7 @@ def known_cut_offs(plan: Plan, access: Access) -> CutTable | None:
 
 
 def cut_off_text(cut_off: CutOff) -> str:
-    """What it means, in a few words."""
+    """Describe the effect of a cut-off in a few words."""
     by = "under this id" if cut_off.kind == "timer" else f"with the group {cut_off.name}"
     cut, until = at(cut_off.cut // 1_000), at(cut_off.forget_ms)
     return f"what was sent {by} before {cut} is not handed out; remembered until {until}"
@@ -162,7 +163,7 @@ def cut_off_text(cut_off: CutOff) -> str:
 def reading(
     plan: Plan, access: Access, *, timeout_ms: int = READ_TIMEOUT_MS, connecting_s: int = 20
 ) -> Iterator[tuple[CutLog, Any]]:
-    """The log of a plan, read to its end, and the client."""
+    """Open the log of a plan, read it to its end, and yield the log and the client."""
     from timewheel.cli.connecting import warn
     from timewheel.core.clock import SystemClock
     from timewheel.core.errors import CancelRefused, TopologyError

@@ -1,4 +1,4 @@
-"""`timewheel dead`: look at dead letters, send them again, drop them."""
+"""`timewheel dead`: lists, shows, replays and drops dead letters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def list_(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the dead letters that nobody has dealt with. Nothing is consumed or changed."""
+    """List dead letters that are neither replayed nor dropped yet. Nothing is consumed or changed."""
     wish = wish_of(positions, timer_ids, reason, source)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         found = _found(admin, plan_file, wish, most)
@@ -86,7 +86,7 @@ def show(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all of some dead letters: properties and payload. Nothing is consumed or changed."""
+    """Show dead letters in full, with properties and payload. Nothing is consumed or changed."""
     wish = wish_of(positions, timer_ids, reason, source)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         found = _found(admin, plan_file, wish, most)
@@ -113,10 +113,11 @@ def replay(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead letters again, under their ids, to where their producer would send them now; then take them out.
+    """Replay dead letters: send them again under their ids, to the topic that their producer would choose now, and then
+    remove them.
 
-    Each is published and confirmed before it is taken out: a crash in between leaves a copy, never a loss. Exit status
-    1 if some could not be sent, and are left; 4 if what is named by position or id is not there.
+    Each message is published and confirmed before its dead letter is removed: a crash in between leaves a copy, never a
+    loss. Exit status: 1 if some dead letters could not be sent, and remain; 4 if a position or an id was not found.
     """
     from timewheel.ops.letters import Refused, again
     from timewheel.ops.letters import replay as send_again
@@ -152,9 +153,9 @@ def drop(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take dead letters out without sending them again: they are gone.
+    """Remove dead letters without sending them again. Their messages are lost.
 
-    Exit status 4 if what is named by position or id is not there.
+    Exit status 4 if a position or an id was not found.
     """
     from timewheel.ops.letters import Dealt, dead_letter_box
     from timewheel.ops.letters import drop as take_out

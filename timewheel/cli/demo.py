@@ -1,4 +1,4 @@
-"""`timewheel demo`: one trace through every scheme on a real Pulsar, and a verdict."""
+"""`timewheel demo`: plays one trace through every scheme on a real Pulsar, and prints a verdict."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 SPARK_MEMORY = "1g"
-"""A ledger has some hundred thousand rows."""
+"""Enough for a ledger, which has some hundred thousand rows."""
 FORESIGHT_S = 20.0
-"""Expected, for the planner's part."""
+"""Expected duration of the planner's part."""
 STOPPED = "stopped: no prediction"
 
 
@@ -47,10 +47,11 @@ def demo(
         bool, typer.Option("--json", help="Print the results as JSON; what is going on goes to stderr.")
     ] = False,
 ) -> None:
-    """Start a real Pulsar, play one trace of delayed messages through every scheme, unload every topic half way.
+    """Start a real Pulsar, play one trace of delayed messages through every scheme, and unload every topic half way.
 
-    Ends with status 1 if a promise is broken, or if native does not redeliver. How near the law its figures are is
-    shown, and is no promise. Nor is what the planner, if it is installed, predicts from the run's ledger.
+    Exit status 1 if a promise is broken, or if native delays cause no redelivery. The output also compares the figures
+    with the gap law, and with the prediction that the planner, if installed, makes from the run's ledger. Neither
+    comparison is a promise.
     """
     import json
     import time
@@ -124,7 +125,9 @@ def _print_figures(console: Console, result: Result) -> None:
 
 
 def _with_foresight(console: Console, result: Result) -> Result:
-    """The result with the planner's prediction from its ledger, or as it is: nothing here may touch the verdict."""
+    """Return the result with the planner's prediction from its ledger, or unchanged: this step must never affect the
+    verdict.
+    """
     import time
     from dataclasses import replace
 
@@ -156,10 +159,10 @@ def _with_foresight(console: Console, result: Result) -> Result:
     except ExtraMissing as missing:
         _say(console, f"No prediction from the ledger: {missing}")
     except typer.Exit:
-        pass  # told to stop while Spark ran: the session has said so
+        pass  # stopped by a signal while Spark ran: the session has printed this
     except KeyboardInterrupt:
         _say(console, STOPPED)
-    except Exception as error:  # noqa: BLE001 - a demo of the relay must not fail by its epilogue
+    except Exception as error:  # noqa: BLE001 - a failed prediction must not fail the demo
         _say(console, f"No prediction from the ledger: {type(error).__name__}: {error}", "bold red")
     else:
         _print_foresight(console, found)
@@ -167,7 +170,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
 
 
 def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
-    """The last lines: figures outside their band, the verdict, its meaning, and the report's path."""
+    """Print the last lines: figures outside their band, the verdict, its meaning, and the report's path."""
     from timewheel.core.extras import ExtraMissing, need_extras
     from timewheel.demo.files import Files
     from timewheel.demo.table import meaning

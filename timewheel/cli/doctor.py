@@ -1,4 +1,4 @@
-"""`timewheel doctor`: what of a setup would lose, delay or repeat timers, and the command that cures it."""
+"""`timewheel doctor`: finds settings that would lose, delay or repeat timers, and prints the remedy for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["EXIT_ERRORS", "EXIT_UNSEEN", "EXIT_WARNINGS", "doctor", "exit_status
 EXIT_UNSEEN = 1
 EXIT_WARNINGS = 3
 EXIT_ERRORS = 4
-"""As of `plan check` and `gaps`: attention, and broken."""
+"""The same as in `plan check` and `gaps`: 3 needs attention, 4 broken."""
 FAIL_AT = ("warning", "error")
 
 
@@ -47,10 +47,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
-    """Check brokers, namespaces, topics, clients and clocks, before the first message and on a schedule.
+    """Check brokers, namespaces, topics, clients and clocks, before the first message or on a schedule.
 
-    Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if they would
-    be late or doubled, or lost after one more failure; 1 if it could not be checked; else 0.
+    Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if timers would
+    be late or doubled, or lost after one more failure; 1 if the checks could not be completed; else 0.
     """
     import json
 
@@ -79,11 +79,11 @@ def doctor(
 
 
 def exit_status(verdict: Verdict, fail_at: str) -> int:
-    """For a scheduled job; what was not seen is no "ok".
+    """Return the exit status for a scheduled job; checks that could not be made are never "ok".
 
     Args:
-        verdict: The last one.
-        fail_at: One of `FAIL_AT`.
+        verdict: The last verdict.
+        fail_at: A value of `FAIL_AT`.
     """
     from timewheel.ops.doctor import Severity
 
@@ -101,7 +101,7 @@ def _plan(target: str) -> Plan | None:
 
 
 def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -> None:
-    """What cannot be meant, before anything is asked."""
+    """Refuse invalid options before any request."""
     if fail_at not in FAIL_AT:
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if fix and plan is None:

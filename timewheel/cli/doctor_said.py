@@ -1,4 +1,4 @@
-"""What `timewheel doctor` says on a terminal: the worst first, and what many topics have in common once."""
+"""Output of `timewheel doctor` on a terminal: the worst findings first, and findings that topics share only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INDENT = 2
 
 
 def show_verdict(console: Console, verdict: Verdict, done: Sequence[Step]) -> None:
-    """What was done, what was found, and how it stands."""
+    """Print repairs, findings and a summary."""
     for topic, steps in _by_topic(done).items():
         say(console, f"fixed: {topic}: {', '.join(steps)}")
     for findings in _alike(verdict.findings):
@@ -41,7 +41,7 @@ def _by_topic(done: Iterable[Step]) -> dict[str, list[str]]:
 
 
 def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings of a kind about different topics that were read in the same place, together."""
+    """Group findings of the same kind that were read in the same place of different topics."""
     together: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         together.setdefault((finding.slug, finding.read.replace(finding.subject, "")), []).append(finding)

@@ -1,4 +1,4 @@
-"""Waits until a relay has sent all that waits back to the due topic, and shows how far it is."""
+"""Waits until a relay has sent all waiting timers back to the due topic, and shows the progress."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["await_empty"]
 
 LOOK_MS = 500
 EMPTY_LOOKS = 2
-"""A timer on its way from one topic to another is in neither for a moment."""
+"""A timer that moves from one topic to another is in neither for a moment."""
 TELL_MS = 15_000
-"""Between two lines where the output is no terminal."""
+"""Interval between two progress lines if the output is no terminal."""
 STALLED_MS = 15_000
-"""Without progress for so long, the reason is shown."""
+"""The reason is shown after this time without progress."""
 
 
 def await_empty(
@@ -31,13 +31,13 @@ def await_empty(
     settle_ms: int = 0,
     why_stalled: Callable[[], str] = lambda: "",
 ) -> None:
-    """Look again and again until nothing waits.
+    """Poll until no entry waits outside the due topic.
 
     Args:
         console: Shows the progress.
         waiting: Counts entries outside the due topic.
-        settle_ms: Look for so long at least.
-        why_stalled: The reason when nothing moves, as a clause; empty: none is known.
+        settle_ms: Shortest time to poll.
+        why_stalled: Returns the reason for no progress, as a clause; empty: the reason is unknown.
     """
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`timewheel exporter`: gaps of any topics and timers of plans, for Prometheus."""
+"""`timewheel exporter`: exports gaps of any topics and timers of plans to Prometheus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["exporter"]
 
 DEFAULT_HTTP = "127.0.0.1:9409"
 FRESH_LOOKS = 3
-"""So many intervals after a good look it is not ready any more."""
+"""The exporter is ready for this many intervals after a successful look."""
 
 
 def exporter(
@@ -54,10 +54,12 @@ def exporter(
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.INFO,
 ) -> None:
-    """Tell Prometheus of gaps, what an unload would repeat, and when timers are due, until SIGTERM or Ctrl-C.
+    """Export gaps, the entries that an unload would repeat, and the due times of timers to Prometheus, until SIGTERM or
+    Ctrl-C.
 
-    It looks once in each interval, and a scrape of /metrics is told of the last look. /readyz answers 503 when no look
-    has come to an end for three intervals. Nothing is consumed or changed. It takes the extra ``metrics``.
+    The exporter looks at the cluster once in each interval; a scrape of /metrics returns the last look. /readyz answers
+    503 if no look was completed in the last three intervals. Nothing is consumed or changed. Requires the extra
+    ``metrics``.
     """
     from contextlib import suppress
 
@@ -71,7 +73,7 @@ def exporter(
     every_ms = every_ms_of(every)
     address = address_of(http)
     assert address is not None, "there is a default"
-    from timewheel.metrics import Exporter, metrics_page  # before all else: who lacks the extra is told so
+    from timewheel.metrics import Exporter, metrics_page  # first of all: without the extra this raises a clear error
 
     log_to_stderr(log_format, log_level)
     from prometheus_client import CollectorRegistry

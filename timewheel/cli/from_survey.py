@@ -1,4 +1,4 @@
-"""`timewheel plan --from` and `timewheel predict --from`: the answer from a survey, without Spark and its start."""
+"""`timewheel plan --from` and `timewheel predict --from`: answers from a survey, without starting Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FromSurvey = Annotated[
 
 
 def need_one_source(history: str | None, stored: Path | None, of_history: Mapping[str, object]) -> None:
-    """Refuse neither a history nor a survey, both, and with a survey what only a history has, by option."""
+    """Require either a history or a survey, and refuse options (by name) of a history together with a survey."""
     if (history is None) == (stored is None):
         raise typer.BadParameter("give a history, or a survey of one with --from, not both", param_hint="HISTORY")
     if stored is not None:
@@ -59,7 +59,7 @@ def plan_from(
     out: Path | None,
     as_json: bool,
 ) -> NoReturn:
-    """Answer, write the plan, and end the command: with status 1 if it is not certain or does not keep every limit."""
+    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit."""
     console = console_for(as_json=as_json)
     survey = _loaded(stored)
     from timewheel.core.planfile import save_plan
@@ -105,7 +105,7 @@ def predict_from(
     as_is: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate plans, and say how far the law is off under native delays."""
+    """Evaluate plans, and report how far the gap law is off for native delays."""
     console = console_for(as_json=as_json)
     survey = _loaded(stored)
     from timewheel.spark_planner import evaluate

@@ -1,4 +1,4 @@
-"""`timewheel gaps`: how near every subscription is to forgetting what was acknowledged, on any Pulsar."""
+"""`timewheel gaps`: shows how near each subscription is to losing acknowledgements, on any Pulsar cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps"]
 
 EXIT_WATCH = 3
 EXIT_ALARM = 4
-"""As of `plan check`: attention, and broken."""
+"""The same as in `plan check`: 3 needs attention, 4 broken."""
 EXIT_UNSEEN = 1
 FAIL_AT = ("never", "watch", "alarm")
 
@@ -69,11 +69,11 @@ def gaps(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each look.")] = False,
 ) -> None:
-    """Show gaps beside the broker's limit, and what an unload right now would deliver again; nothing is changed.
+    """Show gaps beside the broker's limit, and the entries that an unload now would deliver again. Nothing is changed.
 
-    Any topic will do, whoever sends to it. Exit status 1 if a target, or a topic of a plan, is not there or may not be
-    looked at. With --fail-at also 3 if a subscription is above 80 % of the limit, 4 if one is at it or an unload would
-    deliver something again, 1 if anything could not be seen.
+    Works for any topic, whichever clients produce to it. Exit status 1 if a target, or a topic of a plan, does not
+    exist or may not be read. With --fail-at also: 3 if a subscription is above 80 % of the limit; 4 if a subscription
+    is at the limit or an unload would deliver entries again; 1 if any target or topic could not be seen.
     """
     from rich.console import Console
 
@@ -109,7 +109,7 @@ def gaps(
 
 
 def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, files: Mapping[str, Path | None]) -> None:
-    """What cannot be meant, before anything is asked."""
+    """Refuse invalid options before any request."""
     if fail_at not in FAIL_AT:
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if bool(targets) == everything:
@@ -120,11 +120,11 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
 
 
 def exit_status(look: Look, fail_at: str) -> int:
-    """For a scheduled job; what was not seen is no "ok".
+    """Return the exit status for a scheduled job; a target that could not be seen is never "ok".
 
     Args:
-        look: The last one.
-        fail_at: One of `FAIL_AT`.
+        look: The last look.
+        fail_at: A value of `FAIL_AT`.
     """
     from timewheel.ops.gaps import Level
 
@@ -137,7 +137,7 @@ def exit_status(look: Look, fail_at: str) -> int:
 
 
 class _Seeing:
-    """Looks at the same targets, whose topics are found anew each time."""
+    """Looks at the same targets, and finds their topics again each time."""
 
     def __init__(
         self,
@@ -163,11 +163,11 @@ class _Seeing:
     def looks_of(
         self, every_ms: int | None, times: int | None
     ) -> Iterator[tuple[Look, dict[tuple[str, str], AgainMessages]]]:
-        """One look, or one after the other until Ctrl-C.
+        """Yield a single look, or looks until Ctrl-C.
 
         Args:
-            every_ms: Between two looks; None: one is enough.
-            times: How many; None: until Ctrl-C.
+            every_ms: Interval between looks; None: a single look.
+            times: Number of looks; None: until Ctrl-C.
         """
         for number in count(1):
             yield self._look(quiet=every_ms is not None)
@@ -179,7 +179,7 @@ class _Seeing:
                 return
 
     def _look(self, *, quiet: bool) -> tuple[Look, dict[tuple[str, str], AgainMessages]]:
-        """Look once; the messages in what an unload repeats are counted if it is about one topic."""
+        """Look once; for a single topic also count the messages that an unload would deliver again."""
         from rich.console import Console
 
         from timewheel.ops.errors import NoSuchTarget
@@ -223,7 +223,7 @@ def _pause(admin: AdminClient, every_ms: int) -> None:
 
 @contextmanager
 def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Console], None]], None]]:
-    """Where looks are shown: one over the other on a terminal, else one after the other."""
+    """Show looks in the same place on a terminal, elsewhere one after the other."""
     if not (live and console.is_terminal):
         yield lambda shown: shown(console)
         return
@@ -234,7 +234,7 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
     from rich.text import Text
 
     def show(shown: Callable[[Console], None]) -> None:
-        # Into a console of its own: the other one moves the cursor with whatever it is given while it is live.
+        # Into a separate console: the live console moves the cursor with all text that it receives.
         text = StringIO()
         shown(Console(file=text, width=console.width, force_terminal=True, highlight=False))
         screen.update(Text.from_ansi(text.getvalue()), refresh=True)
@@ -245,7 +245,7 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 
 @contextmanager
 def _counting_topics(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar in a terminal, on stderr; nothing without one."""
+    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bars = Progress(

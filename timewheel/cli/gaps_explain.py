@@ -1,4 +1,4 @@
-"""`timewheel gaps explain`: which causes are behind a subscription's gaps, in shares, and what helps."""
+"""`timewheel gaps explain`: shows the causes of a subscription's gaps, in shares, and their remedies."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def explain(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
-    """Tell why a subscription has gaps: mixed delays, slow consumers, hot keys, single acknowledgements; and the cure.
+    """Explain why a subscription has gaps: mixed delays, slow consumers, hot keys or single acknowledgements; and the
+    cure.
 
-    Some of the entries that are open between acknowledged ones are looked at, and the connected consumers. Nothing is
+    The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
     consumed or changed.
     """
     import json

@@ -1,4 +1,6 @@
-"""What `timewheel gaps` says: sentences, a table of the worst, and all of one subscription."""
+"""Output of `timewheel gaps` on a terminal: sentences, a table of the worst subscriptions, and details of a
+subscription.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["show_look"]
 
 STYLES = ("green", "yellow", "red")
-"""By level."""
+"""Style by level."""
 AID = "yellow"
 HEADER = (
     "subscription", "level", "gaps", "of limit", "in all", "backlog", "delayed", "again", "an hour", "hours left",
 )  # fmt: skip
 MOST_NAMES = 5
-"""Of topics that are named in a sentence."""
+"""Highest number of topics that a sentence names."""
 MANY_HOURS = 48
-"""From there on days say more."""
+"""Longer times are shown in days."""
 
 
 def show_look(
@@ -48,12 +50,12 @@ def show_look(
     """Print a look.
 
     Args:
-        console: Where.
-        look: What was seen.
-        limit: What it is held against.
-        looks: For growth.
-        messages: By topic and subscription, where they were looked at.
-        top: Rows at most.
+        console: The terminal.
+        look: The look.
+        limit: The gap limit.
+        looks: Earlier looks, for growth.
+        messages: Messages that an unload would repeat, by topic and subscription, if they were counted.
+        top: Highest number of rows.
         reached_by: Options by which a command reaches the cluster.
     """
     say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level] if look.is_whole else "red")
@@ -72,7 +74,7 @@ def show_look(
 
 
 def verdict(look: Look) -> str:
-    """How many subscriptions are how bad."""
+    """Count the subscriptions by level."""
     subscriptions = look.subscriptions
     lacking = _lacking(look)
     if not subscriptions:
@@ -93,7 +95,7 @@ def verdict(look: Look) -> str:
 
 
 def _lacking(look: Look) -> str:
-    """What was named and not seen, as the end of a sentence."""
+    """Return the targets that were not seen, as the end of a sentence."""
     targets = sum(one.is_target for one in look.unseen)
     said = [f"{counted(len(look.missing), 'topic', 'topics')} of the plan not there"] if look.missing else []
     said += [f"{counted(targets, 'target', 'targets')} not seen"] if targets else []
@@ -103,7 +105,7 @@ def _lacking(look: Look) -> str:
 def lines_of(
     one: SubscriptionGaps, limit: Limit, looks: Looks, messages: AgainMessages | None
 ) -> Iterator[tuple[str, str]]:
-    """All of one subscription, a line at a time."""
+    """Yield all details of a subscription, a line each."""
     worst, several = one.worst, len(one.parts) > 1
     yield "topic", one.topic + (f", {len(one.parts)} partitions" if several else "")
     yield "cursor", f"{one.subscription} ({type_words(worst.type)})"
@@ -130,7 +132,7 @@ def lines_of(
 
 
 def notes_of(look: Look) -> Iterator[str]:
-    """What was not seen, and what has no subscription."""
+    """Yield notes on topics that were not seen, do not exist, or have no subscription."""
     if look.unseen:
         yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in look.unseen])}."
     if look.missing:
@@ -142,11 +144,11 @@ def notes_of(look: Look) -> Iterator[str]:
 
 
 def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
-    """What helps at once where delays may be why a subscription is near its limit, else what says why; each command at
-    the end of a line; for the worst one.
+    """Yield first aid for the worst subscription: shadow commands if delays may be why it is near its limit, else the
+    command that explains its gaps; each command ends a line.
 
     Args:
-        look: What was seen.
+        look: The look.
         reached_by: Options by which a command reaches the cluster.
     """
     from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands, shadow_helps
@@ -192,7 +194,7 @@ def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
     left = len(look.subscriptions) - len(shown)
     of = "" if common == "persistent://" else f" of {common.removeprefix('persistent://').rstrip('/')}"
     more = f" ({left:,} more are no worse: --top)" if left else ""
-    # Most looks are the first one, of which no growth is known: two columns less are two more for the names.
+    # Most looks are first looks, without a growth: without its two columns there is more room for names.
     columns = len(HEADER) if any(growths) else len(HEADER) - 2
     show_table(
         console,

@@ -1,4 +1,4 @@
-"""Where a command that runs for long answers HTTP: the option, what it means, and how a taken address is told."""
+"""The HTTP endpoint of long-running commands: its option, and its errors as messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HttpAddress = Annotated[
 
 
 def address_of(http: str | None) -> tuple[str, int] | None:
-    """Host and port of ``--http``; what is none of it is a usage error."""
+    """Return host and port of ``--http``; an invalid address is a usage error."""
     from timewheel.serving import parse_address
 
     if http is None:
@@ -36,7 +36,7 @@ def address_of(http: str | None) -> tuple[str, int] | None:
 
 @contextmanager
 def or_say_why_not() -> Iterator[None]:
-    """End the command with a sentence where it cannot listen."""
+    """End the command with status 1 and a message if the server cannot listen."""
     from timewheel.cli.terminal import print_error
     from timewheel.serving import CannotListen
 

@@ -1,4 +1,4 @@
-"""What `timewheel dead` and `timewheel parked` share: which letters are meant, and how they are shown."""
+"""Selection and output of letters, shared by `timewheel dead` and `timewheel parked`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 EXIT_REFUSED = 1
 EXIT_NOT_FOUND = 4
 MOST_SHOWN_BYTES = 1_000
-"""Of a payload."""
+"""Bytes of a payload that are printed."""
 DEFAULT_MOST = 1_000
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
@@ -59,11 +59,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON ins
 
 
 class Kind(NamedTuple):
-    """What they are called.
+    """Words for a kind of letters.
 
     Args:
-        many: Of several.
-        since: Before how long they are there.
+        many: Their plural.
+        since: Title of the column with their age.
     """
 
     many: str
@@ -82,10 +82,10 @@ def wish_of(
     *,
     must_say: bool = False,
 ) -> Wish:
-    """Which are meant.
+    """Return the selection that the options make.
 
     Raises:
-        typer.BadParameter: A position cannot be read, or nothing is said where something must be.
+        typer.BadParameter: A position is malformed, or nothing is selected although ``must_say``.
     """
     from timewheel.ops.letters import LetterPlace, Wish
 
@@ -102,7 +102,7 @@ def wish_of(
 
 
 def show_list(kind: Kind, found: Letters, now_ms: int, *, as_json: bool) -> None:
-    """Print a table of them, or JSON."""
+    """Print a table of letters, or JSON."""
     import json
 
     from rich.console import Console
@@ -114,7 +114,7 @@ def show_list(kind: Kind, found: Letters, now_ms: int, *, as_json: bool) -> None
 
 
 def show_letters(kind: Kind, found: Letters, *, as_json: bool) -> None:
-    """Print all of each."""
+    """Print letters in full."""
     import base64
     import json
 
@@ -132,10 +132,10 @@ def show_letters(kind: Kind, found: Letters, *, as_json: bool) -> None:
 
 
 def end(dealt: Sequence[Dealt], found: Letters, wish: Wish, done: str, *, as_json: bool) -> None:
-    """Print what was done, or would be, and what was named and is not there.
+    """Print the result for each letter, and the selected positions and ids that were not found; then end the command.
 
     Raises:
-        typer.Exit: With status 1, if some are left; 4, if what was named is not there.
+        typer.Exit: With status 1 if some letters remain; 4 if a position or an id was not found.
     """
     import json
 

@@ -1,4 +1,4 @@
-"""How a command that runs for long writes its log: the options, and what they configure. Always to standard error."""
+"""The log of long-running commands, always on standard error: its options and its configuration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Format", "Level", "LogFormat", "LogLevel", "log_to_stderr"]
 
 
 class Format(StrEnum):
-    """What the log looks like."""
+    """Format of the log."""
 
     AUTO = "auto"
     CONSOLE = "console"
@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 
 class Level(StrEnum):
-    """The least level of timewheel's events that is written; of libraries it is never less than a warning."""
+    """Lowest level of timewheel's events that are logged; for other libraries it is at least ``warning``."""
 
     INFO = "info"
     WARNING = "warning"
@@ -44,11 +44,11 @@ LogLevel = Annotated[
 
 
 def log_to_stderr(log_format: Format, log_level: Level) -> None:
-    """Configure logging for this process, which is the command's own.
+    """Configure logging for this process, which belongs to the command.
 
     Args:
-        log_format: `Format.AUTO`: by whether standard error is a terminal.
-        log_level: Of the logger ``timewheel``.
+        log_format: `Format.AUTO`: console if standard error is a terminal, else JSON.
+        log_level: Level of the logger ``timewheel``.
     """
     import logging
     import sys
@@ -59,7 +59,7 @@ def log_to_stderr(log_format: Format, log_level: Level) -> None:
 
     terminal = sys.stderr.isatty()
     as_json = log_format is Format.JSON or (log_format is Format.AUTO and not terminal)
-    # A plain traceback: the pretty one shows local variables, and secrets are among them.
+    # A plain traceback: a pretty traceback shows local variables, which can hold secrets.
     console = structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)
     rendering: list[structlog.typing.Processor] = (
         [structlog.processors.JSONRenderer(default=str)] if as_json else [_visible, console]
@@ -86,6 +86,8 @@ def log_to_stderr(log_format: Format, log_level: Level) -> None:
 
 
 def _visible(_logger: Any, _method: str, record: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape texts, the client's and other libraries' too; values of other types are shown by their repr."""
+    """Escape strings, also those of the client and of other libraries; values of other types are rendered by their
+    repr.
+    """
     shown = {name: visible(value) if isinstance(value, str) else value for name, value in record.items()}
     return {**shown, "exception": visible_lines(record["exception"])} if "exception" in record else shown

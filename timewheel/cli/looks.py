@@ -1,4 +1,4 @@
-"""What commands share that look at gaps, once or again and again: options, and what is meant by them."""
+"""Options and arguments of the commands that look at gaps, once or periodically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AtOnce = Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests
 
 
 def every_ms_of(every: str) -> int:
-    """``--every`` in milliseconds; what is too short is a usage error."""
+    """Return ``--every`` in milliseconds; an interval below one second is a usage error."""
     from timewheel.core.durations import parse_duration
 
     every_ms = parse_duration(every)
@@ -33,7 +33,7 @@ def every_ms_of(every: str) -> int:
 
 
 def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
-    """Targets apart: names of topics, namespaces and tenants, and plans by their files."""
+    """Separate targets into names of topics, namespaces and tenants, and plans loaded from files."""
     from timewheel.core.plan import Plan
 
     is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
@@ -42,5 +42,5 @@ def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
 
 
 def type_words(subscription_type: str) -> str:
-    """A subscription's type for people; the broker knows none where no consumer has been connected."""
+    """Describe a subscription's type; the broker knows no type if no consumer has been connected."""
     return "no consumer" if subscription_type == "None" else subscription_type

@@ -1,4 +1,4 @@
-"""Points in time on the command line, and in what is shown."""
+"""Points in time, in options and in output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d{9,30}", re.ASCII)
 
 
 def moment_ms(text: str | None, option: str) -> int | None:
-    """UTC milliseconds from what was given: those, or ISO 8601; without an offset it is UTC. None stays None."""
+    """Parse UTC milliseconds, or ISO 8601, which is UTC if it has no offset, to UTC milliseconds. None stays None."""
     if text is None:
         return None
     try:
@@ -38,6 +38,6 @@ def _iso_ms(text: str) -> int:
 
 
 def at(at_ms: int) -> str:
-    """A point in time to the millisecond, as these commands take it."""
+    """Format a point in time to the millisecond, in a form that options accept."""
     moment = _EPOCH + dt.timedelta(milliseconds=at_ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1_000:03d}Z"

@@ -1,4 +1,4 @@
-"""`timewheel parked`: look at parked timers, have them handled again, discard them."""
+"""`timewheel parked`: lists, shows, replays and discards parked timers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def list_(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the parked timers that nobody has dealt with. Nothing is consumed or changed."""
+    """List parked timers that are neither replayed nor discarded yet. Nothing is consumed or changed."""
     wish = wish_of(positions, timer_ids, reason, source)
     plan = _plan(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
@@ -97,7 +97,7 @@ def show(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all of some parked timers: properties and payload. Nothing is consumed or changed."""
+    """Show parked timers in full, with properties and payload. Nothing is consumed or changed."""
     wish = wish_of(positions, timer_ids, reason, source)
     plan = _plan(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
@@ -128,11 +128,11 @@ def replay(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have parked timers handled again, as first attempts, by their own subscription; then take them out.
+    """Replay parked timers: send them to their own subscription again, as first attempts, and then remove them.
 
-    What was cancelled is handled all the same. Each is published and confirmed before it is taken out: a crash in
-    between leaves a copy, never a loss. Exit status 1 if some could not be sent, and are left; 4
-    if what is named by position or id is not there.
+    Cancelled timers are also handled. Each timer is published and confirmed before its parked copy is removed: a crash
+    in between leaves a copy, never a loss. Exit status: 1 if some timers could not be sent, and remain; 4 if a position
+    or an id was not found.
     """
     from timewheel.core.chance import system_chance
     from timewheel.ops.letters import replay_parked
@@ -173,9 +173,9 @@ def discard(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take parked timers out without having them handled: they are gone.
+    """Remove parked timers without handling them. The timers are lost.
 
-    Exit status 4 if what is named by position or id is not there.
+    Exit status 4 if a position or an id was not found.
     """
     from timewheel.ops.letters import Dealt, drop, parked_box
 

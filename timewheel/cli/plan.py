@@ -1,4 +1,4 @@
-"""`timewheel plan`: from a history of delays to a plan file, with the reasons."""
+"""`timewheel plan`: makes a plan file from a history of delays, and gives the reasons."""
 
 from __future__ import annotations
 
@@ -162,10 +162,11 @@ def plan(
     memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
-    """Choose a plan from a history of delays: price some 300, say why one is best, replay every timer through it.
+    """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
+    it.
 
-    Exit status 1 if no plan keeps every limit; the one that breaks fewest is written all the same. Once it is live,
-    `timewheel plan check` watches that it stays true.
+    Exit status 1 if no plan keeps every limit; the plan that breaks the fewest limits is written nevertheless. Once the
+    plan is live, `timewheel plan check` monitors whether it still holds.
     """
     import json
     from dataclasses import replace
@@ -297,7 +298,7 @@ def plan(
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:
-    """Refuse what cannot be written, by option: now, and not after a minute's work."""
+    """Refuse paths (by option) that cannot be written, before a minute's work and not after it."""
     for option, path in paths.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise typer.BadParameter(
@@ -316,12 +317,12 @@ def _seconds(limit_ms: int | None) -> float | None:
 
 
 def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:
-    """A plan without a scheme: what user and broker decide, and a name where the user does not."""
+    """Return a plan without a scheme: the settings of the user and the broker, and a name if the user gives none."""
     from timewheel.core.plan import Plan
 
     name = due_topic
     if name is None and topic:
-        # A topic of a history may have any name: as the data say it, or as Pulsar does.
+        # A topic of a history may have any name: the name that the data use, or Pulsar's full name.
         name = topic if topic.startswith("persistent://") else DEFAULT_NAMESPACE + re.sub(r"[^\w.=:-]+", "-", topic)
     if name is None:
         stem = re.sub(r"[^\w.-]+", "-", PurePath(source).name.partition(".")[0]).strip("-") or "timers"
@@ -330,7 +331,7 @@ def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, so
 
 
 def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
-    """What the plan says that nobody told us; empty: nothing."""
+    """Name the values that the user did not give; empty: there are none."""
     said = []
     if not named and not wanted.startswith("persistent://"):
         said.append(f"the due topic {base.due_topic} (--due-topic)")
@@ -340,13 +341,13 @@ def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
 
 
 def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
-    """The answer, as people read it on a terminal.
+    """Print the answer on a terminal.
 
     Args:
         console: The terminal.
-        planned: What was found.
-        assumed: What nobody told us, in a sentence; empty: nothing.
-        prices: A month's cost is told at these.
+        planned: The result.
+        assumed: Values that the user did not give, in a sentence; empty: there are none.
+        prices: Prices for a month's cost.
     """
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import costs, tables

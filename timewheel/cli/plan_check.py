@@ -1,4 +1,4 @@
-"""`timewheel plan check`: a live plan, watched by a scheduled job."""
+"""`timewheel plan check`: monitors a live plan, as a scheduled job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["EXIT_ATTENTION", "EXIT_BROKEN", "check"]
 
 EXIT_ATTENTION = 3
 EXIT_BROKEN = 4
-"""1 and 2 are those of all commands: it could not be checked."""
+"""1 and 2 mean for all commands that the check was not made."""
 
 
 def check(
@@ -79,10 +79,11 @@ def check(
     memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
-    """Check a live plan: does it hold what it should, do rate and delays stay, when is a limit reached, what keeps it.
+    """Check a live plan: counted gaps against predicted gaps, drift of rate and delays, and when limits are reached.
 
-    Nothing is consumed or changed. Exit status 0: the plan holds; 3: it needs attention soon (a limit within the
-    horizon, drift, or a count that is not as it should be); 4: a limit is broken now; 1 and 2: it could not be checked.
+    If a limit is reached, or will be, a change of the plan that keeps it is proposed. Nothing is consumed or changed.
+    Exit status: 0 the plan holds; 3 it needs attention soon (a limit within the horizon, drift, or an unexpected
+    count); 4 a limit is broken now; 1 and 2 the check was not made.
     """
     import json
 
@@ -130,17 +131,17 @@ def check(
 
 
 def exit_status(level: Level) -> int:
-    """For a scheduled job."""
+    """Return the exit status for a scheduled job."""
     from timewheel.watch import Level
 
     return {Level.FINE: 0, Level.ATTENTION: EXIT_ATTENTION, Level.BROKEN: EXIT_BROKEN}[level]
 
 
 def load_statistic(path: Path) -> Statistic:
-    """What a plan was made for, from a survey's folder or a statistic's file.
+    """Load the statistic that a plan was made from, from a survey's folder or a statistic's file.
 
     Raises:
-        StatisticUnreadable: There is no such thing, or something else is in it.
+        StatisticUnreadable: The path does not exist, or has other content.
     """
     from timewheel.spark_planner import Statistic, load_survey
 
@@ -206,7 +207,9 @@ def _show(console: Console, checked: Checked) -> None:
 
 
 def _change(console: Console, checked: Checked, cores: int | None, memory: str) -> Change | None:
-    """The change; None, with a line that says why, if there is none: what was found is told all the same."""
+    """Plan a change. If there is none, print the reason and return None: the check's findings are reported
+    nevertheless.
+    """
     from timewheel.core.errors import TimewheelError
     from timewheel.watch import change_for
 

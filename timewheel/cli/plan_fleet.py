@@ -1,4 +1,4 @@
-"""`timewheel plan --all-topics`: one pass over a history of many topics, a plan file for each."""
+"""`timewheel plan --all-topics`: one pass over a history of many topics, and a plan file for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INDEX = "index.html"
 
 
 def need_folder(folder: Path | None, of_one_topic: Mapping[str, object]) -> None:
-    """Refuse what cannot be the folder of the plans, and options (by name) of one topic, before any work."""
+    """Refuse an impossible folder for the plans, and options (by name) for a single topic, before any work."""
     for option, given in of_one_topic.items():
         if given is not None:
             raise typer.BadParameter("it is of one topic, --all-topics of all", param_hint=option)
@@ -36,7 +36,9 @@ def need_folder(folder: Path | None, of_one_topic: Mapping[str, object]) -> None
 
 
 def file_names(topics: Iterable[str]) -> dict[str, str]:
-    """A name of a file, without its ending, for each topic: its own, as far as every file system takes it."""
+    """Return a file name without its ending for each topic: the topic's own name, as far as every file system accepts
+    it.
+    """
     found: dict[str, str] = {}
     taken = {INDEX.removesuffix(".html")}
     for topic in topics:
@@ -59,7 +61,7 @@ def answer_fleet(
     *,
     as_json: bool,
 ) -> NoReturn:
-    """Show and write all of it, and end the command: with status 1 if a topic has no plan that keeps every limit."""
+    """Print and write the answer, and end the command: status 1 if a topic has no plan that keeps every limit."""
     from timewheel.spark_planner.results.fleet import fleet_facts
 
     assert folder is not None  # need_folder
@@ -71,7 +73,7 @@ def answer_fleet(
 
 
 def show_fleet(console: Console, fleet: Fleet) -> None:
-    """The answer, as people read it on a terminal."""
+    """Print the answer on a terminal."""
     from timewheel.spark_planner.results.fleet import fleet_table, fleet_verdict
 
     show_lost(console, fleet.history.statistic)
@@ -85,7 +87,7 @@ def show_fleet(console: Console, fleet: Fleet) -> None:
 def write_fleet(
     console: Console, fleet: Fleet, folder: Path, base_of: Callable[[str], Plan], prices: Prices
 ) -> dict[str, str]:
-    """Plans, the report of each topic that was planned for, and the page that leads to them.
+    """Write the plans, the report of each topic that was planned for, and the index page of the reports.
 
     Returns:
         The name of each plan file, by topic.

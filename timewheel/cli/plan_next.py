@@ -1,4 +1,4 @@
-"""Writes what `timewheel plan` has found; its last lines: the next command, and that no plan cures a full topic."""
+"""Writes the result of `timewheel plan`, and prints the next command, or that a plan alone cures no full topic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["show_next", "write_planned"]
 
 SHADOW_FILE = "shadow.toml"
 NEW_TOPIC = "-timers"
-"""Added to the name of a topic that is full, and of its plan's files, for a new one beside it."""
+"""Suffix for a new topic beside a full topic, and for the files of the new topic's plan."""
 
 
 def write_planned(
@@ -37,16 +37,16 @@ def write_planned(
     prices: Prices,
     note: SampleNote | None,
 ) -> None:
-    """Write plan and report where they are asked for, and print where they are and what comes next.
+    """Write the plan and the report to the given paths, and print these paths and the next command.
 
     Args:
-        context: Of the command.
-        console: Where.
-        planned: What was found.
+        context: Context of the command.
+        console: The terminal.
+        planned: The result.
         out: The plan's file.
         report: The report's file.
-        prices: A month's cost is told at these.
-        note: Of the history, if it is a sample.
+        prices: Prices for a month's cost.
+        note: The note of the history, if it is a sample.
     """
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import report_page
@@ -65,14 +65,14 @@ def write_planned(
 
 
 def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, note: SampleNote | None) -> None:
-    """Print the commands that follow on a plan, whole and to be copied; none for native delays, which need none.
+    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none.
 
     Args:
-        context: Of the command.
-        console: Where.
-        plan: That was chosen.
-        file: In which it stands.
-        note: Of the sample that it was made from; None: it was made from a history.
+        context: Context of the command.
+        console: The terminal.
+        plan: The chosen plan.
+        file: The plan's file.
+        note: The note of the sample from which the plan was made; None: the plan was made from a history.
     """
     is_there = note is not None and note.topic == plan.due_topic
     partitions = max(note.partitions, 1) if note is not None and is_there else 1
@@ -103,7 +103,7 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
 
 
 def _beside(file: Path) -> Path:
-    """A file of the new topic's plan, so that the one of the old topic stays."""
+    """Return the file name for the new topic's plan, so that the old topic's plan stays."""
     return file.with_stem(f"{file.stem}{NEW_TOPIC}")
 
 
@@ -112,7 +112,9 @@ def _show_line(console: Console, name: str, words: list[str]) -> None:
 
 
 def typed_again(context: typer.Context, **changed: Any) -> list[str]:
-    """A command's words as they were typed, with other values for some parameters; a token, a secret, is left out."""
+    """Return a command's words as they were typed, with other values for some parameters; the token, a secret, is
+    omitted.
+    """
     words = [context.info_name or ""]
     for parameter in context.command.params:
         name = parameter.name or ""

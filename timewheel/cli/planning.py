@@ -1,4 +1,4 @@
-"""What the planner's commands share: their options, a Spark session, the progress, and how a result is shown."""
+"""Shared parts of the planner's commands: options, a Spark session, progress, and the output of results."""
 
 from __future__ import annotations
 
@@ -117,11 +117,13 @@ Shadow = Annotated[
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
 LEAST_HEAP_MB, MOST_HEAP_MB = 512, 1024 * 1024
-"""With less Spark runs out of memory before it reads anything; and Java takes no text that says petabytes."""
+"""With a smaller heap Spark runs out of memory before it reads anything. Java accepts no number of petabytes."""
 
 
 def heap_size(text: str) -> str:
-    """The heap of a Java process as Java takes it; Java itself ends with a stack trace and no word of the option."""
+    """Check a Java heap size as Java accepts it; Java itself would end with a stack trace that does not name the
+    option.
+    """
     match = re.fullmatch(r"([0-9]{1,9})([mg])", text, re.ASCII | re.IGNORECASE)
     size_mb = 0 if match is None else int(match[1]) * (1024 if match[2] in "gG" else 1)
     if not LEAST_HEAP_MB <= size_mb <= MOST_HEAP_MB:
@@ -139,11 +141,11 @@ Memory = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to stderr.")]
 
 FILE_WIDTH = 120
-"""Columns of text where nobody says how many there are: in a file, or at the end of a pipe."""
+"""Columns of text if the width is unknown: in a file, or at the end of a pipe."""
 
 
 def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> None:
-    """Let Typer see a command's options on another that takes them as ``**options`` and passes them on."""
+    """Give a command that takes ``**options`` the options of the command that it passes them to, for Typer."""
     own, theirs = inspect.signature(by, eval_str=True), inspect.signature(command, eval_str=True)
     arguments = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
     options = [one for one in theirs.parameters.values() if one.kind is one.KEYWORD_ONLY]
@@ -154,10 +156,10 @@ def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> No
 def session(
     cores: int | None, memory: str, *, when_stopped: str = "stopped: nothing was written", small: bool = False
 ) -> Iterator[SparkSession]:
-    """A local Spark for one command, or the one that this process has.
+    """Start a local Spark for the command, or reuse the Spark of this process.
 
-    It suits a ``small`` history. Mistakes in the options that only the planner finds become usage errors. On Ctrl-C and
-    SIGTERM it says ``when_stopped`` on stderr, and the command ends with status 130.
+    With ``small`` the session suits a small history. Mistakes in the options that only the planner finds become usage
+    errors. On Ctrl-C and SIGTERM, ``when_stopped`` is printed on stderr, and the command ends with status 130.
 
     Raises:
         ExtraMissing: The extra, or Java, is not installed.
@@ -177,10 +179,10 @@ def session(
     except typer.BadParameter:
         raise
     except (Exception, KeyboardInterrupt):
-        # What Spark raises for the cancelled job may have taken the interrupt's place.
+        # Spark's exception for the cancelled job may have replaced the interrupt.
         if not stopped.is_set():
             raise
-        # Java ends with this process. To stop it by a call could hang: this thread's line to it may be mid-answer.
+        # Java ends with this process. A call to stop Java could hang: this thread's connection may be in use.
         ours = False
         print_line(when_stopped, to_stderr=True)
         raise typer.Exit(130) from None
@@ -191,7 +193,7 @@ def session(
 
 @contextmanager
 def refused_requests() -> Iterator[None]:
-    """Mistakes in the options that only the planner finds, as usage errors."""
+    """Turn mistakes in the options that only the planner finds into usage errors."""
     from timewheel.spark_planner import errors
 
     try:
@@ -209,7 +211,7 @@ def refused_requests() -> Iterator[None]:
 
 
 def _stopped_by_signals() -> threading.Event:
-    """SIGTERM as Ctrl-C, and neither as Spark has it: its handler calls Java in the middle of a call."""
+    """Treat SIGTERM like Ctrl-C, and replace Spark's handlers: these call Java in the middle of another call."""
     import logging
 
     from timewheel.cli.stopping import stop_at_end
@@ -225,7 +227,7 @@ def _stopped_by_signals() -> threading.Event:
 
 
 def need_new_folder(folder: Path, what: str) -> None:
-    """Refuse what can neither be written to as a folder nor be made one; ``what`` says that it has to be one."""
+    """Refuse a path that neither is a folder nor can become a folder; ``what`` is the reason in the error."""
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f"{folder} is a file: {what}", param_hint="--out")
     if not folder.exists() and not folder.parent.is_dir():
@@ -233,7 +235,7 @@ def need_new_folder(folder: Path, what: str) -> None:
 
 
 def mapping_of(**options: str | None) -> ColumnMapping:
-    """The columns as the options name them."""
+    """Return the mapping of the columns that the options name."""
     from timewheel.spark_planner import ColumnMapping
 
     return ColumnMapping(**options)  # type: ignore[arg-type] # it checks the units itself
@@ -248,7 +250,7 @@ def surveyed(
     tell: Tell,
     **limits: int,
 ) -> History:
-    """Read a history; limits as of `timewheel.spark_planner.survey`."""
+    """Read a history; for the limits see `timewheel.spark_planner.survey`."""
     from timewheel.spark_planner import read_history, survey
 
     raw = read_history(spark, source, file_format=file_format)
@@ -256,7 +258,7 @@ def surveyed(
 
 
 def note_of(source: str | None) -> SampleNote | None:
-    """What a sample says about its topic; None: the history is no sample.
+    """Return the note of a sample about its topic; None: the history is no sample.
 
     Raises:
         ExtraMissing: The extra, or Java, is not installed: without it no planner's command works.
@@ -272,21 +274,22 @@ def note_of(source: str | None) -> SampleNote | None:
 def as_sampled(
     note: SampleNote | None, due_topic: str | None, subscriptions: list[str] | None, *, unpartitioned: bool
 ) -> tuple[list[str] | None, bool, int]:
-    """Subscriptions, whether the due topic is unpartitioned, and the fewest partitions it can have: as given, else as
-    the sampled topic has them. A new due topic may have any number of partitions.
+    """Return subscriptions, whether the due topic is unpartitioned, and its fewest possible partitions.
+
+    Given values count before those of the sampled topic. A new due topic may have any number of partitions.
     """
     if note is None:
         return subscriptions, unpartitioned, 1
     for name in subscriptions or note.subscriptions:
-        a_subscription(name)  # at once: the plan is made only when Spark has read the history
+        a_subscription(name)  # now: the plan is made only after Spark has read the history
     partitions = note.partitions if due_topic in (None, note.topic) else 1
     return subscriptions or list(note.subscriptions), unpartitioned or not partitions, max(partitions, 1)
 
 
 def growth_of(growth: float | None, note: SampleNote | None, console: Console) -> float:
-    """As many times the history's volume as is asked about: what is given, or else what a sample stands for.
+    """Return the multiple of the history's volume to plan for: the given value, or the scale of a sample.
 
-    Of a sample one line says what the number means for its topic.
+    For a sample, print the meaning of this number for the sampled topic in one line.
     """
     if note is not None:
         said = f"SAMPLE  {note.rows:,} of {counted(note.population, 'entry', 'entries')} of {note.topic}: "
@@ -305,7 +308,7 @@ def growth_of(growth: float | None, note: SampleNote | None, console: Console) -
 
 
 def console_for(*, as_json: bool) -> Console:
-    """Where people read: the terminal, or stderr beside JSON."""
+    """Return the console for text: the terminal, or stderr if stdout is JSON."""
     import os
 
     from rich.console import Console
@@ -318,7 +321,7 @@ def console_for(*, as_json: bool) -> Console:
 
 @contextmanager
 def progress_on(console: Console) -> Iterator[Tell]:
-    """A bar in a terminal; without one, a line when a stage begins."""
+    """Show a progress bar on a terminal; elsewhere print a line when a stage begins."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
@@ -347,8 +350,10 @@ def progress_on(console: Console) -> Iterator[Tell]:
 
 
 def show_reading(console: Console, statistic: Statistic, topic: str, continued: Continued) -> None:
-    """First that a history is too short, and how it was continued; then a line by which a wrong unit is seen, and rows
-    that were not used.
+    """Print how the history was read.
+
+    First, if a history is too short, a warning and how it was continued; then a line that reveals a wrong unit; then
+    the rows that were not used.
     """
     from timewheel.spark_planner.results.delays import reading
     from timewheel.spark_planner.results.steady import said_of_traffic
@@ -360,7 +365,7 @@ def show_reading(console: Console, statistic: Statistic, topic: str, continued: 
 
 
 def show_lost(console: Console, statistic: Statistic) -> None:
-    """Rows that were not used, or not whole."""
+    """Print the number of rows that were not used, or not completely."""
     if statistic.quarantined:
         text = f"QUARANTINE  {_part(statistic.quarantined, statistic.rows)} not used: "
         say(console, text + _counts(statistic.quarantined), style="bold red")

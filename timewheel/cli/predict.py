@@ -1,4 +1,4 @@
-"""`timewheel predict` and `timewheel compare`: what plans would have done on a history."""
+"""`timewheel predict` and `timewheel compare`: replay a history through plans."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def compare(
     memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
-    """Predict what several plans do on the same history, side by side."""
+    """Predict the results of several plans on the same history, side by side."""
     if stored is not None and history is not None:
-        # With --from there is no history: the last word is a plan, too.
+        # With --from there is no history: the last word is also a plan.
         plan_files, history = [*plan_files, Path(history)], None
     need_one_source(history, stored, {"--timer-id": timer_id, "--due": due, "--delay": delay})
     console = console_for(as_json=as_json)
@@ -137,7 +137,7 @@ def predict(
     history: MaybeHistory = None,
     **options: Any,
 ) -> None:
-    """Predict what one plan does on a history, and replay every timer through it."""
+    """Predict the result of a plan on a history, and replay every timer through it."""
     compare([plan_file], history, **options)
 
 
@@ -146,7 +146,7 @@ take_options_of(compare, predict)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """Which history, and how much of it, as the options say it."""
+    """The history, and the part of it, that the options select."""
 
     source: str
     file_format: str
@@ -158,7 +158,9 @@ class _Question:
 
 
 def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
-    """Plans by their files' names; whatever is wrong with one is told before a broker is asked or Spark starts."""
+    """Load plans, by their files' names; an invalid plan is reported before any request to a broker and before Spark
+    starts.
+    """
     from timewheel.core.plan import Plan
 
     return {str(path): Plan.load(path) for path in plan_files}
@@ -230,5 +232,5 @@ def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
 
 
 def _traffic_of(found: Mapping[str, Prediction]) -> Traffic:
-    """All were played on the same."""
+    """Return the traffic, which is the same for all predictions."""
     return next(iter(found.values())).traffic

@@ -1,4 +1,4 @@
-"""`timewheel profile`: a live broker's limits as a profile file, for `timewheel plan --profile`."""
+"""`timewheel profile`: reads a live broker's limits into a profile file, for `timewheel plan --profile`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def profile(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
 ) -> None:
-    """Read what a broker forgets and pins from its own settings (a superuser's token; else its version's defaults)."""
+    """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
+    defaults.
+    """
     import json
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""`timewheel relay`: the relays of any number of plans as a process of their own, and the way out of a plan."""
+"""`timewheel relay`: runs the relays of any number of plans as a separate process, and aborts a plan."""
 
 from __future__ import annotations
 
@@ -50,16 +50,18 @@ def run(
     log_level: LogLevel = Level.INFO,
     with_stdin: WithStdin = False,
 ) -> None:
-    """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
+    """Hold and forward the timers of all given plans until SIGTERM or Ctrl-C.
 
-    Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
-    let something start it again. Holding topics of earlier plans are drained by the routing of the present one; to
-    find them it lists topics (--admin-url), at the start and once a minute. Its log goes to standard error.
+    Several such processes share the partitions and take over from each other. A process that is stuck ends itself, so
+    run it under a supervisor that restarts it. The relay drains holding topics of earlier plans by the routing of the
+    present plan; to find them it lists topics (--admin-url) at the start and once a minute. The log goes to standard
+    error.
 
-    Plan files are read again when they change, and at SIGHUP: relays of added plans begin, those of removed ones drain
-    and end, those of changed ones do both. A file that is wrong changes nothing. All files *.toml of a folder count.
+    Plan files are read again when they change, and at SIGHUP: relays of added plans start, relays of removed plans
+    drain and end, relays of changed plans do both. An invalid file changes nothing. A folder stands for all its *.toml
+    files.
 
-    With --processes it starts so many of itself, starts those again that end, and is ready when all are.
+    With --processes N the command starts N processes, restarts those that end, and is ready when all are ready.
     """
     run_service(
         ServiceOptions(
@@ -98,13 +100,13 @@ def abort(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
 ) -> None:
-    """Send all that waits in holding topics back to the due topic, under its exact due time: the way out of a plan.
+    """Leave a plan: send all timers in holding topics back to the due topic, under their exact due times.
 
-    Make the plan native, run `topics ensure`, and restart the services with it. Then this process and all relays that
-    have the plan send back at once what tiers and rings of the earlier plan hold. It may be killed and run again. From
-    then on the broker delays everything, and gaps come back.
+    First make the plan native, run `topics ensure`, and restart the services with it. Then this process, and all relays
+    that have the plan, send back at once the timers in tiers and rings of the earlier plan. The command may be killed
+    and run again. From then on the broker delays all timers, and gaps come back.
 
-    Exit status 1 if producers of an earlier plan are connected, or timers wait where no client of this plan reads.
+    Exit status 1 if producers of an earlier plan are connected, or if timers wait where no client of this plan reads.
     """
     from timewheel.cli.relay_abort import put_back
 

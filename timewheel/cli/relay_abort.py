@@ -1,4 +1,4 @@
-"""What `timewheel relay abort` does: sends all that waits in holding topics back to the due topic."""
+"""Implements `timewheel relay abort`: sends all timers in holding topics back to the due topic."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def put_back(plan_file: Path, access: Access) -> bool:
     _check_native(plan)
     file = str(plan_file)
     with access.client() as client, access.admin() as admin:
-        # A native plan need not name the namespace in which an earlier one held its timers.
+        # A native plan need not name the namespace in which an earlier plan held its timers.
         plan = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
         _check_topics(admin, plan, clock.now_ms(), file)
         look = FormerTopics(admin, plan)
         relay = Relay(client, plan, hooks=(warn,), former_topics=look)
-        # A relay lets go of a partition that stays empty, and of its counts.
+        # A relay releases a partition that stays empty, and drops its counts.
         partitions: dict[str, PartitionStatus] = {}
 
         def waiting() -> int:
@@ -113,7 +113,7 @@ def _check_native(plan: Plan) -> None:
 
 
 def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> None:
-    """Whether the broker would take all that comes back, before anything moves."""
+    """Verify, before any timer moves, that the broker would accept all timers that come back."""
     from timewheel.core.errors import TopologyError
     from timewheel.ops.provision import ensure
 
@@ -127,7 +127,7 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
 
 
 def _why_stalled(admin: AdminClient, plan: Plan, former: Iterable[FormerTopic], relay: Relay) -> str:
-    """What keeps a holding topic from running empty: other clients, or the broker; empty: nothing that can be seen."""
+    """Return why a holding topic does not become empty: other clients, or the broker; empty: no reason can be seen."""
     from timewheel.admin.policies import DELAYED_DELIVERY
     from timewheel.core.durations import format_duration
     from timewheel.ops.foreign_settings import set_delayed_delivery

@@ -1,4 +1,4 @@
-"""Relays of one process: made alike, for as many plans as there are at a moment."""
+"""Relays of one process: made with the same options, for the plans that are served at a moment."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["RelayCrew", "ShadowCrew"]
 
 
 class RelayCrew:
-    """Makes relays that are alike, and shares the memory among them.
+    """Makes relays with the same options, and shares the memory among them.
 
     Args:
-        client: Of all of them.
-        admin: By which they look for topics of earlier plans.
-        plans: At the start.
-        relay_id: Of all of them; None: each has one of its own.
-        hop_linger_ms: See `timewheel.consumers.relay.Relay`; None: by each plan's guard.
-        memory_bytes: Of all of them together.
-        hooks: Told of what happens to them.
+        client: Pulsar client of all relays.
+        admin: Finds topics of earlier plans.
+        plans: Plans at the start.
+        relay_id: Id of all relays; None: each relay has its own.
+        hop_linger_ms: See `timewheel.consumers.relay.Relay`; None: derived from each plan's guard.
+        memory_bytes: Memory of all relays together.
+        hooks: Receive the relays' events.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class RelayCrew:
         self._memory_bytes = memory_bytes
         self._hooks = hooks
         self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
-        """Those that are served at a moment: the others' topics are former ones."""
+        """Returns the plans that are served now: topics of all other plans are former topics."""
 
     def relay_of(self, plan: Plan) -> RelayLike:
-        """A relay, not started."""
+        """Make a relay that is not started yet."""
         from timewheel.consumers.relay import Relay
 
         return Relay(self._client, plan, **self._options(plan))
@@ -58,7 +58,7 @@ class RelayCrew:
         from timewheel.ops.former_topics import FormerTopics
 
         def former_topics() -> tuple[FormerTopic, ...]:
-            # By the plans of that moment: what another one of them uses is no former topic.
+            # By the plans served at this moment: a topic that another plan uses is no former topic.
             return FormerTopics(self._admin, plan, beside=self.plans())()
 
         return {
@@ -70,16 +70,16 @@ class RelayCrew:
         }
 
     def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
-        """Have all of them told that there are at a moment."""
+        """Register the relays of each moment with the metrics."""
         metrics.watch_relays(relays)
 
     def share_memory(self, relays: Sequence[RelayLike]) -> None:
-        """As many have it now; a process that serves nothing any more has none to share."""
+        """Share the memory equally among these relays; there may be none."""
         for relay in relays:
             relay.resize_memory(self._memory_bytes // len(relays))
 
     def waiting(self, plan: Plan) -> int | None:
-        """How many entries wait in its holding topics; None: the broker did not tell."""
+        """Return the number of entries that wait in the plan's holding topics; None: the broker did not answer."""
         from timewheel.core.errors import AdminError
         from timewheel.ops.former_topics import held_backlog
 
@@ -90,12 +90,12 @@ class RelayCrew:
 
 
 class ShadowCrew(RelayCrew):
-    """The same of shadows.
+    """Makes shadows with the same options.
 
     Args:
-        dialer: By which they connect to brokers, beside the client.
+        dialer: Connects the shadows to brokers, in addition to the client.
         hold_ms: See `timewheel.shadow.shadow.Shadow`.
-        relay_crew: As of a `RelayCrew`.
+        relay_crew: See `RelayCrew`.
     """
 
     def __init__(self, *relay_crew: Any, dialer: Dialer, hold_ms: int) -> None:
@@ -103,7 +103,7 @@ class ShadowCrew(RelayCrew):
         self._dialer, self._hold_ms = dialer, hold_ms
 
     def relay_of(self, plan: Plan) -> RelayLike:
-        """A shadow, not started."""
+        """Make a shadow that is not started yet."""
         from timewheel.shadow.shadow import Shadow
 
         return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))

@@ -1,4 +1,4 @@
-"""What a relay service tells Prometheus, where the extra is installed."""
+"""Metrics of a relay service for Prometheus, if the extra is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["metrics_of_service"]
 
 
 def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
-    """Metrics on a registry of their own, and the page that tells them; without the extra a page that says so."""
+    """Return metrics on a separate registry, and the page that serves them; without the extra, a page that names the
+    extra.
+    """
     from timewheel.core.extras import ExtraMissing
     from timewheel.serving import METRICS_PATH, Answer
 

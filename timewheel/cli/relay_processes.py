@@ -1,7 +1,7 @@
-"""Several relay processes of one host as one: started together, started again, ready together, ended together.
+"""Several relay processes of one host as one service: started, restarted, ready and ended together.
 
-One process works on one core, whatever number of threads it has. Which of them reads which partition is the broker's
-choice by their names, as among relays of several hosts.
+One process uses one core, however many threads it has. The broker assigns partitions to the processes by their names,
+as among relays of several hosts.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from timewheel.serving import HttpServer, Page
 __all__ = ["Child", "Processes"]
 
 LOOK_MS = 500
-"""How often the children are looked at; the command's end is noticed as soon."""
+"""Interval of looks at the children, and the longest time until a request to end is noticed."""
 AGAIN_FIRST_MS, AGAIN_LONGEST_MS = 500, 30_000
-"""Before a child that ended is started again."""
+"""Backoff before a child that ended is started again."""
 SILENT_MS = 30_000
-"""Without a look at the children for this long this process is stuck; as long as a relay's watchdog waits."""
+"""Without a look at the children for this long this process is stuck; the same time as a relay's watchdog."""
 GRACE_MS = 70_000
-"""What a child may take to end beyond its drain: the longest of the client's own calls."""
+"""Time beyond its drain that a child may take to end: the longest of the client's calls."""
 
 
 class Child:
     """One relay process, through all its starts.
 
     Args:
-        relay_id: Its relay's.
-        command: What starts it. It must end when its standard input does, so that it never outlives this process.
-        ready_file: Exists while it is ready.
+        relay_id: Id of the child's relay.
+        command: Starts the child. The child must end when its standard input closes, so that it never outlives this
+            process.
+        ready_file: Exists while the child is ready.
         chance: For `Backoff`.
     """
 
@@ -57,11 +58,11 @@ class Child:
 
     @property
     def ready(self) -> bool:
-        """Whether it runs and says so."""
+        """True if the process runs and reports that it is ready."""
         return self._process is not None and self._process.poll() is None and self._ready_file.exists()
 
     def start(self) -> None:
-        """Start it; what an earlier one said is forgotten.
+        """Start the process, and forget the readiness of an earlier process.
 
         Raises:
             OSError: The machine has no room for a process.
@@ -74,13 +75,14 @@ class Child:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 
     def look(self, now_ms: int) -> int | None:
-        """Start it again if it has ended and its pause is over.
+        """Start the process again if it has ended and its pause is over.
 
         Args:
             now_ms: Monotonic milliseconds.
 
         Returns:
-            None; or the exit status of one that has refused before it was ever ready: another start would end so too.
+            None; or the exit status of a process that failed before it was ever ready: a restart would fail in the same
+                way.
         """
         assert self._process is not None, "not started"
         if self.ready:
@@ -109,17 +111,19 @@ class Child:
             self.restarts += 1
 
     def hang_up(self) -> None:
-        """Ask it to read its plan files again; one that is being started reads them anyhow, and could end by that."""
+        """Ask the process to read its plan files again; a process that is starting reads them anyway, and SIGHUP could
+        end it.
+        """
         if self._listens and self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGHUP)
 
     def end(self) -> None:
-        """Ask it to drain and end."""
+        """Ask the process to drain and end."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end, and kill it where that takes too long."""
+        """Wait until the process ends, and kill it after the timeout."""
         if self._process is None:
             return
         try:
@@ -132,22 +136,22 @@ class Child:
             self._process.stdin.close()
 
     def as_json(self) -> dict[str, Any]:
-        """For whoever asks for readiness."""
+        """Return the child's status for readiness requests."""
         pid = None if self._process is None else self._process.pid
         return {"relay_id": self.relay_id, "pid": pid, "ready": self.ready, "restarts": self.restarts}
 
 
 class Processes:
-    """Runs children until it is told to end.
+    """Runs children until a request to end.
 
     Args:
-        children: Not started.
-        drain_ms: How long each drains at the end.
-        address: Host and port where readiness and life of all are told by HTTP; None: they are not.
-        pages: Further pages to answer there, by path.
-        ready_file: File that exists while all are ready; None: none.
+        children: Not started yet.
+        drain_ms: How long each child drains at the end.
+        address: Host and port that serve readiness and liveness of all children by HTTP; None: no HTTP server.
+        pages: Further pages to serve, by path.
+        ready_file: File that exists while all are ready; None: no file.
         clock: Time.
-        tell_well: Called at every look, such as to tell a supervisor.
+        tell_well: Called at every look, for example to notify a supervisor.
     """
 
     def __init__(
@@ -172,21 +176,21 @@ class Processes:
         self._looked_ms: int | None = None
 
     def end_from_signal(self) -> None:
-        """Ask `run` to end; noticed within `LOOK_MS`."""
+        """Ask `run` to end, within `LOOK_MS`."""
         self._ending = True
 
     def hang_up_from_signal(self) -> None:
-        """Hand SIGHUP on to all of them, within `LOOK_MS`."""
+        """Pass SIGHUP on to all children, within `LOOK_MS`."""
         self._hung_up = True
 
     def run(self) -> int:
-        """Start all, look after them, and end them when told to.
+        """Start all children, watch them, and end them on request.
 
         Returns:
-            0; or the exit code of a child that could not begin, after which all others were ended.
+            0; or the exit code of a child that could not start, after all other children were ended.
 
         Raises:
-            CannotListen: The address for HTTP is taken, or none of this machine.
+            CannotListen: The address for HTTP is in use, or is not on this machine.
         """
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
         server = None if self._address is None else HttpServer(*self._address, self._pages)
@@ -231,7 +235,7 @@ class Processes:
         return ready, {"ready": ready, "processes": told}
 
     def _told_of_life(self) -> Told:
-        """Of this process, which starts the others again: a child that is stuck ends itself."""
+        """Report the liveness of this process, which restarts the children: a child that is stuck ends itself."""
         looked_ms = self._looked_ms
         silent_ms = 0 if looked_ms is None else self._clock.monotonic_ms() - looked_ms
         live = silent_ms < SILENT_MS

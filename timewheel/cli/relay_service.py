@@ -1,4 +1,4 @@
-"""A service that runs relays or shadows of any number of plans: what both commands do."""
+"""The service behind `timewheel relay run` and `timewheel shadow run`, for any number of plans."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """As they were typed.
+    """Options as they were typed.
 
     Args:
-        kind: What runs: the first word of the command.
+        kind: The kind of process: the first word of the command.
     """
 
     kind: Literal["relay", "shadow"]
@@ -95,7 +95,7 @@ def run_service(asked: ServiceOptions) -> None:
     """Run until SIGTERM or Ctrl-C.
 
     Raises:
-        typer.Exit: It failed; what failed was told.
+        typer.Exit: The service failed, and the error was printed.
     """
     import pulsar
 
@@ -134,7 +134,7 @@ def _run_here(
     drain_ms: int,
     address: tuple[str, int] | None,
 ) -> None:
-    """Run in this process."""
+    """Run the service in this process."""
     from timewheel.cli.connecting import access_of
     from timewheel.cli.http import or_say_why_not
     from timewheel.cli.relay_metrics import metrics_of_service
@@ -144,9 +144,9 @@ def _run_here(
     from timewheel.consumers.relay.service import Service
     from timewheel.hooks import log_event
 
-    # Nobody could ask for them without an address.
+    # Without an address no client could scrape the metrics.
     metrics, pages = (None, {}) if address is None else metrics_of_service()
-    # Of everything here: an expired token and a plan that is refused are counted as well as what relays tell.
+    # Hooks of everything here: expired tokens and refused plans are counted as well as events of relays.
     hooks: tuple[Hook, ...] = (log_event,) if metrics is None else (log_event, metrics.count_event)
     access = access_of(way, hooks)
     with access.client() as client, access.admin() as admin:
@@ -161,7 +161,7 @@ def _run_here(
         )
         crew.plans = lambda: service.roster.plans
         if metrics is not None:
-            # Of those that work: a relay is also made to see whether a new plan could be served.
+            # Only the working relays: a relay is also made to check whether a new plan could be served.
             crew.watch(metrics, lambda: service.roster.relays)
         reloading = Reloading(
             service.roster,
@@ -202,7 +202,7 @@ def _crew(
 def _run_processes(
     asked: ServiceOptions, plans: tuple[Plan, ...], drain_ms: int, address: tuple[str, int] | None
 ) -> int:
-    """Run so many of this command, and return the exit status."""
+    """Run this command in several processes, and return the exit status."""
     import os
     import sys
     import tempfile
@@ -216,7 +216,7 @@ def _run_processes(
     count, ready_file = asked.processes, asked.ready_file
     arguments = [*map(str, asked.plan_files), *_given(_options_of_each(asked, plans))]
     if asked.token is not None:
-        os.environ["PULSAR_TOKEN"] = asked.token  # not as an argument, which everybody on the host can read
+        os.environ["PULSAR_TOKEN"] = asked.token  # not as an argument, which all users of the host can read
     base = asked.relay_id or new_relay_id()
     with tempfile.TemporaryDirectory(prefix="timewheel-relay-") as folder:
         children = []
@@ -232,7 +232,7 @@ def _run_processes(
 
 
 def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str, Any]:
-    # Of a partition that relays hold one process receives, of one that the broker holds all do.
+    # A partition held by relays has one receiving process; all processes receive from a partition held by the broker.
     shared_mb = asked.memory_mb if all(plan.holds_in_relay for plan in plans) else asked.memory_mb // asked.processes
     return {
         "--service-url": asked.service_url,
@@ -250,7 +250,7 @@ def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str
 
 
 def _http_of_child(address: tuple[str, int] | None, number: int) -> list[str]:
-    """The port behind that of the whole, for the child's own metrics; of any free one nobody would know."""
+    """Return the option with the child's own port for metrics, counted from the service's port so that it is known."""
     if address is None or not address[1]:
         return []
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
@@ -262,7 +262,7 @@ def _given(options: dict[str, Any]) -> list[str]:
 
 
 def _end_with_stdin(end: Callable[[], None]) -> None:
-    """The process that started this one has the other end of standard input: it is gone when that closes."""
+    """End when standard input closes: the parent process holds its other end, and has gone then."""
     import os
     import sys
     import threading
@@ -270,7 +270,7 @@ def _end_with_stdin(end: Callable[[], None]) -> None:
     stdin = sys.stdin.fileno()
 
     def read() -> None:
-        # Not by Python's own reader, whose lock this thread would hold for ever: an interpreter that ends aborts on it.
+        # Not with sys.stdin: this thread would hold its lock forever, and the interpreter aborts on that at its end.
         while os.read(stdin, 1_024):
             pass
         end()

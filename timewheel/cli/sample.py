@@ -1,4 +1,4 @@
-"""`timewheel sample`: the delays of a live topic as a history for `timewheel plan`, with no change to any service."""
+"""`timewheel sample`: samples the delays of a live topic for `timewheel plan`, without a change to any service."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def sample(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
-    """Look at random entries of a topic and write when each was sent and is due; nothing is consumed or changed.
+    """Sample random entries of a topic: write when each was sent and when it is due. Nothing is consumed or changed.
 
-    Each row stands for as many entries of the topic as the file says. It says, too, which topic it is, its partitions
-    and subscriptions, and the broker's limit and tick: `timewheel plan` takes all of that from it.
+    The file also stores the scale of the sample (entries of the topic per row), the topic, its partitions and
+    subscriptions, and the broker's gap limit and tick: `timewheel plan` reads all of these from it.
     """
     import json
     from dataclasses import asdict
@@ -65,7 +65,7 @@ def sample(
     from timewheel.ops.sample_figures import figures_of
     from timewheel.ops.sample_file import sampled_topic, write_sample
 
-    need_extras("a sample's file", "planner")  # before thousands of calls
+    need_extras("a sample's file", "planner")  # before thousands of requests
     if not out.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
@@ -96,7 +96,7 @@ def sample(
 def _lines(
     taken: Sample, figures: SampleFigures, of_topic: SampledTopic, limit_source: str
 ) -> Iterator[tuple[str, str]]:
-    """What the sample says, a line at a time, errors beside what they are errors of."""
+    """Yield the sample's figures, a line each, with errors beside their figures."""
     kind = counted(taken.partitions, "partition") if taken.partitions else "without partitions"
     yield "topic", f"{taken.topic}, {kind}, {counted(figures.population, 'entry', 'entries')}"
     yield "read by", ", ".join(of_topic.subscriptions) or "no durable subscription"
@@ -145,7 +145,7 @@ def _moment(at_ms: int) -> str:
 
 @contextmanager
 def looking_at_entries(console: Console) -> Iterator[Tell]:
-    """A bar in a terminal, on stderr; nothing without one."""
+    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bars = Progress(

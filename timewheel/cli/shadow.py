@@ -1,4 +1,4 @@
-"""`timewheel shadow`: the cure for a topic whose producers and consumers stay as they are."""
+"""`timewheel shadow`: relieves a topic of gaps while its producers and consumers stay unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from timewheel.cli.terminal import print_line
 __all__ = ["shadow"]
 
 shadow = command_group("shadow", "Cure a topic without a change to its producers and consumers.")
-# What looks at a shadow stands in files of its own.
+# Commands that inspect a shadow have their own files.
 shadow.command()(start)
 shadow.command()(status)
 shadow.command()(verify)
@@ -78,12 +78,13 @@ def run(
     with_stdin: WithStdin = False,
     journal_hold: JournalHold = "3m",
 ) -> None:
-    """Shadow the due topics of all these plans until SIGTERM or Ctrl-C, as was wished by start, pause and abort.
+    """Shadow the due topics of all given plans until SIGTERM or Ctrl-C, as requested by start, pause and abort.
 
-    What is far from due is lifted out of the topic, waits in holding topics, and comes back near its time; producers
-    and consumers notice nothing. It is also the relay of these plans. Several such processes share the partitions and
-    take over from each other. A process that is stuck ends itself: let something start it again. Plan files are read
-    again when they change, as `timewheel relay run` does. Its log goes to standard error.
+    Timers far from due are lifted out of the topic, wait in holding topics, and come back near their due time;
+    producers and consumers do not notice. The process is also the relay of these plans. Several such processes share
+    the partitions and take over from each other. A process that is stuck ends itself, so run it under a supervisor that
+    restarts it. Plan files are read again when they change, as in `timewheel relay run`. The log goes to standard
+    error.
     """
     run_service(
         ServiceOptions(
@@ -120,7 +121,7 @@ def pause(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
 ) -> None:
-    """Lift nothing more; what was lifted goes on and comes back in its time. `shadow start` lifts again."""
+    """Stop lifting; lifted timers go on and come back in time. `shadow start` resumes lifting."""
     from timewheel.cli.shadow_wish import note, plan_with_intake
     from timewheel.shadow.machine.states import State
 
@@ -141,11 +142,12 @@ def abort(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
 ) -> None:
-    """Put everything back into the topic with its exact due time, and end the shadow: the way out.
+    """End the shadow: send all lifted timers back to the topic, under their exact due times.
 
-    First no shadow lifts any more, then this process and those that run send back all that waits, in order. It may be
-    killed and run again. Let `shadow run` go on until `shadow status` tells of an empty journal: until then a broker
-    that is killed may deliver originals again, which only a shadow can acknowledge. It says until when at the latest.
+    First all shadows stop lifting; then this process, and those that run, send back all waiting timers, in order. The
+    command may be killed and run again. Keep `shadow run` running until `shadow status` reports an empty journal: until
+    then a broker that is killed may deliver originals again, and only a shadow can acknowledge these. At its end the
+    command prints the latest time until which this is necessary.
     """
     from timewheel.cli.shadow_abort import put_back
 

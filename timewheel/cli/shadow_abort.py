@@ -1,4 +1,4 @@
-"""What `timewheel shadow abort` does: waits, and helps, until all is back in the topic."""
+"""Implements `timewheel shadow abort`: a shadow of this process helps to send all timers back to the topic."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["last_words", "put_back"]
 
 SETTLE_MS = 5_000
-"""By then every shadow that runs has seen that nothing is to be lifted any more."""
+"""By then every running shadow has seen that it must lift no more timers."""
 
 
 def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ()) -> None:
-    """Note the wish, run a shadow of this process until nothing waits, note that, and say what is left to do.
+    """Store the request, run a shadow in this process until no timer waits, store that, and print the remaining steps.
 
     Args:
-        plan_file: Of the plan.
+        plan_file: The plan's file.
         access: Makes the clients.
         reached_by: Options by which a command reaches the cluster.
     """
@@ -48,7 +48,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     with access.client() as client, access.admin() as admin:
         show_line(told, note(admin, plan, State.DRAINING))
         timers = waiting_timers(admin, plan)
-        # What was lifted before the plan changed goes back too, whether or not another shadow runs that would drain it.
+        # Timers that were lifted before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
         shadow.start()
@@ -66,13 +66,13 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
 def last_words(
     plan: Plan, plan_file: str, timers: Amount | None, *, kept: int, now_ms: int, reached_by: Sequence[str] = ()
 ) -> Iterator[str]:
-    """What an abort has done, whether `shadow run` must go on, and until when.
+    """Yield the result of an abort, whether `shadow run` must go on, and until when.
 
     Args:
         plan: Has an intake.
-        plan_file: As the user named it.
-        timers: That waited outside the topic; None: not known.
-        kept: Entries that the journals still have.
+        plan_file: The path as the user typed it.
+        timers: Timers that waited outside the topic; None: unknown.
+        kept: Entries that remain in the journals.
         now_ms: UTC milliseconds.
         reached_by: Options by which a command reaches the cluster.
     """

@@ -1,4 +1,4 @@
-"""What the commands share that look at a shadowed topic: the clients, the progress, the plan."""
+"""Shared parts of the commands that inspect a shadowed topic: clients, progress and the plan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON ins
 
 @contextmanager
 def unseen_is_an_exit() -> Iterator[None]:
-    """What a look cannot see ends the command with `EXIT_UNSEEN`, and with the broker's reason on stderr."""
+    """End the command with `EXIT_UNSEEN`, and the broker's reason on stderr, if the topic cannot be seen."""
     from timewheel.binary_protocol.errors import BinaryProtocolError
     from timewheel.core.errors import AdminError
 
@@ -49,7 +49,7 @@ def unseen_is_an_exit() -> Iterator[None]:
 
 @contextmanager
 def reading_entries(console: Console, what: str = "reading entries") -> Iterator[Callable[[int, int], None]]:
-    """A bar in a terminal, on stderr; nothing without one."""
+    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bars = Progress(

@@ -1,4 +1,4 @@
-"""Makes a plan for a shadow of a topic that has none: the longest window that leaves few gaps of what waits there."""
+"""Makes a shadow's plan for a topic without a plan, with the longest window that leaves few gaps."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ __all__ = ["plan_of_topic"]
 
 
 def plan_of_topic(admin: AdminClient, topic: str, look: Callable[[Plan], Survey], window_ms: int | None) -> Plan:
-    """Makes a plan with the topic's own subscriptions, partitions and delays.
+    """Make a plan with the topic's own subscriptions, partitions and delays.
 
     Args:
-        admin: Of any broker.
+        admin: Admin client of any broker.
         topic: Full name of a persistent topic, partitioned or not.
-        look: Reads what waits there, and counts the gaps that a plan would leave.
-        window_ms: Of the plan; None: the longest, up to half a day, that leaves few gaps; the shortest if none does.
+        look: Reads the waiting entries, and counts the gaps that a plan would leave.
+        window_ms: The plan's window; None: the longest, up to half a day, that leaves few gaps; the shortest if none
+            does.
 
     Raises:
-        BadParameter: It has a shadow.
-        NothingToSample: There is no such topic, or nothing with a delay waits there.
-        AdminError: The role may not see its stats.
+        BadParameter: The topic already has a shadow.
+        NothingToSample: The topic does not exist, or no message with a delay waits in it.
+        AdminError: The role may not read the topic's stats.
         PlanError: No plan can have this window.
     """
     from timewheel.core.escapes import visible

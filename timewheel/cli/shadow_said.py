@@ -1,4 +1,4 @@
-"""What `timewheel shadow start` says of a topic on a terminal."""
+"""Output of `timewheel shadow start` on a terminal."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ FATES = {
 
 
 def fate_words(fates: Mapping[str, int], *, lifts: bool) -> str:
-    """What became of so many entries by now, as a list.
+    """List the fates of pending entries with their counts.
 
     Args:
-        fates: How many, by what becomes of them.
-        lifts: The shadow is to lift; else nobody does.
+        fates: Number of entries by fate.
+        lifts: Whether the shadow is to lift; False: no process lifts.
     """
     named = FATES | {"lifted": f"far from due: {'not lifted yet' if lifts else 'would be lifted by a shadow'}"}
     return ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items())
 
 
 def show_survey(console: Console, found: Survey) -> None:
-    """All of it, what stands against it last."""
+    """Print the whole survey, with its findings last."""
     from timewheel._report.page import Table
 
     for text in _lines(found):
@@ -86,7 +86,7 @@ def show_survey(console: Console, found: Survey) -> None:
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:
-    """Each with what was read, why it matters, and its cure."""
+    """Print each finding with its reading, its reason and its cure."""
     for one in findings:
         say(console, "")
         said = "refused" if one.severity.word == "error" else one.severity.word
@@ -121,7 +121,7 @@ def _lines(found: Survey) -> Iterator[str]:
 
 
 def window_words(found: Survey) -> str:
-    """What the window costs, and what its neighbours would."""
+    """Describe the cost of the window, and the gaps with other windows."""
     from timewheel.core.steps import spare_ms
 
     native = f"about {found.native_per_hour:,.0f} messages an hour have a delay below {span(found.far_ms)}"

@@ -1,4 +1,4 @@
-"""`timewheel shadow start`: what a shadow of a topic would do; and that it is to be done."""
+"""`timewheel shadow start`: shows the effect of a shadow on a topic, and starts it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def start(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a plan's topics and begin to shadow its due topic; with --dry-run only show what that would do.
+    """Make a plan's topics and start shadowing its due topic; with --dry-run only show the effect.
 
-    Moving is what `timewheel shadow run` does. What an earlier plan let stay is taken up, too. With a topic instead of
-    a plan its longest window is chosen that leaves few enough gaps of what waits there, the plan is written to --out,
-    and you are asked. Exit status 3 if something stands against it, and nothing was begun; 4 if the topic cannot be
-    seen.
+    `timewheel shadow run` moves the timers, also timers that an earlier plan left in the topic. With a topic instead of
+    a plan, the longest window that leaves few enough gaps of its waiting timers is chosen, the plan is written to
+    --out, and the command asks before it starts. Exit status: 3 if there are reasons against a shadow, and nothing was
+    started; 4 if the topic cannot be seen.
     """
     import json
     from functools import partial
@@ -114,7 +114,9 @@ def start(
 
 
 def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> str:
-    """What stands in a plan's file since it has another window, and who goes by it; or what would."""
+    """Describe the change of the window in a plan's file, and its effect on running shadows; or the change that a start
+    would make.
+    """
     from timewheel.shadow.curing import lines_of
 
     change = f"{visible(file)}: {lines_of(plan)} (before: {lines_of(before) or f'revision = {before.revision}'})"
@@ -126,14 +128,16 @@ def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> s
 
 
 def _edited(target: str, made: Plan, plan: Plan) -> str:
-    """The text that the plan's file gets, before anything is made: it may be refused. Empty: it is as it is to be."""
+    """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
+    change.
+    """
     from timewheel.core.planfile import edit_plan, read_plan_text
 
     return "" if plan == made else edit_plan(read_plan_text(Path(target)), plan)
 
 
 def _next_words(file: str, done: str, *, is_new: bool, is_refused: bool, is_window: bool) -> str:
-    """What was done, and the command that goes on."""
+    """Describe the result, and give the next command."""
     if done:
         run = timewheel_command("shadow", "run", file)
         runs = "A shadow run that goes on reads it by itself. If there is none," if is_window else "Now"
@@ -145,7 +149,7 @@ def _next_words(file: str, done: str, *, is_new: bool, is_refused: bool, is_wind
 
 
 def _is_topic(target: str, out: Path | None) -> bool:
-    """Whether a topic is meant; what cannot be meant is a usage error."""
+    """Return whether the target is a topic; contradicting options are a usage error."""
     is_topic = "://" in target
     if is_topic and out is None:
         raise typer.BadParameter("a plan is made for the topic: say where it is to be written", param_hint="--out")
@@ -158,14 +162,14 @@ def _is_topic(target: str, out: Path | None) -> bool:
 
 
 def _loaded(target: str) -> Plan:
-    """Also one without an intake: the survey says so, beside all else that is wrong."""
+    """Load a plan, also without an intake: the survey reports this with all other findings."""
     from timewheel.core.plan import Plan
 
     return Plan.load(Path(target))
 
 
 def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
-    """The plan's file, as it is shown."""
+    """Write the plan's file, and print it."""
     from timewheel.core.planfile import save_plan
 
     save_plan(plan, file)
@@ -177,7 +181,7 @@ def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
 
 
 def _asked(plan: Plan) -> bool:
-    """Whether to begin; nobody to ask is a no."""
+    """Ask whether to begin; without a terminal the answer is no."""
     try:
         return typer.confirm(f"Make the plan's topics, and begin to shadow {visible(plan.due_topic)}?", err=True)
     except typer.Abort:
@@ -185,7 +189,7 @@ def _asked(plan: Plan) -> bool:
 
 
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
-    """Make the topics, write a new text into the plan's file, and note the wish; what was done, as a sentence."""
+    """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
     from timewheel.cli.shadow_wish import note
     from timewheel.ops.provision import ensure
     from timewheel.shadow.machine.states import State

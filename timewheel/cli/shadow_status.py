@@ -1,4 +1,4 @@
-"""`timewheel shadow status`: what a shadow does, how far it is, and what needs attention."""
+"""`timewheel shadow status`: shows the work and progress of a shadow, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def status(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a shadow: its state, who lifts, lag, gaps, what waits where, and what was not lifted; nothing is changed.
+    """Show a shadow: its state, its lifting processes, lag, gaps, waiting entries and entries not lifted. Nothing is
+    changed.
 
-    Exit status 3 if something needs attention, 4 if not all could be seen.
+    Exit status: 3 if there are problems that need attention; 4 if not all topics could be seen.
     """
     import json
 
@@ -74,7 +75,7 @@ def status(
 
 
 def show_standing(console: Console, found: Standing) -> None:
-    """All of it, what needs attention first."""
+    """Print the whole status, problems first."""
     from timewheel._report.page import Table
     from timewheel.cli.moments import at
     from timewheel.cli.terminal import say, show_line, show_table

@@ -1,4 +1,4 @@
-"""`timewheel shadow verify`: whether the books of a shadow balance, entry by entry."""
+"""`timewheel shadow verify`: audits a shadow entry by entry."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ def verify(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at every entry of a shadowed topic and at every copy in the journal: is each timer in exactly one place?
+    """Verify that each timer of a shadowed topic is in exactly one place: read all its entries and all copies in the
+    journal.
 
-    Nothing is consumed or changed, and all may go on meanwhile: what looks wrong is looked for again. Some 10,000
-    entries are read a second. Exit status 3 if the books do not balance or a partition
-    makes no progress, 4 if not all could be seen.
+    Nothing is consumed or changed, and clients and shadows may run meanwhile: a suspect entry is looked for again. The
+    command reads some 10,000 entries a second. Exit status: 3 if the books do not balance or a partition makes no
+    progress; 4 if not all entries could be seen.
     """
     import json
 
@@ -70,12 +71,12 @@ def verify(
 
 
 def show_books(console: Console, found: Verification, plan_file: str, *, reached_by: Sequence[str] = ()) -> None:
-    """The verdict first, then where everything is, and what is wrong.
+    """Print the verdict, then the places of all entries, then the errors.
 
     Args:
-        console: Where.
-        found: What was seen.
-        plan_file: As the user named it.
+        console: The terminal.
+        found: The result.
+        plan_file: The path as the user typed it.
         reached_by: Options by which a command reaches the cluster.
     """
     from timewheel._report.page import Table

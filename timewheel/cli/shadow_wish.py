@@ -1,4 +1,4 @@
-"""Notes beside a plan's journal what its shadow is to do."""
+"""Stores the desired state of a shadow beside its plan's journal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["note", "plan_with_intake"]
 
 
 def plan_with_intake(file: Path) -> Plan:
-    """The plan of a file.
+    """Load the plan of a file.
 
     Raises:
-        PlanError: It is none, or has no intake.
+        PlanError: The file is no plan, or the plan has no intake.
     """
     from timewheel.core.errors import PlanError
     from timewheel.core.planfile import load_plan
@@ -29,14 +29,14 @@ def plan_with_intake(file: Path) -> Plan:
 
 
 def note(admin: AdminClient, plan: Plan, state: State) -> str:
-    """Note a state from now on, for every process that shadows the plan's topic.
+    """Store the desired state, from now on, for every process that shadows the plan's topic.
 
     Returns:
-        What was done, as a sentence.
+        The result as a sentence.
 
     Raises:
         TopologyError: There is no journal.
-        AdminError: The broker refused it.
+        AdminError: The broker refused the request.
     """
     from timewheel.core.clock import SystemClock
     from timewheel.core.errors import AdminMissing, TopologyError

@@ -1,4 +1,4 @@
-"""`timewheel status`: a plan's timers by due time and place, what is late, and which relay holds what."""
+"""`timewheel status`: shows a plan's timers by due time and place, late timers, and the topics of each relay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXIT_UNSEEN = 1
 EXIT_LATE = 3
 EXIT_UNATTENDED = 4
 FIRST_STRETCHES = 4
-"""Overdue, next minute, hour and day: columns of the topics' table; all later days are one."""
+"""Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
 
 
 def status(
@@ -61,11 +61,11 @@ def status(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
 ) -> None:
-    """Show timers by due time and place, relay lag, heads, and what each relay holds. Nothing is consumed or changed.
+    """Show timers by due time and place, relay lag, heads, and each relay's partitions. Nothing is consumed or changed.
 
-    Exit status 1 if topics of the plan are not there, 4 if timers wait in the intake or the journal and no relay is
-    connected to it. With --fail-late also 3 if the head of a partition is later than that, 4 if no relay is connected
-    there besides, 1 if not all could be seen.
+    Exit status 1 if topics of the plan do not exist; 4 if timers wait in the intake or the journal and no relay is
+    connected to it. With --fail-late also: 3 if the head of a partition is later than the given time; 4 if in addition
+    no relay is connected to this partition; 1 if not all topics could be seen.
     """
     import json
 
@@ -132,7 +132,7 @@ def _show(console: Console, found: Status, plan_file: str, *, heads: bool) -> No
 
 
 def _due_rows(found: Status) -> Iterator[tuple[str, str]]:
-    """Stretches whose figure may as well be 0 are one row: of a plan of 60 days they are most, where little waits."""
+    """Yield a row per stretch; stretches whose figure may be 0 share a row: in a plan of 60 days these are most."""
     from timewheel.ops.status.places import summed
 
     small: list[Amount] = []
@@ -214,7 +214,7 @@ def _verdict(found: Status, plan_file: str) -> str:
 def _relays(found: Status) -> str:
     if found.relay_late_ms:
         return f"relays are {span(found.relay_late_ms)} behind"
-    # A ring's slots have one only while they are swept: that is no finding.
+    # A ring's slots have a relay only while they are swept, so an idle plan is no finding.
     is_idle = not found.relays()
     return "nothing is late, and no relay is connected to a holding topic now" if is_idle else "relays are on time"
 

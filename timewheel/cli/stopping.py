@@ -1,4 +1,4 @@
-"""What a command does at Ctrl-C, SIGTERM and SIGHUP."""
+"""Signal handlers of commands: Ctrl-C, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """The command was asked to end.
+    """A request to end the command.
 
-    A kind of its own, since Python marks the process as interrupted when a plain KeyboardInterrupt passes through code
-    that was compiled from a string (as the making of a dataclass is), and then ends with -SIGINT though it was caught.
+    It is a separate class because Python marks the process as interrupted when a plain KeyboardInterrupt passes through
+    code that was compiled from a string (as when a dataclass is made), and then ends with -SIGINT although the
+    exception was caught.
     """
 
 
 def call_at_end(told: Callable[[], None]) -> None:
-    """Call this in the main thread, between any two of its steps, when the process is asked to end."""
+    """Call a function at SIGINT and SIGTERM, in the main thread, between any two bytecode instructions."""
 
     def end(number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -34,10 +35,10 @@ def call_at_end(told: Callable[[], None]) -> None:
 
 
 def call_at_hangup(told: Callable[[], None] = lambda: None) -> None:
-    """Call this in the main thread at SIGHUP, which by itself ends a process.
+    """Call a function at SIGHUP, in the main thread; by default SIGHUP ends a process.
 
     Args:
-        told: By itself nothing: until there is something to read again.
+        told: Does nothing by default, until there are files to read again.
     """
 
     def hang_up(number: int, frame: FrameType | None) -> None:
@@ -48,7 +49,7 @@ def call_at_hangup(told: Callable[[], None] = lambda: None) -> None:
 
 
 def stop_at_end(told: Callable[[], None] = lambda: None) -> None:
-    """Call this and raise `Stopped`, which leaves the `with` blocks of the command."""
+    """Call a function and raise `Stopped` at SIGINT and SIGTERM, which leaves the `with` blocks of the command."""
 
     def stop() -> NoReturn:
         told()

@@ -1,4 +1,4 @@
-"""`timewheel survey`: what a plan is made from, kept by day, so that a history is read once only."""
+"""`timewheel survey`: stores the statistics for a plan by day, so that a history is read only once."""
 
 from __future__ import annotations
 
@@ -75,10 +75,11 @@ def survey(
     memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
-    """Look at a history once and keep what a plan is made from: some megabytes, by day, up to 5,000 topics.
+    """Read a history once and store the statistics that a plan is made from: some megabytes, by day, up to 5,000
+    topics.
 
-    A sample (`timewheel sample`) is no history: `timewheel plan` takes it as it is.
-    Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark.
+    Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark. A
+    sample (`timewheel sample`) needs no survey: `timewheel plan` reads it directly.
     """
     import json
 

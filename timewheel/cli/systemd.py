@@ -1,4 +1,4 @@
-"""Telling systemd that a service of ``Type=notify`` works: a datagram to the socket that it names."""
+"""Notifies systemd that a service of ``Type=notify`` works: a datagram to systemd's notify socket."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["VARIABLES", "teller"]
 
 SOCKET = "NOTIFY_SOCKET"
 VARIABLES = (SOCKET, "WATCHDOG_PID", "WATCHDOG_USEC")
-"""Meant for the process that systemd started, and not for its children."""
+"""Meant only for the process that systemd started, not for its children."""
 WELL = b"READY=1\nWATCHDOG=1"
-"""Ready is said every time: systemd counts the first."""
+"""READY is sent every time: systemd uses only the first."""
 
 
 def teller(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
-    """What says that all is well; it does nothing where nobody listens.
+    """Return a function that notifies systemd; without a socket it does nothing.
 
     Args:
         environment: Names the socket: a path, or ``@`` and an abstract name.
@@ -28,7 +28,7 @@ def teller(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
     name = f"\0{address[1:]}" if address.startswith("@") else address
 
     def tell() -> None:
-        # Whoever listened has gone, or his queue is full: the next one counts as well.
+        # The receiver has gone, or its queue is full: the next datagram counts as well.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
             sender.sendto(WELL, name)
 

@@ -1,7 +1,7 @@
-"""All that commands write for people: sentences and tables on a terminal of any width, lines, errors.
+"""All text output of commands: sentences and tables on a terminal of any width, lines and errors.
 
-No figure is ever cut, and none is broken over two lines; in a file or a pipe a row is one line. Names, ids and reasons
-come from others, so each text passes `visible` here; JSON escapes them itself.
+No figure is ever cut, and no figure is broken over two lines; in a file or a pipe a row is one line. Names, ids and
+reasons come from other sources, so each text passes `visible` here; JSON escapes them itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["print_error", "print_line", "say", "show_line", "show_table"]
 
 LONGEST_FIGURE = 20
-"""Longer texts are words, which may go on in the next line."""
+"""Longer texts are words, which may continue in the next line."""
 GAP = 2
 """Spaces between two columns."""
 INDENT = 4
@@ -29,7 +29,7 @@ BETWEEN = " · "
 
 
 def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
-    """A sentence. On a terminal it goes on in the next line between two words; in a file it is one line."""
+    """Print a sentence. On a terminal it wraps between two words; in a file it is one line."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -40,22 +40,22 @@ def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> Non
 
 
 def show_line(console: Console, text: str, *, style: str = "") -> None:
-    """A line that stays whole, whatever the terminal's width, so that a name or a command in it can be copied."""
+    """Print a line without wrapping, whatever the terminal's width, so that a name or a command in it can be copied."""
     console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_line(text: str, *, to_stderr: bool = False) -> None:
-    """A line without any style, written at once."""
+    """Print a line without any style, and flush."""
     print(visible(text), file=sys.stderr if to_stderr else sys.stdout, flush=True)
 
 
 def print_error(error: object) -> None:
-    """An error, or what is said about it, on standard error."""
+    """Print an error, or a message about an error, on standard error."""
     print(f"timewheel: {visible_lines(str(error))}", file=sys.stderr, flush=True)
 
 
 def show_table(console: Console, table: Table) -> None:
-    """Columns where they fit side by side; else a block for each row, with every figure behind its column's name.
+    """Print columns if they fit side by side; else a block for each row, with every figure behind its column's name.
 
     In a file or a pipe each row is one line, however long.
     """
@@ -90,7 +90,7 @@ def _show_columns(
 
     shown = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for number, (name, width) in enumerate(zip(header, widths, strict=True)):
-        # With a width of its own each: where rich shares out too little room, it cuts.
+        # Each column has its own width: rich cuts texts when it distributes too little room itself.
         shown.add_column(Text(name), justify="right" if number else "left", overflow="fold", width=width)
     for row in rows:
         shown.add_row(*(Text(text) for text in row))
@@ -98,7 +98,7 @@ def _show_columns(
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """How wide each column becomes: those of words give way, the widest first; None: that is not enough."""
+    """Return the width of each column: columns of words shrink, the widest first; None: they cannot shrink enough."""
     columns = [[name, *(row[number] for row in rows)] for number, name in enumerate(header)]
     widths = [max(map(len, texts)) for texts in columns]
     least = [_least_width(texts, is_name=not number) for number, texts in enumerate(columns)]
@@ -113,7 +113,7 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> 
 
 
 def _least_width(texts: Sequence[str], *, is_name: bool) -> int:
-    """For every figure as it stands, and for the longest word of what is none: of headers, and of names of rows."""
+    """Return the width of the longest figure, and of the longest word in other texts: headers and row names."""
     words = [
         word if len(word) <= LONGEST_FIGURE else ""
         for number, text in enumerate(texts)
@@ -125,7 +125,7 @@ def _least_width(texts: Sequence[str], *, is_name: bool) -> int:
 
 
 def _lines(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
-    """A row's figures with their names, as many to a line as go."""
+    """Yield a row's figures with their names, as many per line as fit."""
     line = ""
     for name, text in zip(header[1:], row[1:], strict=True):
         pair = f"{name} {text}"
@@ -137,7 +137,7 @@ def _lines(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[st
             yield line
             line = pair
         if len(line) > width >= len(text):
-            # Between two words of the name, and not of the figure.
+            # Break between two words of the name, not of the figure.
             yield line.removesuffix(f" {text}")
             line = text
     if line:

@@ -1,4 +1,4 @@
-"""`timewheel timer`: look at one timer, cancel it, move it, by hand."""
+"""`timewheel timer`: shows, cancels or reschedules a timer by hand."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def cancel(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel timers by their ids, or whole groups. What was not handed out yet will not be.
+    """Cancel timers by their ids, or all timers of a group sent so far. Timers that were not delivered yet will not be
+    delivered.
 
-    Nobody knows here whether there is such a timer, nor when it is due, so nothing more is promised.
+    The command does not check whether a timer exists, or when it is due, and so promises nothing more.
     """
     import json
     from functools import partial
@@ -85,7 +86,7 @@ def cancel(
                 if not as_json:
                     _say_cancelled(done[-1])
         finally:
-            # Also where one fails: what was stored before it counts.
+            # Also after a failure: cancellations that were stored before it are in effect.
             if as_json:
                 print(json.dumps([_facts(one) for one in done]))
 
@@ -126,9 +127,10 @@ def reschedule(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send a timer under its id for another time; what was sent under it before is cancelled.
+    """Reschedule a timer: send it under its id for another time; earlier sends under this id are cancelled.
 
-    The content is sent again, as plain bytes: the old one is in the broker, and may have any form.
+    The content is required and is sent as plain bytes: the command cannot read the old content, which may have any
+    form.
     """
     import json
     import sys
@@ -188,10 +190,10 @@ def show(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell all that can be known of a timer: whether its id is cancelled, whether it is parked, and where it is.
+    """Show all that is known about a timer: whether its id is cancelled, whether it is parked, and where it is.
 
-    Where it is, as `timewheel whereis` tells it, needs to know when it was sent, or when it is due. Exit status as
-    that command's; 0 where it is not looked for.
+    To locate the timer, like `timewheel whereis`, the command needs its time of sending or its due time. Exit status:
+    that of `timewheel whereis`; 0 if the timer is not located.
     """
     import json
 
@@ -223,7 +225,7 @@ def show(
         else:
             there = find(admin, plan, wanted, most_reads=most_reads, cut_offs=table)
     by_id = None if table is None else table.of_timer(timer_id)
-    # By its group, too, which its envelope alone tells.
+    # Cancelled also by its group, which only its envelope names.
     cut_off = by_id if there is None else there.cut_off
     status = 0 if there is None or parked else exit_status(there)
     if as_json:

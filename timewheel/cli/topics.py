@@ -1,4 +1,4 @@
-"""`timewheel topics`: make a plan's topics, and roll a calendar's."""
+"""`timewheel topics`: makes a plan's topics, and rolls a calendar's topics."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ def ensure(
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make topics, subscriptions and topic policies of a plan; run again, it changes only what is not right yet.
+    """Create or update topics, subscriptions and topic policies of a plan; a second run changes only the differences.
 
-    Exit status 1 if it found something that it cannot repair and that can lose messages. Where timers wait in topics of
-    an earlier plan that nobody would move on, nothing is made; empty ones are removed and all is shown all the same.
+    Exit status 1 if it finds a problem that it cannot repair and that can lose messages. If timers wait in topics of an
+    earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
+    all results are shown.
     """
     import json
     from functools import partial
@@ -94,7 +95,7 @@ def ensure(
         except TimersLeftBehind as error:
             if not (dry_run or remove_drained):
                 raise
-            # Nothing is made, and all else that was asked for is done and shown.
+            # No topic is made; everything else that was requested is done and shown.
             refused, report = error, make(admin, dry_run=True, despite_former_topics=True)
         removals = remove_topics(admin, plan, dry_run=dry_run, waits_for=_tell_of_wait) if remove_drained else ()
     if as_json:
@@ -125,9 +126,9 @@ def roll(
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.WARNING,
 ) -> None:
-    """Make a calendar's topics ahead; terminate passed ones, and delete them once they are drained.
+    """Create a calendar's topics ahead; terminate passed topics, and delete them once they are drained.
 
-    Run it more often than once an interval, from cron or with --watch, whose log goes to standard error.
+    Run it more than once per interval, from cron or with --watch, whose log goes to standard error.
     """
     from timewheel.core.clock import SystemClock
     from timewheel.core.plan import Calendar, Plan
@@ -210,7 +211,7 @@ def _steps_each(report: Report) -> Iterator[str]:
 
 
 def _steps_by_topic(report: Report) -> Iterator[str]:
-    """A line for each topic, which is whole on a terminal of any width, so that its name can be copied."""
+    """Yield a line for each topic, unbroken on a terminal of any width, so that the topic's name can be copied."""
     from timewheel.ops.provision_steps import CreateSubscription, SetPolicy
 
     of_topic: dict[str, list[Step]] = {}

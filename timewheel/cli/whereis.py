@@ -1,4 +1,4 @@
-"""`timewheel whereis`: where one timer is, where it was, and where it will go."""
+"""`timewheel whereis`: locates a timer, with its past and future hops."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def whereis(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
-    """Tell where a timer is: held, due, to be tried again, parked, handled, cancelled or dead; its past and coming
-    hops. Nothing is consumed or changed.
+    """Locate a timer: held, due, to be retried, parked, handled, cancelled or dead, with its past and future hops.
+    Nothing is consumed or changed.
 
-    Its way is computed from the plan, and only the places on it are looked at. Where the plan has [cancel], the log of
-    cut-offs is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is in the
-    dead-letter topic; 4 not found; 1 not found, and not all could be looked at.
+    The timer's route is computed from the plan, and only the places on it are searched. If the plan has [cancel], the
+    log of cut-offs is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is a
+    dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
     import json
 
@@ -116,7 +116,7 @@ def whereis(
 
 
 def exit_status(found: Whereabouts) -> int:
-    """Decide how a command that looked for a timer ends."""
+    """Return the exit status of a command that looked for a timer."""
     from timewheel.ops.whereis import State
 
     if found.state is State.DEAD:
@@ -127,7 +127,7 @@ def exit_status(found: Whereabouts) -> int:
 
 
 def show_whereabouts(console: Console, found: Whereabouts) -> None:
-    """Print all that is known of where a timer is."""
+    """Print all that is known of a timer's place."""
     say(console, f"{found.wanted.timer_id}: {_verdict(found)}", style="bold")
     for name, text in _lines(found):
         say(console, f"{name:9}{text}", indent=2)

@@ -1,4 +1,4 @@
-// Sends every odd message that Go's client can make, a good one before and behind each, into some topics.
+// Sends every odd message that Go's client can make, each between two good messages, into some topics.
 //
 // Arguments and output are those of OddMessages.java.
 package main
@@ -96,7 +96,7 @@ func (p *program) sendAll(to place) {
 	}
 }
 
-// tried sends an odd message; the client panics over some.
+// tried sends an odd message, and turns a panic of the client into an error.
 func tried(one odd, to place) (err error) {
 	defer func() {
 		if found := recover(); found != nil {
@@ -115,7 +115,7 @@ func (p *program) sendGood(producer pulsar.Producer, to place, number int) {
 	tell(to, id, "")
 }
 
-// prepared has what the place asks for.
+// prepared returns a message with the delay and the properties that the place needs.
 func (p *program) prepared(to place, id string) *pulsar.ProducerMessage {
 	message := &pulsar.ProducerMessage{Properties: map[string]string{}}
 	if to.isTimer {
@@ -135,12 +135,12 @@ func (p *program) started(to place, name string) *pulsar.ProducerMessage {
 	return message
 }
 
-// message is odd in itself.
+// message adds a message that is odd in itself.
 func (p *program) message(name string, makeOdd func(*pulsar.ProducerMessage)) {
 	p.produced(name, pulsar.ProducerOptions{DisableBatching: true}, makeOdd)
 }
 
-// produced is odd by its producer.
+// produced adds a message that is odd by its producer.
 func (p *program) produced(name string, options pulsar.ProducerOptions, makeOdd func(*pulsar.ProducerMessage)) {
 	p.all = append(p.all, odd{name, func(to place, id string) error {
 		options.Topic = to.topic
