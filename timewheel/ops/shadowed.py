@@ -10,9 +10,9 @@ __all__ = ["ENDS", "LIFTS", "UNDER_WAY", "shadow_of"]
 
 LIFTS = "shadowing"
 UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
-"""States in which the journal may hold what is nowhere else."""
+"""States in which the journal may contain the only copy of a timer."""
 ENDS = frozenset({"draining", "native"})
-"""States in which all goes back, and nothing new is moved: the plan is being left, or was."""
+"""States in which all timers go back, and no new timer is moved: the plan is being left, or was."""
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:

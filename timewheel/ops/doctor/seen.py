@@ -215,7 +215,7 @@ class Seen:
 
     @property
     def shadow_state(self) -> str:
-        """The desired state of the plan's shadow; empty: it has none, nobody has noted any, or it could not be read."""
+        """Desired state of the plan's shadow; empty without a shadow, or if missing or unreadable."""
         if self.plan is None or not self.plan.intake:
             return ""
         journals = (topic for topic in self.topics if topic.spec is not None and topic.spec.role == "journal")

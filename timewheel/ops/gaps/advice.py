@@ -29,11 +29,11 @@ UNDELAYED_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """Commands that follow on each other.
+    """Commands that build on each other.
 
     Args:
-        when: To take them; empty: there are no others.
-        commands: At least one.
+        when: Condition under which to run them; empty if there is no alternative.
+        commands: At least one command.
     """
 
     when: str
@@ -42,13 +42,13 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """On one cause.
+    """Advice on a cause.
 
     Args:
-        share: Of the gaps.
-        evidence: What was seen, a sentence each.
-        helps: What to do, a sentence each.
-        tries: What to begin with: one of them.
+        share: The cause's share of the gaps.
+        evidence: Evidence, in sentences.
+        helps: Remedies, in sentences.
+        tries: Alternatives to begin with.
     """
 
     share: Share
@@ -58,7 +58,7 @@ class Advice:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """All of them."""
+        """Commands of all alternatives."""
         return tuple(command for one in self.tries for command in one.commands)
 
 

@@ -28,11 +28,11 @@ class Amount:
 
     @property
     def text(self) -> str:
-        """As "2,937", or "2,937 +- 12"."""
+        """The amount as "2,937", or "2,937 +- 12"."""
         return f"{self.count:,.0f}" + (f" +- {self.error:,.0f}" if self.error else "")
 
     def counted(self, noun: str, several: str | None = None) -> str:
-        """The figure with its noun, as `timewheel.core.plurals.counted` has it; an estimate is never one."""
+        """Return the amount with its noun, as `timewheel.core.plurals.counted` does; an estimate takes the plural."""
         return f"{self.text} {noun if self.text == '1' else several or f'{noun}s'}"
 
 

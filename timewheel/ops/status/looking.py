@@ -39,13 +39,13 @@ __all__ = ["AT_ONCE", "DEFAULT_READS", "MOST_TOPICS", "status_of", "timers_held"
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""
 FEWEST = 8
-"""Entries that are looked at in a partition, if it has so many: else a small one would say nothing."""
+"""Least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless."""
 HELD_READS = 400
-"""Entries that are looked at where only the number of timers is asked for."""
+"""Entries to read if only the number of timers is needed."""
 MOST_TOPICS = 20
-"""Topics that are looked into then: a wheel has hundreds."""
+"""Topics to read for that number: a wheel has hundreds."""
 AT_ONCE = 16
-"""Requests at once."""
+"""Concurrent requests."""
 
 FIRST_REFUSAL = 400
 """An entry exists, even if it cannot be read, when the broker answers with a lower status."""
@@ -102,17 +102,17 @@ def status_of(
 def timers_held(
     admin: AdminClient, plan: Plan, holding: Iterable[HoldingTopic], *, most: int | None = MOST_TOPICS
 ) -> dict[str, Amount | None]:
-    """How many timers wait in some topics: an entry of them may hold many. Nothing is consumed or changed.
+    """Estimate the timers that wait in holding topics: an entry may contain many. Nothing is consumed or changed.
 
     Args:
-        admin: Whose role may see the topics' stats and peek at their messages.
-        plan: Of any scheme.
-        holding: Topics of this plan or of earlier ones. Up to `HELD_READS` entries of them are looked at: if they have
-            no more, every figure is exact.
-        most: Of more topics only the first are looked into; None: all.
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan of any scheme.
+        holding: Topics of this plan or of earlier plans. Up to `HELD_READS` of their entries are read: if they have no
+            more, every figure is exact.
+        most: Limit of topics, the first of which are read; None for all.
 
     Returns:
-        By topic, of those that are there; None: no entry of a partition could be read.
+        The amount by existing topic; None if no entry of a partition could be read.
 
     Raises:
         AdminUnreachable: No broker answers.
@@ -167,7 +167,7 @@ class _Look:
     def _looked_into(
         self, pool: ThreadPoolExecutor, counts: Mapping[WatchedTopic, int | None], reads: int
     ) -> Iterator[tuple[_Part, list[Place], Mapping[Place, tuple[StoredTimer, ...] | None]]]:
-        """Each partition that can be seen, what was chosen in it, and what stands at all places that were chosen."""
+        """Yield each readable partition, its chosen places, and the timers at all chosen places."""
         named = [
             (topic, part)
             for topic, count in counts.items()
@@ -187,7 +187,7 @@ class _Look:
 
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = topics_of(self._plan, self._at_ms)
-        # Of the others, for letters and cut-offs, only that they are there.
+        # Other topics, for letters and cut-offs, are only checked for existence.
         others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
         names = list(dict.fromkeys([*(one.name for one in topics), *others]))
         counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
@@ -302,7 +302,7 @@ class _Look:
     def _entries_drawn(
         self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
     ) -> list[tuple[StoredTimer, ...]]:
-        # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
+        # The head was not drawn: it counts only if all entries were read, or no others could be.
         found = [read for place in chosen if (read := timers[place]) is not None]
         others = [read for place in chosen[1:] if (read := timers[place]) is not None]
         return found if len(found) == part.entries else others or found

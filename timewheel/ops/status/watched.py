@@ -1,4 +1,4 @@
-"""The topics of a plan in which timers wait, each with the due times that its name allows: pure."""
+"""The topics of a plan in which timers wait, each with the due times that its name permits: pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["WatchedTopic", "topics_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTopic:
-    """A topic of the plan, and the due times that its name allows: from one to before the other."""
+    """A topic of the plan, with the due times that its name permits: from the first to before the second."""
 
     name: str
     step: Step
@@ -25,13 +25,13 @@ class WatchedTopic:
 
 
 def topics_of(plan: Plan, now_ms: int) -> list[WatchedTopic]:
-    """Holding topics with their steps, then due topics; slots and intervals with the due times that lead there."""
+    """Return holding topics with their steps, then due topics; slots and intervals with their due times."""
     found = []
     all_of_it = topology(plan, now_ms)
     for held in all_of_it.holding:
         from_ms = until_ms = None
         if held.step.kind == "slot":
-            # The turn of the ring that is to come: a slot that starts before now is swept, or late.
+            # The coming turn of the ring: a slot that starts before now is being swept, or late.
             turn_ms = held.step.slots * held.step.slot_ms
             start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
             from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms

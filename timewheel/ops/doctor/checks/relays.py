@@ -112,7 +112,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         elif alone:
             empty.append(topic.name)
     if seen.shadow_state in ENDS:
-        return  # what ends needs a relay for what waits, and neither one for later nor a second one
+        return  # a shadow that ends needs a relay for waiting timers only: no relay for later, and no standby
     if empty and seen.plan is not None:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
