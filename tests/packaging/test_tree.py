@@ -12,9 +12,6 @@ import pytest
 
 from tests.support.checkout import ROOT, files, mapped_folders, package_folders, package_modules, project, python_files
 
-MAX_LINES = 400
-"""A file of package code past this holds more than one noun."""
-
 BARE_IMPORT = re.compile(rf"^\s*(?:>>> )?(?:import|from)\s+(?:{'|'.join(mapped_folders().values())})\b", re.MULTILINE)
 
 
@@ -66,12 +63,6 @@ def test_the_search_for_bare_imports_finds_one(line: str) -> None:
     names = "|".join(mapped_folders().values())
 
     assert re.search(rf"^\s*(?:>>> )?(?:import|from)\s+(?:{names})\b", f"x = 1\n{line}\n", re.MULTILINE)
-
-
-def test_no_file_of_package_code_is_long() -> None:
-    lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in package_modules()}
-
-    assert {path: length for path, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def _libraries(path: Path) -> set[str]:

@@ -90,6 +90,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
     ("topics", "delete"): Command(about=TOPIC),
     ("topics", "delete-partitioned-topic"): Command(about=TOPIC),
     ("topics", "stats"): Command(about=TOPIC),
+    ("topics", "unload"): Command(about=TOPIC),
     ("tenants", "create"): Command(about=TENANT),
     ("brokers", "update-dynamic-config"): Command(
         about=NOTHING, needs={"--config": re.compile(r"\w+"), "--value": re.compile(r"[\w.-]+")}

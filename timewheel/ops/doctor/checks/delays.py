@@ -108,7 +108,7 @@ def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, 
 
 def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
     if found.tick_ms % SECOND_MS and topic.spec is not None:
-        # pulsar-admin accepts whole seconds, so its command would change the tick.
+        # Only whole seconds fit pulsar-admin, so its command would change the tick.
         return timewheel_command("doctor", seen.target, "--fix")
     return set_delayed_delivery(topic.name, found)
 
