@@ -94,7 +94,7 @@ docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, sig
 	@$(PY) -m tests.support.metrics_table
 	@$(PY) -m tests.support.dashboard
 	@$(PY) -m tests.support.specification_vectors
-	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/how-to/check-a-setup.md docs/runbook docs/how-to/metrics.md docs/specification-vectors.json monitoring ARCHITECTURE.md
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/how-to/check-a-setup.md docs/runbook docs/how-to/metrics.md docs/internals.md docs/specification-vectors.json monitoring
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

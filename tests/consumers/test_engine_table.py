@@ -1,4 +1,4 @@
-"""ARCHITECTURE's table of a timer's life in one consumer is what walks through the engine meet."""
+"""The table of a timer's life in one consumer, in docs/internals.md, is what random walks through the engine meet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.support.drawn import between
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_table_in_the_architecture_is_what_walks_meet(name: str) -> None:
+def test_the_table_of_the_page_is_what_walks_meet(name: str) -> None:
     table = between(PAGE.read_text(encoding="utf-8"), begin(name))
     assert table.splitlines(keepends=True)[2:] == lines(walked(name))

@@ -1,4 +1,4 @@
-"""Commands in the docs: the tables are those of the command line, and every line that a page shows is one."""
+"""Commands in the docs: the index is that of the command line, and every line that a page shows is one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unknown(line: str) -> list[str]:
     return [word for word in words if word.startswith("-") and word.partition("=")[0] not in OPTIONS[name]]
 
 
-def test_the_tables_are_drawn_from_the_command_line() -> None:
+def test_the_index_is_drawn_from_the_command_line() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == redrawn(page), "run: make docs-tables"
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE's table of threads names those that the code starts, and no others."""
+"""The table of threads in docs/internals.md names those that the code starts, and no others."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _constant_head(value: ast.expr | None) -> str:
 
 
 def in_table() -> list[str]:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    table = text[text.index("## Threads") : text.index("Order of stopping")]
+    text = (ROOT / "docs" / "internals.md").read_text()
+    table = text[text.index("## Threads") : text.index("### Order of stopping")]
     return re.findall(r"`(timewheel-[^`]*)`", "\n".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
 
 

@@ -1,10 +1,11 @@
-"""Generates the tables of commands in docs/commands.md from the command line itself.
+"""Generates the index of commands in docs/commands.md from the command line itself.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,8 @@ from timewheel.cli.app import app
 
 PAGE = ROOT / "docs" / "commands.md"
 BEGIN = "<!-- drawn from timewheel/cli by `make docs-tables` -->\n"
+HEAD = "| command | purpose | exit status 3, 4 |\n|---|---|---|\n"
+_STATUS = re.compile(r"(?:With --[\w-]+ also: )?\b(?:[34] [a-z]|that of )[^;.]*")
 
 Command = Any
 """A click command, which typer may vendor under another name."""
@@ -32,51 +35,22 @@ def commands(command: Command | None = None, name: str = "timewheel") -> Iterato
         yield from commands(child, f"{name} {child_name}")
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _row(name: str, command: Command) -> str:
+    """Return the row of a command: the begin of its help, and its exit statuses 3 and 4."""
+    text = " ".join(command.help.split()).replace("|", "\\|")
+    purpose = re.split(r"[.:] |\.$", text, maxsplit=1)[0]
+    statuses = _STATUS.findall(text.partition("Exit status")[2])
+    return f"| `{name}` | {purpose} | {'; '.join(statuses)} |\n"
 
 
-def _default(option: Any) -> str:
-    """Return the default as `--help` shows it: the given text, or the value itself; empty for a switch."""
-    shown = option.show_default
-    if isinstance(shown, str):
-        return shown
-    if option.is_flag and not option.secondary_opts:
-        return ""
-    value = option.default
-    value = getattr(value, "value", value)
-    if value is None or callable(value):
-        return ""
-    return f"`{'--' + option.name if value is True else value}`"
-
-
-def _option(option: Any) -> str:
-    names = " ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-    variable = f" (`{option.envvar}`)" if option.envvar else ""
-    default = "required" if option.required else _default(option)
-    return f"| {names}{variable} | {_cell(default)} | {_cell(option.help or '')} |\n"
-
-
-def _section(name: str, command: Command) -> str:
-    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    options = [
-        parameter
-        for parameter in command.params
-        if parameter.param_type_name == "option" and parameter.name != "help" and not parameter.hidden
-    ]
-    usage = " ".join([name, *(argument.metavar for argument in arguments)])
-    head = f"## {name}\n\n`{usage}`\n\n{command.help.strip()}\n\n"
-    return head + "| option | default | means |\n|---|---|---|\n" + "".join(map(_option, options)) + "\n"
-
-
-def tables() -> str:
-    """Return the tables of all commands."""
-    return "".join(_section(name, command) for name, command in commands())
+def table() -> str:
+    """Return the table of all commands."""
+    return HEAD + "".join(_row(name, command) for name, command in commands())
 
 
 def redrawn(page: str) -> str:
     """Return the page with its generated part updated."""
-    return drawn(page, BEGIN, "\n" + tables())
+    return drawn(page, BEGIN, "\n" + table())
 
 
 if __name__ == "__main__":

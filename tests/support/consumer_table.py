@@ -1,4 +1,4 @@
-"""Generates the table of a timer's stages in a consumer in ARCHITECTURE.md from walks through the engine.
+"""Generates the table of a timer's stages in a consumer in docs/internals.md from walks through the engine.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -15,7 +15,7 @@ from timewheel.consumers.in_hand import Stage
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 
-PAGE = ROOT / "ARCHITECTURE.md"
+PAGE = ROOT / "docs" / "internals.md"
 TABLES = {"where nothing can be cancelled": False, "where timers can be cancelled": True}
 SEEDS = range(3_000)
 STEPS = 60

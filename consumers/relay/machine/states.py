@@ -9,7 +9,7 @@ __all__ = ["State"]
 
 @unique
 class State(Enum):
-    """The state of a subscription; its table is in ARCHITECTURE.md."""
+    """The state of a subscription; its table is in docs/internals.md."""
 
     RECEIVING = "receiving"
     """Waits for the next message, briefly."""

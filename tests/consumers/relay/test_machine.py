@@ -76,7 +76,7 @@ def cells(rows: list[str]) -> set[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_table_in_the_architecture_is_what_walks_meet(name: str) -> None:
+def test_the_table_of_the_page_is_what_walks_meet(name: str) -> None:
     page = PAGE.read_text(encoding="utf-8")
     told = cells(rows_in(page, name))
     met = cells(lines(walked(name)))
