@@ -87,7 +87,11 @@ CONSUMER_RECEIVED = _metric(
     "consumer_received_total", "counter", _OF_CONSUMER, "consumer", "Messages taken from the client."
 )
 CONSUMER_HANDED = _metric(
-    "consumer_handed_total", "counter", _OF_CONSUMER, "consumer", "Timers given out; one given out twice counts twice."
+    "consumer_handed_total",
+    "counter",
+    _OF_CONSUMER,
+    "consumer",
+    "Timers given out; a timer given out twice counts twice.",
 )
 CONSUMER_DONE = _metric("consumer_done_total", "counter", _OF_CONSUMER, "consumer", "Timers that were handled.")
 CONSUMER_FAILED = _metric(
@@ -98,7 +102,7 @@ CONSUMER_EARLY = _metric(
 )
 CONSUMER_FAR_TOO_EARLY = _metric(
     "consumer_far_too_early_total", "counter", _OF_CONSUMER, "consumer",
-    "Received earlier than anything that was asked for: delayed delivery is off, or a clock is wrong.",
+    "Received much too early: delayed delivery is off, or a clock is wrong.",
 )  # fmt: skip
 CONSUMER_COPIES = _metric(
     "consumer_copies_dropped_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
@@ -109,7 +113,7 @@ CONSUMER_TIMED_OUT = _metric(
 )
 CONSUMER_FOREIGN = _metric(
     "consumer_foreign_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Messages that no SDK has sent as timers, or whose properties cannot be read. What a shadow stirs with is dropped.",
+    "Messages that no SDK has sent as timers, or whose properties cannot be read. Messages of a shadow are dropped.",
 )  # fmt: skip
 CONSUMER_KEPT_BACK = _metric(
     "consumer_kept_back_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
@@ -120,7 +124,7 @@ CONSUMER_POSTPONED = _metric(
     "counter",
     _OF_CONSUMER,
     "consumer",
-    "Timers put off for a while by or around a handler.",
+    "Timers postponed by or around a handler.",
 )
 CONSUMER_UNJUDGED = _metric(
     "consumer_unjudged_total", "counter", _OF_CONSUMER, "consumer",
@@ -131,17 +135,17 @@ CONSUMER_HELD = _metric(
 )
 CONSUMER_LATENESS = _metric(
     "consumer_lateness_seconds", "histogram", _OF_CONSUMER, "consumer",
-    "How much after its due time each timer was given out.",
+    "Lateness of each timer that was given out.",
 )  # fmt: skip
 
 RELAY_READY = _metric(
     "relay_ready", "gauge", _OF_RELAY, "relay", "1: every partition is looked after, and nothing is unreadable; else 0."
 )
 RELAY_UNREADABLE = _metric(
-    "relay_unreadable_topics", "gauge", _OF_RELAY, "relay", "Topics of earlier plans that it cannot drain."
+    "relay_unreadable_topics", "gauge", _OF_RELAY, "relay", "Topics of earlier plans that the relay cannot drain."
 )
 RELAY_PARTITIONS = _metric(
-    "relay_partitions", "gauge", (*_OF_RELAY, "state"), "relay", "Partitions of holding topics by what is being done."
+    "relay_partitions", "gauge", (*_OF_RELAY, "state"), "relay", "Partitions of holding topics by state."
 )
 RELAY_HOPS = _metric(
     "relay_hops_total", "counter", (*_OF_HOLDING, "lane"), "relay",
@@ -149,38 +153,40 @@ RELAY_HOPS = _metric(
 )  # fmt: skip
 RELAY_ENTRIES = _metric(
     "relay_entries_written_total", "counter", _OF_HOLDING, "relay",
-    "Entries that brokers stored for it; a group of hops is one.",
+    "Entries that brokers stored for the relay; a group of hops is one entry.",
 )  # fmt: skip
 RELAY_REPEATED = _metric(
     "relay_repeated_total", "counter", (*_OF_HOLDING, "why"), "relay",
     "Received again after a reload, or sent again and dropped by the broker.",
 )  # fmt: skip
 RELAY_JUMPS = _metric(
-    "relay_jumps_total", "counter", _OF_HOLDING, "relay", "Times that messages were left out that others had done."
+    "relay_jumps_total",
+    "counter",
+    _OF_HOLDING,
+    "relay",
+    "Times that messages were left out since another relay had done them.",
 )
 RELAY_SESSIONS = _metric(
     "relay_sessions_failed_total", "counter", _OF_HOLDING, "relay", "Subscriptions given up and begun anew."
 )
 RELAY_IN_FLIGHT = _metric("relay_in_flight", "gauge", _OF_HOLDING, "relay", "Hops under way.")
 RELAY_IN_FLIGHT_BYTES = _metric(
-    "relay_in_flight_bytes", "gauge", _OF_HOLDING, "relay", "Their payloads and properties."
+    "relay_in_flight_bytes", "gauge", _OF_HOLDING, "relay", "Payloads and properties of hops under way."
 )
 RELAY_HEAD_LATE = _metric(
     "relay_head_late_seconds", "gauge", _OF_HOLDING, "relay",
-    "How far it lags: how long ago the head, or the hop made last, should have left; 0: all partitions are on time.",
+    "Lag: how long ago the head, or the last hop, should have left; 0: all partitions are on time.",
 )  # fmt: skip
 RELAY_DISCONNECTED = _metric(
     "relay_disconnected_partitions", "gauge", _OF_RELAY, "relay", "Partitions without a connection to the broker."
 )
-RELAY_STUCK = _metric(
-    "relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Partitions whose thread gives no sign of life."
-)
+RELAY_STUCK = _metric("relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Partitions whose thread is stuck.")
 
 SHADOW_STATE = _metric(
-    "shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for what is to be done with the topic; else 0."
+    "shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for the state that the topic is to have; else 0."
 )
 SHADOW_REFUSED = _metric(
-    "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: something forbids to lift, and /readyz says what; else 0."
+    "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: lifting is refused, with the reason in /readyz; else 0."
 )
 SHADOW_PARTITIONS = _metric(
     "shadow_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions of the due topic that all shadows share."
@@ -192,12 +198,10 @@ SHADOW_CAUGHT_UP = _metric(
     "shadow_caught_up_partitions", "gauge", _OF_SHADOW, "shadow",
     "Of those that it leads, those whose backlog it has gone through.",
 )  # fmt: skip
-SHADOW_STUCK = _metric(
-    "shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose lifter gives no sign of life."
-)
+SHADOW_STUCK = _metric("shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose lifter is stuck.")
 SHADOW_ENTRIES = _metric(
     "shadow_entries_total", "counter", (*_OF_SHADOW, "fate"), "shadow",
-    "Pending entries of the due topic by what became of them; what stays is read again by each session.",
+    "Pending entries of the due topic by decision; each session reads remaining entries again.",
 )  # fmt: skip
 SHADOW_LIFTED = _metric("shadow_lifted_total", "counter", _OF_SHADOW, "shadow", "Copies that the journal has stored.")
 SHADOW_DEDUPLICATED = _metric(
@@ -225,7 +229,7 @@ SHADOW_GUARD = _metric(
     "shadow_guard_seconds", "gauge", _OF_SHADOW, "shadow", "The plan's guard, to hold the lag against."
 )
 
-EVENTS = _metric("events_total", "counter", ("event", "level"), "events", "Events told, by name (docs/events.md).")
+EVENTS = _metric("events_total", "counter", ("event", "level"), "events", "Events by name (docs/events.md).")
 
 GAPS = _metric(
     "gaps", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of the partition that is nearest to the broker's limit."
@@ -234,7 +238,7 @@ GAPS_IN_ALL = _metric("gaps_in_all_partitions", "gauge", _OF_SUBSCRIPTION, "expo
 GAP_LIMIT = _metric("gap_limit", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of a partition that the broker stores.")
 GAP_LIMIT_RATIO = _metric(
     "gap_limit_used_ratio", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "How much of the limit is used, by gaps or by what the stored form counts; 1 is all of it.",
+    "Used part of the limit, by gaps or as the stored form counts; 1 is all of it.",
 )  # fmt: skip
 UNLOAD_AGAIN = _metric(
     "unload_again_entries", "gauge", _OF_SUBSCRIPTION, "exporter",
@@ -264,7 +268,7 @@ TIMERS = _metric(
 )  # fmt: skip
 HEAD_LATE = _metric(
     "topic_head_late_seconds", "gauge", ("due_topic", "topic"), "exporter",
-    "How long ago the oldest entry of a topic of a plan should have left it; 0: it is on time.",
+    "How long ago the oldest entry of a plan's topic should have left; 0: it is on time.",
 )  # fmt: skip
 UNATTENDED = _metric(
     "unattended_partitions",
@@ -276,29 +280,27 @@ UNATTENDED = _metric(
 DEAD = _metric(
     "dead_letters", "gauge", ("due_topic",), "exporter", "Messages in the dead-letter topic; absent if not seen."
 )
-LOOK_LAST = _metric(
-    "exporter_last_look_timestamp_seconds", "gauge", (), "exporter", "When what is told here was seen; Unix time."
-)
+LOOK_LAST = _metric("exporter_last_look_timestamp_seconds", "gauge", (), "exporter", "Unix time of the last look.")
 LOOK_EVERY = _metric(
     "exporter_interval_seconds",
     "gauge",
     (),
     "exporter",
-    "From the beginning of a look to that of the next.",
+    "Seconds from the start of a look to the start of the next.",
 )
-LOOK_SECONDS = _metric("exporter_look_seconds", "gauge", (), "exporter", "How long the last look took.")
+LOOK_SECONDS = _metric("exporter_look_seconds", "gauge", (), "exporter", "Duration of the last look.")
 LOOK_FAILED = _metric(
-    "exporter_looks_failed_total", "counter", (), "exporter", "Looks of which nothing came; the one before is told on."
+    "exporter_looks_failed_total", "counter", (), "exporter", "Failed looks; the look before is reported on."
 )
 UNSEEN = _metric(
     "exporter_unseen",
     "gauge",
     (),
     "exporter",
-    "Topics, namespaces and tenants that the last look could not see, or that are not there.",
+    "Topics, namespaces and tenants that the last look could not see, or that do not exist.",
 )
 LEFT_OUT = _metric(
-    "exporter_left_out", "gauge", (), "exporter", "Subscriptions that are not told, since they are less bad (--most)."
+    "exporter_left_out", "gauge", (), "exporter", "Less severe subscriptions that are not reported (--most)."
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
