@@ -33,11 +33,10 @@ CITE = "broker" + "-facts"
 OTHER = "plans.m" + "d"
 THIS = "page.m" + "d"
 WHOLE = """
-It happens.
+It happens. (4.0.7)
 
-- **Seen on**: 4.0.7.
-- **What we do**: something, in `timewheel.core.plan`.
-- **Shown by**: `test_it` in `tests/core/test_plan.py`.
+- **Rule**: something, in `timewheel.core.plan`.
+- **Test**: `test_it` in `tests/core/test_plan.py`.
 """
 
 
@@ -148,13 +147,13 @@ def test_a_citation_in_another_form_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "lack"),
     [
-        ("It happens.", "", "what happens"),
-        ("- **Seen on**: 4.0.7.\n", "", "the parts"),
+        ("It happens. (4.0.7)", "", "the fact"),
+        ("- **Rule**", "- **Seen on**", "the parts"),
         ("4.0.7", "some broker", "a version"),
         ("`timewheel.core.plan`", "some module", "a module"),
         ("`test_it` in `tests/core/test_plan.py`", "common sense", "a test"),
-        ("`test_it` in `tests/core/test_plan.py`", "no test of its own", "or why there is none"),
-        ("- **Shown by**", "- **Tests**", "the parts"),
+        ("`test_it` in `tests/core/test_plan.py`", "no test of its own", "the reason why there is none"),
+        ("- **Test**", "- **Shown by**", "the parts"),
     ],
 )
 def test_an_entry_that_lacks_a_part_is_found(old: str, new: str, lack: str) -> None:

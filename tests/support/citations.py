@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-PARTS = ("Seen on", "What we do", "Shown by")
-"""The parts that follow the description in every entry, in this order."""
+PARTS = ("Rule", "Test")
+"""The parts that follow the fact in every entry, in this order."""
 
 _NAME = "broker" + "-facts"  # in two parts, so that this line is no citation
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)+"
@@ -89,20 +89,20 @@ def lacking(entry: Entry) -> list[str]:
     places = [entry.text.find(label) for label in labels]
     if -1 in places or places != sorted(places):
         return [f"{entry.slug}: the parts {', '.join(PARTS)}, in this order"]
-    bounds = [*places, len(entry.text)]
-    happens = entry.text[: places[0]].strip()
-    seen, done, shown = (
-        entry.text[bounds[number] + len(label) : bounds[number + 1]].strip() for number, label in enumerate(labels)
+    fact, rule, test = (
+        entry.text[: places[0]].strip(),
+        entry.text[places[0] + len(labels[0]) : places[1]].strip(),
+        entry.text[places[1] + len(labels[1]) :].strip(),
     )
     found = []
-    if not happens:
-        found.append(f"{entry.slug}: what happens")
-    if not re.search(r"\d\.\d+\.\d+|\b[Rr]easoned\b|\b[Nn]o broker\b", seen):
-        found.append(f"{entry.slug}: a version under Seen on")
-    if not modules(done):
-        found.append(f"{entry.slug}: a module under What we do")
-    if not named_tests(shown) and not re.search(r"no\s+test\s+of\s+(?:its|their)\s+own[^.]*\bbecause\b", shown):
-        found.append(f"{entry.slug}: a test under Shown by, or why there is none")
+    if not fact:
+        found.append(f"{entry.slug}: the fact")
+    elif not re.search(r"\d\.\d+\.\d+|\b[Rr]easoned\b|\b[Nn]o\s+broker\b", fact):
+        found.append(f"{entry.slug}: a version in the fact")
+    if not modules(rule):
+        found.append(f"{entry.slug}: a module under Rule")
+    if not named_tests(test) and not re.search(r"no\s+test\s+of\s+(?:its|their)\s+own[^.]*\bbecause\b", test):
+        found.append(f"{entry.slug}: a test under Test, or the reason why there is none")
     return found
 
 
