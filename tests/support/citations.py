@@ -19,7 +19,7 @@ _CITATION = re.compile(rf"{_NAME}:{_GAP}({_SLUG}(?:,{_GAP}{_SLUG}(?=[,)]))*)")
 _MENTION = re.compile(rf"{_NAME}(?!\.md\b)")
 _HEADING = re.compile(r"^(#+) +(.+?) *$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-_TESTS_IN_FILE = re.compile(r"((?:`test_\w+`(?:,?\s+(?:and\s+)?)?)+)in\s+`(tests/[\w/]+\.py)`")
+_NODE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PAGE = re.compile(r"(?<![\w*}/.-])[\w.][\w./-]*\.md\b")
 _NUMBER = re.compile(
@@ -107,17 +107,13 @@ def lacking(entry: Entry) -> list[str]:
 
 
 def named_tests(text: str) -> list[NamedTest]:
-    """Return tests in the form "`test_one` and `test_two` in `tests/...py`"."""
-    return [
-        NamedTest(name, match[2])
-        for match in _TESTS_IN_FILE.finditer(text)
-        for name in re.findall(r"test_\w+", match[1])
-    ]
+    """Return tests in pytest's form, "`tests/...py::test_one`"."""
+    return [NamedTest(name, file) for file, name in _NODE.findall(text)]
 
 
 def loose_tests(text: str) -> list[str]:
     """Return names of tests without a file."""
-    return re.findall(r"`(test_\w+)`", _TESTS_IN_FILE.sub("", text))
+    return re.findall(r"`(test_\w+)`", text)
 
 
 def modules(text: str) -> list[str]:
