@@ -40,19 +40,20 @@ def questions() -> dict[str, ModuleType]:
     return {name: module for name, module in modules.items() if hasattr(module, "main")}
 
 
-def machine() -> str:
-    """What the figures were measured on."""
+def machine(load_before: str) -> str:
+    """Describe the machine that the figures were measured on."""
     return (
         f"{processor()}, {platform.system()} {platform.release()}, Python {platform.python_version()}, "
-        f"Pulsar {version_asked_for()}, load average before: {load()}"
+        f"Pulsar {version_asked_for()}, load average before: {load_before}"
     )
 
 
-def measured(module: ModuleType, on: str, command: str, seconds: float) -> str:
-    """When, on what and by which command a benchmark was asked, as Markdown."""
+def measured(module: ModuleType, load_before: str, command: str, seconds: float) -> str:
+    """State when, on which machine and by which command a benchmark was asked, as Markdown."""
     tools = f", {module.tools()}" if hasattr(module, "tools") else ""
     today = dt.datetime.now(dt.UTC).date()
-    return f"Measured on {today} in {seconds:.0f} s: {on}{tools}.\n\n    {command}"
+    on = f"{processor()}, Python {platform.python_version()}, Pulsar {version_asked_for()}, load {load_before}{tools}"
+    return f"Measured on {today} in {seconds:.0f} s by `{command}`: {on}."
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -69,7 +70,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(asked)}")
 
-    measured_on, command = machine(), shlex.join(["python", "-m", "benchmarks", *given])
+    load_before = load()
+    measured_on, command = machine(load_before), shlex.join(["python", "-m", "benchmarks", *given])
     answers: dict[str, list[Result]] = {}
     order = [title(module) for module in asked.values()]
     for name in options.names or asked:
@@ -84,7 +86,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
             written = {"machine": measured_on, "command": command, "results": rows}
             options.json.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
         if options.write:
-            told = section(asked[name], answers[name], measured=measured(asked[name], measured_on, command, took_s))
+            alone = shlex.join(["python", "-m", "benchmarks", name, *(["--quick"] if options.quick else [])])
+            told = section(asked[name], answers[name], measured=measured(asked[name], load_before, alone, took_s))
             before = DOCS.read_text(encoding="utf-8") if DOCS.exists() else ""
             DOCS.write_text(merged(before, {title(asked[name]): told}, order), encoding="utf-8")
     missed = [result for found in answers.values() for result in found if result.met is False]

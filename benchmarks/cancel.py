@@ -38,6 +38,8 @@ from timewheel.testing import Broker
 from timewheel.wire.cut_log import PACK_PROPERTY, CutLog
 from timewheel.wire.hooks import Hooks
 
+SHOWN = frozenset(("s", "memory, MB", "timers/s", "ratio", "p99 ms", "early", "certain yet handed"))
+"""Figures of the page of the docs."""
 SEED = 7
 ROUNDS = 5
 GOAL_RATE = 0.9

@@ -25,6 +25,8 @@ from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]
 
+SHOWN = frozenset(("s", "x DuckDB"))
+"""Figures of the page of the docs."""
 QUESTION = "the same cells"
 ROUNDS = 3
 FACTS = (

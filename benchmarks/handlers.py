@@ -23,6 +23,8 @@ from timewheel.consumers import Around, AsyncDelayedConsumer, DelayedConsumer, D
 from timewheel.core import Plan
 from timewheel.producers import DelayedProducer
 
+SHOWN = frozenset(("timers/s", "ratio"))
+"""Figures of the page of the docs."""
 ROUNDS = 5
 QUEUE = 5_000
 GOAL_ASYNC = 0.8

@@ -34,6 +34,21 @@ from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 
+SHOWN = frozenset(
+    (
+        "timers/s",
+        "of raw",
+        "50 % late, s",
+        "all late, s",
+        "passed by, s",
+        "lost",
+        "twice",
+        "early",
+        "consumer MB",
+        "relay MB",
+    )
+)
+"""Figures of the page of the docs."""
 SEED = 11
 PARTITIONS = 4
 PAYLOAD = bytes(200)

@@ -36,6 +36,8 @@ from timewheel.consumers.inbox import Answer, Inbox, MemoryInbox, Owners, RedisI
 
 Work = Callable[[str], object]
 
+SHOWN = frozenset(("bare, us", "ours, us", "ratio"))
+"""Figures of the page of the docs."""
 SEED = 7
 KEYS = 4_000
 QUICK_KEYS = 200

@@ -21,8 +21,8 @@ $ make bench ARGS="routing producer"  # some of them
 $ make bench ARGS="--write"           # and write the answers into this page
 ```
 
-Each row of ours stands beside what it is compared with, measured in turn within one run on one machine: the ratios
-travel to other machines, the figures do not."""
+Each row stands beside its comparison, measured in turn within one run on one machine: ratios travel to other machines,
+figures do not. The doc string of `benchmarks/NAME.py` describes how NAME measures. A goal is met or MISSED."""
 
 _MARK = "## "
 
@@ -33,23 +33,29 @@ def title(module: ModuleType) -> str:
 
 
 def section(module: ModuleType, results: Sequence[Result], *, measured: str) -> str:
-    """What one benchmark found.
+    """Describe the findings of one benchmark: question, date and tables.
 
     Args:
-        module: It says what is asked, how, and what has to be reached.
+        module: Its doc string begins with the question. Its ``SHOWN`` names the figures of the page (default: all), its
+            ``HIDDEN`` words of rows that the page leaves out.
         results: Its rows.
         measured: When, on what and by which command, as Markdown.
     """
-    said = (module.__doc__ or "").strip().partition("\n")[2].strip()
+    shown: frozenset[str] = getattr(module, "SHOWN", frozenset())
+    hidden: tuple[str, ...] = getattr(module, "HIDDEN", ())
     by_question: dict[str, list[Result]] = {}
     for result in results:
-        by_question.setdefault(result.question, []).append(result)
+        is_shown = not shown or result.met is not None or shown & result.figures.keys()
+        if is_shown and not any(words in result.subject for words in hidden):
+            by_question.setdefault(result.question, []).append(result)
     # Of several questions each has figures of its own, and so a table of its own.
     tables = [
-        table(found) if len(by_question) == 1 else f"### {question[:1].upper()}{question[1:]}\n\n{table(found)}"
+        table(found, shown=shown)
+        if len(by_question) == 1
+        else f"### {question[:1].upper()}{question[1:]}\n\n{table(found, shown=shown)}"
         for question, found in by_question.items()
     ]
-    return "\n\n".join(part for part in (_MARK + title(module), said, measured, *tables) if part)
+    return "\n\n".join([_MARK + title(module), measured, *tables])
 
 
 def sections(page: str) -> dict[str, str]:

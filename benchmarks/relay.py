@@ -46,6 +46,8 @@ from timewheel.testing import Broker, eventually
 TIMERS, QUICK_TIMERS = 40_000, 5_000
 ROUNDS, QUICK_ROUNDS = 5, 1
 HELD, QUICK_HELD = 1_000_000, 50_000
+SHOWN = frozenset(("msg/s", "CPU us", "of raw", "of a single hop's", "memory MB", "more MB"))
+"""Figures of the page of the docs."""
 FEW_HELD = 10_000
 GOAL_RATIO = 0.8
 GOAL_OF_SINGLE, GOAL_OF_BATCHED, GOAL_CPU = 1.8, 1.0, 0.65

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 __all__ = ["Result", "goal_line", "table"]
@@ -27,14 +28,21 @@ class Result:
     met: bool | None = None
 
 
-def table(results: Sequence[Result]) -> str:
-    """One benchmark's results as a Markdown table, readable as plain text too."""
-    names = list(dict.fromkeys(name for result in results for name in result.figures))
+def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -> str:
+    """Lay out one benchmark's results as a Markdown table, readable as plain text too.
+
+    Args:
+        results: The rows.
+        shown: Names of the figures to show; empty: all.
+    """
+    names = list(dict.fromkeys(name for result in results for name in result.figures if not shown or name in shown))
     rows = [["", *names, "goal"]]
     rows += [
         [result.subject, *(_text(result.figures.get(name, "")) for name in names), goal_line(result)]
         for result in results
     ]
+    if all(result.met is None for result in results):
+        rows = [row[:-1] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows

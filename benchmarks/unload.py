@@ -41,6 +41,8 @@ from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker, eventually
 
+SHOWN = frozenset(("in the due topic", "silent, s", "worst, s"))
+"""Figures of the page of the docs."""
 SEED = 7
 TIMERS = 300_000
 QUICK_TIMERS = 30_000

@@ -33,11 +33,10 @@ CITE = "broker" + "-facts"
 OTHER = "plans.m" + "d"
 THIS = "page.m" + "d"
 WHOLE = """
-It happens.
+It happens. (4.0.7)
 
-- **Seen on**: 4.0.7.
-- **What we do**: something, in `timewheel.core.plan`.
-- **Shown by**: `test_it` in `tests/core/test_plan.py`.
+- **Rule**: something, in `timewheel.core.plan`.
+- **Test**: `tests/core/test_plan.py::test_it`.
 """
 
 
@@ -148,13 +147,13 @@ def test_a_citation_in_another_form_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "lack"),
     [
-        ("It happens.", "", "what happens"),
-        ("- **Seen on**: 4.0.7.\n", "", "the parts"),
+        ("It happens. (4.0.7)", "", "the fact"),
+        ("- **Rule**", "- **Seen on**", "the parts"),
         ("4.0.7", "some broker", "a version"),
         ("`timewheel.core.plan`", "some module", "a module"),
-        ("`test_it` in `tests/core/test_plan.py`", "common sense", "a test"),
-        ("`test_it` in `tests/core/test_plan.py`", "no test of its own", "or why there is none"),
-        ("- **Shown by**", "- **Tests**", "the parts"),
+        ("`tests/core/test_plan.py::test_it`", "common sense", "a test"),
+        ("`tests/core/test_plan.py::test_it`", "no test of its own", "the reason why there is none"),
+        ("- **Test**", "- **Shown by**", "the parts"),
     ],
 )
 def test_an_entry_that_lacks_a_part_is_found(old: str, new: str, lack: str) -> None:
@@ -164,21 +163,14 @@ def test_an_entry_that_lacks_a_part_is_found(old: str, new: str, lack: str) -> N
 
 
 def test_an_entry_without_a_test_says_why() -> None:
-    text = WHOLE.replace("`test_it` in `tests/core/test_plan.py`", "no test of its own, because it takes a week")
+    text = WHOLE.replace("`tests/core/test_plan.py::test_it`", "no test of its own, because it takes a week")
     assert lacking(Entry("late-lane", text)) == []
 
 
 def test_tests_are_read_with_their_file_and_names_without_one_are_told() -> None:
-    text = (
-        "`test_a`, `test_b` and\n  `test_c` in\n  `tests/core/test_x.py`; `test_d` in `tests/y.py`. And `test_e` too."
-    )
     x = "tests/core/test_x.py"
-    assert named_tests(text) == [
-        NamedTest("test_a", x),
-        NamedTest("test_b", x),
-        NamedTest("test_c", x),
-        NamedTest("test_d", "tests/y.py"),
-    ]
+    text = f"`{x}::test_a`,\n  `{x}::test_b`; `tests/y.py::test_d`. And `test_e` too."
+    assert named_tests(text) == [NamedTest("test_a", x), NamedTest("test_b", x), NamedTest("test_d", "tests/y.py")]
     assert loose_tests(text) == ["test_e"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -36,6 +37,31 @@ def test_several_questions_of_one_benchmark_have_a_table_each() -> None:
     assert both.index("Measured today.") < both.index("### One") < both.index("one s") < both.index("### Two")
 
 
+def test_the_page_shows_the_figures_that_a_benchmark_chooses_and_every_goal() -> None:
+    asked = ModuleType("asked", "How fast?\n\nHow it is measured.")
+    vars(asked).update(SHOWN=frozenset(("s",)), HIDDEN=("aside",))
+    results = [
+        Result(question="q", subject="ours", figures={"s": 1.5, "MB": 7}),
+        Result(question="q", subject="aside", figures={"s": 2.5}),
+        Result(question="q", subject="only MB", figures={"MB": 8}),
+        Result(question="q", subject="a goal", figures={"MB": 9}, goal="at most 5 MB", met=False),
+    ]
+    text = section(asked, results, measured="Measured today.").replace(" ", "")
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert head == "||s|goal|"
+    assert rows == ["|ours|1.50||", "|agoal||atmost5MB:MISSED|"]
+
+
+def test_every_figure_that_a_benchmark_chooses_stands_on_the_page() -> None:
+    told = sections(PAGE.read_text(encoding="utf-8"))
+    chosen = {title(module): module.SHOWN for module in command.questions().values() if hasattr(module, "SHOWN")}
+
+    assert chosen
+    assert [
+        (name, figure) for name, shown in chosen.items() for figure in shown if f" {figure} " not in told[name]
+    ] == []
+
+
 def test_every_section_of_the_page_is_of_a_benchmark_and_says_where_it_was_measured() -> None:
     told = sections(PAGE.read_text(encoding="utf-8"))
     titles = [title(module) for module in command.questions().values()]
@@ -58,5 +84,5 @@ def test_writing_one_answer_keeps_the_other_sections(
     told = sections(page.read_text(encoding="utf-8"))
     assert list(told) == [title(asked["routing"]), title(asked["relay"])]
     assert told[title(asked["relay"])].endswith("kept")
-    assert "python -m benchmarks routing --quick --write" in told[title(asked["routing"])]
+    assert "python -m benchmarks routing --quick`" in told[title(asked["routing"])]
     assert "ratio" in capsys.readouterr().out

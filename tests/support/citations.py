@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-PARTS = ("Seen on", "What we do", "Shown by")
-"""The parts that follow the description in every entry, in this order."""
+PARTS = ("Rule", "Test")
+"""The parts that follow the fact in every entry, in this order."""
 
 _NAME = "broker" + "-facts"  # in two parts, so that this line is no citation
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)+"
@@ -19,7 +19,7 @@ _CITATION = re.compile(rf"{_NAME}:{_GAP}({_SLUG}(?:,{_GAP}{_SLUG}(?=[,)]))*)")
 _MENTION = re.compile(rf"{_NAME}(?!\.md\b)")
 _HEADING = re.compile(r"^(#+) +(.+?) *$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-_TESTS_IN_FILE = re.compile(r"((?:`test_\w+`(?:,?\s+(?:and\s+)?)?)+)in\s+`(tests/[\w/]+\.py)`")
+_NODE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PAGE = re.compile(r"(?<![\w*}/.-])[\w.][\w./-]*\.md\b")
 _NUMBER = re.compile(
@@ -89,35 +89,31 @@ def lacking(entry: Entry) -> list[str]:
     places = [entry.text.find(label) for label in labels]
     if -1 in places or places != sorted(places):
         return [f"{entry.slug}: the parts {', '.join(PARTS)}, in this order"]
-    bounds = [*places, len(entry.text)]
-    happens = entry.text[: places[0]].strip()
-    seen, done, shown = (
-        entry.text[bounds[number] + len(label) : bounds[number + 1]].strip() for number, label in enumerate(labels)
+    fact, rule, test = (
+        entry.text[: places[0]].strip(),
+        entry.text[places[0] + len(labels[0]) : places[1]].strip(),
+        entry.text[places[1] + len(labels[1]) :].strip(),
     )
     found = []
-    if not happens:
-        found.append(f"{entry.slug}: what happens")
-    if not re.search(r"\d\.\d+\.\d+|\b[Rr]easoned\b|\b[Nn]o broker\b", seen):
-        found.append(f"{entry.slug}: a version under Seen on")
-    if not modules(done):
-        found.append(f"{entry.slug}: a module under What we do")
-    if not named_tests(shown) and not re.search(r"no\s+test\s+of\s+(?:its|their)\s+own[^.]*\bbecause\b", shown):
-        found.append(f"{entry.slug}: a test under Shown by, or why there is none")
+    if not fact:
+        found.append(f"{entry.slug}: the fact")
+    elif not re.search(r"\d\.\d+\.\d+|\b[Rr]easoned\b|\b[Nn]o\s+broker\b", fact):
+        found.append(f"{entry.slug}: a version in the fact")
+    if not modules(rule):
+        found.append(f"{entry.slug}: a module under Rule")
+    if not named_tests(test) and not re.search(r"no\s+test\s+of\s+(?:its|their)\s+own[^.]*\bbecause\b", test):
+        found.append(f"{entry.slug}: a test under Test, or the reason why there is none")
     return found
 
 
 def named_tests(text: str) -> list[NamedTest]:
-    """Return tests in the form "`test_one` and `test_two` in `tests/...py`"."""
-    return [
-        NamedTest(name, match[2])
-        for match in _TESTS_IN_FILE.finditer(text)
-        for name in re.findall(r"test_\w+", match[1])
-    ]
+    """Return tests in pytest's form, "`tests/...py::test_one`"."""
+    return [NamedTest(name, file) for file, name in _NODE.findall(text)]
 
 
 def loose_tests(text: str) -> list[str]:
     """Return names of tests without a file."""
-    return re.findall(r"`(test_\w+)`", _TESTS_IN_FILE.sub("", text))
+    return re.findall(r"`(test_\w+)`", text)
 
 
 def modules(text: str) -> list[str]:
