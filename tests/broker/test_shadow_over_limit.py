@@ -52,7 +52,7 @@ def plan() -> Plan:
 
 def as_printed(broker: LocalPulsar, text: str) -> subprocess.CompletedProcess[str]:
     """The command that would put it right, run by a shell as it stands there."""
-    line = re.search(r"timewheel shadow start .* --window \S+", " ".join(text.split()))
+    line = re.search(r"timewheel shadow start \S+ --window \S+", " ".join(text.split()))
     assert line is not None, text
     where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_SERVICE_URL": broker.service_url}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -71,18 +71,29 @@ class Access:
         Args:
             admin: Says where a topic's broker is, if no service URL was given.
         """
-        from timewheel.binary_protocol.errors import LookupFailed
-        from timewheel.core.connection import DEFAULTS
         from timewheel.shadow.stored_entries import StoredEntries
 
-        def dial(topic: str) -> Dialer:
-            url = self.connection.service_url
-            found = admin().topics.service_url(topic) if url == DEFAULTS.service_url else url
-            if found is None:
-                raise LookupFailed(topic, "its broker tells no address of its own protocol")
-            return self.dialer(found, connect_ms=LOOK_CONNECT_MS)
+        return StoredEntries(lambda topic: self.dialer(self.service_url_of(topic, admin()), connect_ms=LOOK_CONNECT_MS))
 
-        return StoredEntries(dial)
+    def service_url_of(self, topic: str, admin: AdminClient) -> str:
+        """Return the connection's service URL; if none was given, the address of the topic's broker.
+
+        Args:
+            topic: Full name.
+            admin: Looks the topic up.
+
+        Raises:
+            LookupFailed: The broker reports no address of its own protocol.
+            AdminError: The lookup failed.
+        """
+        from timewheel.binary_protocol.errors import LookupFailed
+        from timewheel.core.connection import DEFAULTS
+
+        url = self.connection.service_url
+        found = admin.topics.service_url(topic) if url == DEFAULTS.service_url else url
+        if found is None:
+            raise LookupFailed(topic, "its broker tells no address of its own protocol")
+        return found
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[Any]:

@@ -49,12 +49,13 @@ def write_planned(
         note: The note of the history, if it is a sample.
     """
     from timewheel.core.planfile import save_plan
-    from timewheel.spark_planner import report_page
 
     if out is not None:
         save_plan(planned.plan, out)
         show_line(console, f"plan    {out}")
     if report is not None:
+        from timewheel.spark_planner import report_page
+
         page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
         report.write_text(page, encoding="utf-8")
         show_line(console, f"report  {report}")

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, typed_words
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_said import show_survey
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from timewheel.admin.client import AdminClient
@@ -23,6 +25,7 @@ __all__ = ["start"]
 
 
 def start(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -90,8 +93,10 @@ def start(
     file = target if out is None else str(out)
     with access.admin() as admin:
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
-            look = partial(survey, admin, access.dialer(), target=file, most=entries, tell=tell)
-            made = plan_of_topic(admin, target, look, window_ms) if is_topic else _loaded(target)
+            given = None if is_topic else _loaded(target)
+            url = access.service_url_of(target if given is None else given.due_topic, admin)
+            look = partial(survey, admin, access.dialer(url), target=file, most=entries, tell=tell)
+            made = given or plan_of_topic(admin, target, look, window_ms)
             plan = made if window_ms is None or is_topic else with_window(made, window_ms)
             text = "" if is_topic else _edited(target, made, plan)
             found = look(plan)
@@ -108,7 +113,12 @@ def start(
     else:
         if text:
             say(console, written_words(plan, made, file, is_written=begins))
-        say(console, _next_words(file, done, is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)))
+        reached_by = [*typed_words(context), *(["--service-url", url] if url != access.connection.service_url else [])]
+        is_window = bool(text)
+        next_words = _next_words(
+            file, done, reached_by, is_new=is_topic, is_refused=found.is_refused, is_window=is_window
+        )
+        show_line(console, next_words)
     if found.is_refused and not begins:
         raise typer.Exit(EXIT_ATTENTION)
 
@@ -136,16 +146,18 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
     return "" if plan == made else edit_plan(read_plan_text(Path(target)), plan)
 
 
-def _next_words(file: str, done: str, *, is_new: bool, is_refused: bool, is_window: bool) -> str:
+def _next_words(
+    file: str, done: str, reached_by: Sequence[str], *, is_new: bool, is_refused: bool, is_window: bool
+) -> str:
     """Describe the result, and give the next command."""
     if done:
-        run = timewheel_command("shadow", "run", file)
+        run = timewheel_command("shadow", "run", file, *reached_by)
         runs = "A shadow run that goes on reads it by itself. If there is none," if is_window else "Now"
         return f"{done}. {runs} let it run: {run}"
     begun = f"Nothing was begun{f'; the plan is in {visible(file)}' if is_new else ''}."
     if is_refused:
         return f"{begun} See what is refused above, and its cure."
-    return f"{begun} To begin: {timewheel_command('shadow', 'start', file)}"
+    return f"{begun} To begin: {timewheel_command('shadow', 'start', file, *reached_by)}"
 
 
 def _is_topic(target: str, out: Path | None) -> bool:
@@ -156,7 +168,12 @@ def _is_topic(target: str, out: Path | None) -> bool:
     if not is_topic and out is not None:
         raise typer.BadParameter("only with a topic: a plan is there already", param_hint="--out")
     if out is not None and (out.exists() or not out.parent.is_dir()):
-        problem = f"{out} is there already" if out.exists() else f"there is no folder {out.parent}"
+        problem = f"there is no folder {out.parent}"
+        if out.exists():
+            begin = timewheel_command("shadow", "start", str(out))
+            problem = (
+                f"{visible(str(out))} is there already: {begin} begins its plan; for another topic name another file"
+            )
         raise typer.BadParameter(problem, param_hint="--out")
     return is_topic
 

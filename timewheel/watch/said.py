@@ -96,7 +96,7 @@ def said_of_change(change: Change, path: str, written: str) -> Iterator[str]:
         yield f"This change keeps every limit {at}:"
     else:
         yield f"No plan keeps every limit {at}. This change breaks fewest:"
-    yield change.diff(path).rstrip("\n")
+    yield from change.diff(path).splitlines()
     if change.after.partitions > change.before.partitions:
         yield f"Raise the partitions with `timewheel topics ensure PLAN --grow`, and look at {HOW_TO_CHANGE}."
     else:
