@@ -102,7 +102,7 @@ def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhe
 def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: Broker, topic: str) -> None:
     """Some are made under the plan before, some under the one after; timers of the one before wait in its tiers."""
     before = provisioned(pulsar_broker, plan_of(topic, TIERED))
-    ring = Wheel(rings=(Ring(slot_ms=2 * SECOND_MS, slots=31, headstart_ms=100),))
+    ring = Wheel(rings=(Ring(slot_ms=2 * SECOND_MS, slots=32, headstart_ms=100),))
     handed: list[str | None] = []
     with DelayedProducer(client, before) as producer:
         timers = [
