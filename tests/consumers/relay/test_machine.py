@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from itertools import pairwise
-from typing import get_args
 
 import pytest
 
@@ -26,7 +25,6 @@ from timewheel.consumers.relay.machine.commands import (
     Acknowledge,
     AskAgain,
     AskLast,
-    Command,
     Forward,
     GiveBack,
     Leave,
@@ -81,16 +79,6 @@ def test_the_table_of_the_page_is_what_walks_meet(name: str) -> None:
     told = cells(rows_in(page, name))
     met = cells(lines(walked(name)))
     assert told == met, "if it is meant to be so: make docs-tables"
-
-
-@pytest.mark.parametrize(
-    ("column", "names"),
-    [("state", [state.value for state in State]), ("command", [kind.__name__ for kind in get_args(Command)])],
-)
-def test_the_architecture_tells_what_each_state_and_each_command_means(column: str, names: list[str]) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    rows = page.partition(f"\n| {column} | ")[2].partition("\n\n")[0].splitlines()[2:]
-    assert sorted(row.split("|")[1].strip() for row in rows) == sorted(names)
 
 
 @pytest.mark.parametrize(
