@@ -49,7 +49,6 @@ __all__ = [
     "as_sampled",
     "console_for",
     "growth_of",
-    "heap_size",
     "mapping_of",
     "need_new_folder",
     "note_of",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import access_to
 from timewheel.cli.terminal import print_error
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ __all__ = [
     "EXIT_UNSEEN",
     "AsJson",
     "PlanFile",
-    "access_to",
     "reading_entries",
     "unseen_is_an_exit",
 ]

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, typed_words
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries, unseen_is_an_exit
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    typed_words,
+)
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_said import show_survey
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command, visible
@@ -114,9 +123,8 @@ def start(
         if text:
             say(console, written_words(plan, made, file, is_written=begins))
         reached_by = [*typed_words(context), *(["--service-url", url] if url != access.connection.service_url else [])]
-        is_window = bool(text)
         next_words = _next_words(
-            file, done, reached_by, is_new=is_topic, is_refused=found.is_refused, is_window=is_window
+            file, done, reached_by, is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)
         )
         show_line(console, next_words)
     if found.is_refused and not begins:

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, typed_words
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    typed_words,
+)
 from timewheel.cli.looks import every_ms_of, type_words
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to, unseen_is_an_exit
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, unseen_is_an_exit
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:

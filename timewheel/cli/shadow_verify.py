@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, typed_words
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    typed_words,
+)
 from timewheel.cli.shadow_looks import (
     EXIT_ATTENTION,
     EXIT_UNSEEN,
     AsJson,
     PlanFile,
-    access_to,
     reading_entries,
     unseen_is_an_exit,
 )
