@@ -20,6 +20,7 @@ from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.consumers.retry import Park, RetryLater
 from timewheel.consumers.signals import stopping_on_signals
+from timewheel.core.arguments import check_kind
 from timewheel.core.errors import ClientMisuse
 
 __all__ = ["AsyncDelayedConsumer"]
@@ -144,6 +145,7 @@ class AsyncDelayedConsumer(Consuming):
         """
         check_count("concurrency", concurrency, MAX_CONCURRENCY)
         check_duration("drain_timeout", drain_timeout)
+        check_kind("handler", handler, ("__call__",), "a function is needed, such as run(handle)")
         if not (inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)):
             raise SubscribeRefused("handler", handler, "an async def; DelayedConsumer.run takes plain functions")
         await self.start()
@@ -156,6 +158,7 @@ class AsyncDelayedConsumer(Consuming):
             outcomes=Outcomes(self._receiver, self._retries, self._hooks),
             hooks=self._hooks,
             concurrency=concurrency,
+            stop=self.stop,
         )
         with stopping_on_signals(self.stop) if stops_on_signals else nullcontext():
             await run.until_stopped(drain_timeout)

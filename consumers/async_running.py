@@ -41,6 +41,7 @@ class AsyncRun:
         outcomes: Receives the outcomes of handlers.
         hooks: Receive events about handlers that are left behind.
         concurrency: Maximum number of timers handled at the same time.
+        stop: Has the consumer stop.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class AsyncRun:
         outcomes: Outcomes,
         hooks: Hooks,
         concurrency: int,
+        stop: Callable[[], None],
     ) -> None:
         self._feed = feed
         self._handler = handler
@@ -61,6 +63,8 @@ class AsyncRun:
         self._outcomes = outcomes
         self._hooks = hooks
         self._concurrency = concurrency
+        self._stop = stop
+        self._fatal: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # A task that is cancelled before its first step runs none of its code.
         self._not_begun: set[InHand] = set()
@@ -79,6 +83,7 @@ class AsyncRun:
 
         Raises:
             pulsar.PulsarException: Receiving failed.
+            Exception: The outcome of a handler could not be decided.
             asyncio.CancelledError: This call was cancelled.
         """
         try:
@@ -91,6 +96,8 @@ class AsyncRun:
             await self._all_end(drain.total_seconds())
         finally:
             await self._cancel()
+        if self._fatal is not None:
+            raise self._fatal
 
     async def _has_room_for(self, timer: InHand) -> bool:
         """Wait for room; return False if the feed ends first."""
@@ -123,7 +130,11 @@ class AsyncRun:
         if timer in self._not_begun:
             self._not_begun.discard(timer)
             self._outcomes.given_back(timer)
-        if task.cancelled() or task.exception() is not None:  # else its key is released, and may be another task's
+        fatal = None if task.cancelled() else task.exception()
+        if fatal is not None:
+            self._fatal = self._fatal or fatal
+            self._stop()
+        if task.cancelled() or fatal is not None:  # else its key is released, and may be another task's
             for left in self._keys.pop(key, ()):
                 self._queued -= 1
                 self._outcomes.given_back(left)

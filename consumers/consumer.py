@@ -18,6 +18,7 @@ from timewheel.consumers.receiving.receiver import SLICE_MS
 from timewheel.consumers.retry import Park, RetryLater
 from timewheel.consumers.running import Run
 from timewheel.consumers.signals import stopping_on_signals
+from timewheel.core.arguments import check_kind
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 
 __all__ = ["DelayedConsumer"]
@@ -178,6 +179,7 @@ class DelayedConsumer(Consuming):
         """
         check_count("workers", workers, MAX_WORKERS)
         check_duration("drain_timeout", drain_timeout)
+        check_kind("handler", handler, ("__call__",), "a function is needed, such as run(handle)")
         self.start()
         run = Run(
             self._receiver,

@@ -20,9 +20,10 @@ from timewheel.consumers.lateness import Lateness
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.reception import Reception
 from timewheel.consumers.retry import NO_TOPICS, Retries, RetryPolicy
+from timewheel.core.arguments import check_client_and_plan, check_kind
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.errors import ClientMisuse
+from timewheel.core.errors import BadArgument, ClientMisuse
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD
 from timewheel.core.plan import Plan
@@ -69,6 +70,7 @@ class Consuming:
             ``unacked_messages_timeout_ms``, ``negative_ack_redelivery_delay_ms``, ``batch_index_ack_enabled``.
 
     Raises:
+        BadArgument: An argument is of the wrong kind, such as a path in place of a plan.
         SubscribeRefused: An argument cannot be honoured.
         ClientMisuse: gevent or eventlet has replaced the threads of this process.
     """
@@ -96,6 +98,8 @@ class Consuming:
         around: Sequence[Around] = (),
         **consumer_options: Any,
     ) -> None:
+        check_client_and_plan(client, plan)
+        _check_options(retry, overdue, inbox, around)
         self._process = ProcessGuard()
         self.plan = plan
         self.subscription = subscription
@@ -146,11 +150,11 @@ class Consuming:
 
     @property
     def ready(self) -> bool:
-        """True if timers reach this consumer: it is subscribed and connected, and the parts it needs are ready.
+        """True if timers reach this consumer: it is subscribed, connected and not stopped, and its parts are ready.
 
         These parts are its embedded relay, and the log of cut-offs, where timers may be cancelled.
         """
-        return self._started and not self._closed and self._reception.ready
+        return self._started and not self._stopping and not self._closed and self._reception.ready
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -235,3 +239,16 @@ class Consuming:
         self._process.check("consumer")
         if self._closed:
             raise ClientMisuse("the consumer was closed")
+
+
+def _check_options(retry: object, overdue: object, inbox: object, around: object) -> None:
+    if retry is not None:
+        check_kind("retry", retry, RetryPolicy, "a RetryPolicy is needed, such as RetryPolicy(max_attempts=3)")
+    if overdue is not None:
+        wanted = 'an Overdue is needed, such as Overdue(timedelta(hours=1), then="park")'
+        check_kind("overdue", overdue, Overdue, wanted)
+    if inbox is not None:
+        wanted = 'an inbox of `timewheel.consumers.inbox` is needed, such as SqliteInbox("inbox.sqlite3")'
+        check_kind("inbox", inbox, ("claim", "renew", "done", "release"), wanted)
+    if not isinstance(around, Sequence) or not all(isinstance(part, Around) for part in around):
+        raise BadArgument("around", around, "a list of Around objects is needed, such as around=[MyAround()]")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked, TriedAgain
+from timewheel.core.arguments import check_kind
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.durations import format_duration, spelled
@@ -141,6 +142,7 @@ class RetryPolicy:
         backoff: Delay until the next attempt.
 
     Raises:
+        BadArgument: ``backoff`` cannot be called.
         ValueError: ``max_attempts`` is no whole number from 1 to 100,000: a timer that is retried for ever would never
             reach an operator.
     """
@@ -149,6 +151,8 @@ class RetryPolicy:
     backoff: Backoff = field(default_factory=Exponential)
 
     def __post_init__(self) -> None:
+        wanted = "a function or a back-off is needed, such as Fixed(timedelta(seconds=10))"
+        check_kind("backoff", self.backoff, ("__call__",), wanted)
         attempts: object = self.max_attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= MAX_ATTEMPTS:
             raise ValueError(

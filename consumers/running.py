@@ -65,7 +65,8 @@ class Run:
             drain_ms: Time that the end waits for handlers, milliseconds.
 
         Raises:
-            BaseException: A handler raised an exception that is no `Exception`.
+            BaseException: A handler raised an exception that is no `Exception`, or its outcome could not be
+                decided.
             pulsar.PulsarException: Receiving failed.
         """
         with HandlerCalls(handler, self._clock) as call:
@@ -101,17 +102,19 @@ class Run:
             self._outcomes.given_back(timer)
 
     def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
-        message = self._taken(timer)
-        if message is None:
-            return
         try:
-            call(message)
-        except Exception as error:  # noqa: BLE001 - after any error of a handler, its timer is delivered again
-            self._outcomes.raised(timer, message, error)
+            message = self._taken(timer)
+            if message is None:
+                return
+            try:
+                call(message)
+            except Exception as error:  # noqa: BLE001 - after any error of a handler, its timer is delivered again
+                self._outcomes.raised(timer, message, error)
+            else:
+                self._outcomes.returned(timer)
         except BaseException as error:  # noqa: BLE001 - raised again by `until_stopped`
-            # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.
+            # sys.exit() in a handler means the process, and an error around the handler would end this worker alone:
+            # `run` ends with it, on the thread that called it.
             self._fatal = self._fatal or error
             self._stop()
             self._outcomes.given_back(timer)
-        else:
-            self._outcomes.returned(timer)

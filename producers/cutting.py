@@ -63,6 +63,7 @@ def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
         if timer.due_topic and timer.due_topic != plan.due_topic:
             raise CancelRefused(timer.id, f"it was sent to {timer.due_topic}, and this plan's is {plan.due_topic}")
         timer_id, due_ms = timer.id, _due_ms(timer)
+        _check_generation(timer)
     _check_name(timer_id, "timer id", MAX_TIMER_ID_CHARS)
     assert isinstance(timer_id, str)
     return timer_id, due_ms
@@ -80,6 +81,16 @@ def _due_ms(timer: Timer) -> int:
             timer.id, f"its due_ms, {due_ms!r}, is {mistake}; where it is not known, give the id instead of the Timer"
         )
     return timer.due_ms
+
+
+def _check_generation(timer: Timer) -> None:
+    generation: object = timer.generation
+    if isinstance(generation, bool) or not isinstance(generation, int) or generation < 0:
+        raise CancelRefused(
+            timer.id,
+            f"its generation, {generation!r}, is no whole number from 0; where it is not known, give the id instead of "
+            "the Timer",
+        )
 
 
 def enabled(plan: Plan, what: object) -> Cancel:

@@ -16,6 +16,7 @@ from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Gate, Source, Tools
 from timewheel.consumers.relay.janitor import Janitor
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
+from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TopologyError
@@ -108,6 +109,7 @@ class Relay:
         gate: Gate | None = None,
         drains_from_ms: int | None = None,
     ) -> None:
+        check_client_and_plan(client, plan)
         if plan.intake and gate is None:
             raise ClientMisuse("a plan with an intake is relayed by its shadow: timewheel shadow run PLAN")
         self._process = ProcessGuard()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pulsar.schema
 
+from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.chance import system_chance
 from timewheel.core.clock import Clock
 from timewheel.core.cut_offs import Cancellation, CutOff, Stamps, answer_of
@@ -30,7 +31,7 @@ from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
 from timewheel.producers.afterwards import afterwards
-from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, message_of
+from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, id_and_due, message_of
 from timewheel.producers.prepare import prepare
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.attempt import Attempt
@@ -160,6 +161,7 @@ class TimerWriter:
         may_wait: Callable[[], bool],
         options: Mapping[str, Any],
     ) -> None:
+        check_client_and_plan(client, plan)
         schema = pulsar.schema.BytesSchema() if schema is None else schema
         self._router = Router(plan)
         self._clock = clock
@@ -212,9 +214,12 @@ class TimerWriter:
         due_ms = timer.due_ms if isinstance(timer, Timer) else None
         above = timer.generation if isinstance(timer, Timer) else 0
         now_ms = self._clock.now_ms()
-        return self._cutting(
-            lambda: cut_of_timer(self._router.plan, timer, self._stamp(now_ms, above), now_ms), due_ms, finished, notify
-        )
+
+        def cut() -> CutOff:
+            id_and_due(self._router.plan, timer)  # first: no stamp can be above a generation that is no number
+            return cut_of_timer(self._router.plan, timer, self._stamp(now_ms, above), now_ms)
+
+        return self._cutting(cut, due_ms, finished, notify)
 
     def cancelling_group(self, group: str, finished: Callable[[Any], None], notify: Any) -> Send:
         """Build the send that cancels a group; see `cutting.cut_of_group` for the errors."""

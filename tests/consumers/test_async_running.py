@@ -142,6 +142,7 @@ class Stage:
             outcomes=ends,
             hooks=hooks,
             concurrency=concurrency,
+            stop=self.feed.stopped.set,
         )
 
     async def play(self, count: int) -> None:
@@ -165,6 +166,26 @@ def test_each_ends_as_its_handler_does() -> None:
         assert stage.events == []
 
     asyncio.run(play())
+
+
+def test_an_error_beside_the_handler_ends_the_run_which_raises_it() -> None:
+    """Else the task alone would end, with its timer in flight for ever."""
+
+    async def handle(message: DelayedMessage) -> None:
+        raise ValueError(message.timer_id)
+
+    async def play() -> None:
+        stage = Stage([timer_of(0)], handle)
+        ends: Any = stage.ends
+        ends.raised = broken
+        await stage.run.until_stopped(SECOND)
+
+    with pytest.raises(AttributeError, match="max_attempts"):
+        asyncio.run(asyncio.wait_for(play(), 20))
+
+
+def broken(*_: object) -> None:
+    raise AttributeError("max_attempts")
 
 
 def test_so_many_at_once_and_of_a_key_one_after_the_other() -> None:

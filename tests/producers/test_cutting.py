@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
+from tests.support.silent_broker import SilentClient
 from timewheel.core import Cancel, Clock, Envelope, Native, Plan, Router, SystemClock
 from timewheel.core.cut_offs import CutOff, read_cut_offs
 from timewheel.core.cut_table import CutTable
@@ -61,7 +62,7 @@ def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: in
 def writing(clock: Clock) -> TimerWriter:
     nothing: Any = None
     return TimerWriter(
-        nothing,
+        SilentClient(closes=True),
         PLAN,
         schema=None,
         clock=clock,

@@ -159,7 +159,10 @@ class SendRefused(TimewheelError, ValueError):
 
 
 class BadArgument(SendRefused):
-    """No message can carry an argument of a send: a property that is not text, a negative event time, ..."""
+    """An argument is of the wrong kind, or no message can carry it.
+
+    Examples: a path in place of a plan, a property that is not text, a negative event time.
+    """
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         self.name = name

@@ -1,0 +1,153 @@
+"""Arguments of the wrong kind: refused where they are given, for both flavours."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pulsar.asyncio
+import pytest
+
+from tests.support.silent_broker import SilentClient
+from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, Fixed, Overdue, RetryPolicy
+from timewheel.consumers.around import Around
+from timewheel.consumers.inbox import MemoryInbox
+from timewheel.consumers.inbox.sql import SqlInbox
+from timewheel.consumers.relay import Relay
+from timewheel.core import Plan
+from timewheel.core.life_cycle import Cancel
+from timewheel.errors import BadArgument, CancelRefused
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
+
+PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
+CLIENT = SilentClient(closes=True)
+SECOND = dt.timedelta(seconds=1)
+
+consumers = pytest.mark.parametrize("consumer", [DelayedConsumer, AsyncDelayedConsumer])
+producers = pytest.mark.parametrize("producer", [DelayedProducer, AsyncDelayedProducer])
+
+
+def refused(call: Callable[[], object], name: str, value: object, remedy: str) -> None:
+    """Check that a call is refused, and that the message has the argument, the value and the remedy."""
+    with pytest.raises(BadArgument, match=re.escape(remedy)) as caught:
+        call()
+    assert (caught.value.name, caught.value.value) == (name, value)
+    assert name in str(caught.value)
+    assert repr(value)[:40] in str(caught.value)
+
+
+@consumers
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("retry", 3, "RetryPolicy(max_attempts=3)"),
+        ("retry", RetryPolicy, "RetryPolicy(max_attempts=3)"),
+        ("inbox", "x.sqlite3", 'SqliteInbox("inbox.sqlite3")'),
+        ("inbox", MemoryInbox, 'SqliteInbox("inbox.sqlite3")'),
+        ("inbox", SqlInbox(PLAN.due_topic, "billing"), 'SqliteInbox("inbox.sqlite3")'),
+        ("overdue", SECOND, 'Overdue(timedelta(hours=1), then="park")'),
+        ("around", (Around,), "around=[MyAround()]"),
+        ("around", Around(), "around=[MyAround()]"),
+        ("hooks", print, "hooks=(my_hook,)"),
+        ("hooks", "log", "hooks=(my_hook,)"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused(consumer: Any, name: str, value: object, remedy: str) -> None:
+    refused(lambda: consumer(CLIENT, PLAN, "billing", **{name: value}), name, value, remedy)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda client, plan: DelayedConsumer(client, plan, "billing"),
+        lambda client, plan: AsyncDelayedConsumer(client, plan, "billing"),
+        DelayedProducer,
+        AsyncDelayedProducer,
+        Relay,
+    ],
+    ids=["consumer", "asyncio consumer", "producer", "asyncio producer", "relay"],
+)
+def test_neither_a_path_is_a_plan_nor_a_url_a_client(make: Callable[[Any, Any], object]) -> None:
+    for path in ("reminders.toml", Path("reminders.toml")):
+        refused(lambda path=path: make(CLIENT, path), "plan", path, 'Plan.load("reminders.toml")')  # type: ignore[misc]
+    for client in ("pulsar://localhost:6650", None, pulsar.Client, asyncio_client()):
+        refused(
+            lambda client=client: make(client, PLAN),  # type: ignore[misc]
+            "client",
+            client,
+            'pulsar.Client("pulsar://localhost:6650")',
+        )
+
+
+def asyncio_client() -> Any:
+    """A client of `pulsar.asyncio` without a connection, which its constructor would make."""
+    return pulsar.asyncio.Client.__new__(pulsar.asyncio.Client)
+
+
+@pytest.mark.parametrize("backoff", [SECOND, 5, None, Fixed])
+def test_a_back_off_is_called_and_a_duration_cannot_be(backoff: Any) -> None:
+    refused(lambda: RetryPolicy(backoff=backoff), "backoff", backoff, "Fixed(timedelta(seconds=10))")
+
+
+@producers
+def test_hooks_of_a_producer_are_a_tuple(producer: Any) -> None:
+    refused(lambda: producer(CLIENT, PLAN, hooks=print), "hooks", print, "hooks=(my_hook,)")
+
+
+@consumers
+@pytest.mark.parametrize("handler", [None, "handle"])
+def test_a_handler_is_a_function(consumer: Any, handler: Any) -> None:
+    refused(lambda: ended(consumer(CLIENT, PLAN, "billing").run(handler)), "handler", handler, "run(handle)")
+
+
+@producers
+@pytest.mark.parametrize("generation", ["0", 1.5, True, None, -1])
+@pytest.mark.parametrize("call", ["cancel", "reschedule"])
+def test_the_generation_of_a_timer_is_a_whole_number(producer: Any, generation: Any, call: str) -> None:
+    timer = Timer("id", 1_763_700_000_000, generation=generation)
+    content = (b"new",) if call == "reschedule" else ()
+
+    async def play() -> None:
+        sender = producer(CLIENT, PLAN)
+        result = getattr(sender, call)(timer, *content)
+        if inspect.isawaitable(result):
+            await result
+
+    with pytest.raises(CancelRefused, match=re.escape(f"its generation, {generation!r}, is no whole number")):
+        asyncio.run(play())
+
+
+@consumers
+def test_the_right_kinds_are_accepted(consumer: Any) -> None:
+    """Also a list where a tuple is meant, and a client that passes everything on to another."""
+
+    class Wrapped:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(CLIENT, name)
+
+    consumer(
+        Wrapped(),
+        PLAN,
+        "billing",
+        retry=RetryPolicy(backoff=lambda *_: SECOND),
+        overdue=Overdue(SECOND),
+        inbox=MemoryInbox(),
+        around=[Around()],
+        hooks=[print],
+    )
+
+
+def ended(result: Any) -> None:
+    """Run what an asyncio consumer returns."""
+    if inspect.isawaitable(result):
+        asyncio.run(_awaited(result))
+
+
+async def _awaited(result: Any) -> None:
+    await result
