@@ -64,9 +64,25 @@ def test_it_is_never_due_so_soon_that_somebody_could_get_it() -> None:
 
 def test_each_is_taken_out_once_after_the_broker_has_read_it() -> None:
     stirring, first, second = Stirring(TICK_MS), EntryPosition(1, 1), EntryPosition(1, 2)
-    stirring.met(first, NOW_MS)
-    stirring.met(second, NOW_MS + 10)
+    stirring.met(first, NOW_MS, NOW_MS)
+    stirring.met(second, NOW_MS + 10, NOW_MS + 10)
     assert stirring.over(NOW_MS + READ_WITHIN_MS - 1) == []
     assert stirring.over(NOW_MS + READ_WITHIN_MS) == [first]
     assert stirring.over(NOW_MS + READ_WITHIN_MS + 10) == [second]
     assert stirring.over(NOW_MS + 10**6) == []
+
+
+def test_shadows_that_are_killed_soon_after_they_read_it_take_it_out_in_time() -> None:
+    for start_ms in range(NOW_MS, NOW_MS + READ_WITHIN_MS, READ_WITHIN_MS // 4):
+        stirring = Stirring(TICK_MS)  # of the next shadow
+        stirring.met(EntryPosition(1, 1), NOW_MS, start_ms)
+        assert stirring.over(NOW_MS + READ_WITHIN_MS - 1) == []
+        assert stirring.over(NOW_MS + READ_WITHIN_MS) == [EntryPosition(1, 1)]
+
+
+@pytest.mark.parametrize("published_ms", [0, NOW_MS - 1, NOW_MS + 1, 2**63 - 1])
+def test_no_publish_time_keeps_it_or_others_in_the_topic(published_ms: int) -> None:
+    stirring, forged, own = Stirring(TICK_MS), EntryPosition(1, 1), EntryPosition(1, 2)
+    stirring.met(forged, published_ms, NOW_MS)
+    stirring.met(own, NOW_MS, NOW_MS)
+    assert set(stirring.over(NOW_MS + READ_WITHIN_MS)) >= {own, forged}

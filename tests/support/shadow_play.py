@@ -18,7 +18,7 @@ from typing import Any, Self
 import pulsar
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.envelope import ID_PROPERTY
+from timewheel.core.envelope import ID_PROPERTY, STIR_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
@@ -169,6 +169,7 @@ class ShadowPlay:
         self.longest_outage_ms = 0
         self.first_ms: dict[int, int] = {}
         self.unloaded_ms = 0
+        self.stirs = 0
         self._threads: list[threading.Thread] = []
         self.movers: list[Mover] = []
 
@@ -221,6 +222,11 @@ class ShadowPlay:
                 try:
                     message = consumer.receive(500)
                 except pulsar.Timeout:
+                    continue
+                if STIR_PROPERTY in message.properties():
+                    # Given to clients if no shadow was there to remove it before it was due.
+                    self.stirs += 1
+                    consumer.acknowledge(message)
                     continue
                 name, _, due = message.data().decode().partition(" ")
                 at_ms, number, place = now_ms(), int(name), message.message_id()

@@ -276,7 +276,7 @@ class LiftSession:
                 if fate is Fate.LIFT:
                     fate = self._take(entry, now_ms)
                 elif fate is Fate.STIR:
-                    self._stirring.met(entry.position, now_ms)
+                    self._stirring.met(entry.position, entry.publish_ms, now_ms)
                 elif fate not in _USUAL:
                     self._tell(entry, fate)
             except OF_SESSION:
@@ -299,7 +299,7 @@ class LiftSession:
         """Record the stirs of another session for removal, also if no more timers are to be lifted."""
         for entry in entries:
             if STIR_PROPERTY in entry.properties and entry.position not in acked:
-                self._stirring.met(entry.position, now_ms)
+                self._stirring.met(entry.position, entry.publish_ms, now_ms)
 
     def _lag_ms(self) -> int:
         """Return by how much the acknowledgement of originals lags behind lifting."""

@@ -10,7 +10,7 @@ become empty has forgotten the stir.
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 
 from timewheel.wire.positions import EntryPosition
 
@@ -42,7 +42,7 @@ class Stirring:
         self._lifted = 0
         self._enough = FIRST_STIR
         self._earliest_ms = self._latest_ms = 0
-        self._waiting: deque[tuple[int, EntryPosition]] = deque()
+        self._waiting: list[tuple[int, EntryPosition]] = []
 
     def lifted(self, due_ms: int) -> None:
         """Record a lifted timer with its due time, UTC milliseconds."""
@@ -62,15 +62,17 @@ class Stirring:
         self._lifted, self._enough = 0, STIR_EVERY
         return max(self._earliest_ms - self._ahead_ms, now_ms + LEAST_AHEAD_MS)
 
-    def met(self, position: EntryPosition, now_ms: int) -> None:
-        """Record a stir that was read in the topic: this shadow's own, an earlier shadow's, or another program's, whose
-        publish time cannot be trusted.
+    def met(self, position: EntryPosition, published_ms: int, now_ms: int) -> None:
+        """Record a stir that was read in the topic: this shadow's own, an earlier shadow's, or another program's.
+
+        Its publish time counts, so that shadows that are killed soon after they read it still remove it in time; but a
+        publish time in the future, which any producer can write, does not keep it in the topic.
         """
-        self._waiting.append((now_ms + READ_WITHIN_MS, position))
+        heapq.heappush(self._waiting, (min(published_ms, now_ms) + READ_WITHIN_MS, position))
 
     def over(self, now_ms: int) -> list[EntryPosition]:
         """Return the stirs that have done their work, to be acknowledged; each is returned once."""
         done = []
         while self._waiting and self._waiting[0][0] <= now_ms:
-            done.append(self._waiting.popleft()[1])
+            done.append(heapq.heappop(self._waiting)[1])
         return done
