@@ -54,7 +54,7 @@ else
 endif
 
 # What needs no broker is proved once, with the first version. A proof that fails keeps none of the others from being tried.
-proof: need-java need-chromium need-stores $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
+proof: need-java need-chromium need-stores $(DEV_READY) ## what is long, written into docs/evidence.jsonl and its page (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@ran=; failed=; tests="$(TESTS)"; for version in $(VERSIONS); do \
 	  code=0; TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $$tests --proofs --seeds $(SEEDS) \
 	    --evidence docs/evidence.md -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS) || code=$$?; \
@@ -84,7 +84,7 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@mv tests/packaging/public_api.txt.new tests/packaging/public_api.txt
 	@git --no-pager diff --stat -- tests/packaging/public_api.txt
 
-docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, signs of trouble and a relay's states into docs
+docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, signs of trouble, a relay's states and evidence into docs
 	@$(PY) -m tests.support.events_table
 	@$(PY) -m tests.support.machine_table
 	@$(PY) -m tests.support.consumer_table
@@ -94,7 +94,8 @@ docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, sig
 	@$(PY) -m tests.support.metrics_table
 	@$(PY) -m tests.support.dashboard
 	@$(PY) -m tests.support.specification_vectors
-	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/how-to/check-a-setup.md docs/runbook docs/how-to/metrics.md docs/internals.md docs/specification-vectors.json monitoring
+	@$(PY) -m tests.support.evidence
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/runbook docs/how-to/metrics.md docs/internals.md docs/specification-vectors.json monitoring
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

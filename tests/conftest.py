@@ -143,7 +143,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--seeds", type=int, default=1, metavar="COUNT", help="how many seeds each seeded proof is played by"
     )
-    group.addoption("--evidence", type=Path, metavar="FILE", help="write what the proofs find into this page")
+    group.addoption(
+        "--evidence",
+        type=Path,
+        metavar="FILE",
+        help="write the results of the proofs into this page, their rows beside it",
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -360,10 +365,10 @@ def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> E
     """Report the results of a proof for docs/evidence.md; results of short plays are printed but not stored."""
 
     def tell(proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True) -> None:
-        pulsar = version_asked_for() if on_broker else ""
+        pulsar = version_asked_for() if on_broker else None
         on = f"{processor()}, load {load()}"
         row = Row.of(proof, seed=seed, pulsar=pulsar, figures=figures, machine=on)
-        say(f"{row.proof}: {row.figures}")
+        say(f"{row.proof}: {row.text}")
         if request.node.get_closest_marker("proof") is not None and not _is_short(request.node):
             request.node.user_properties.append((EVIDENCE, asdict(row)))
 

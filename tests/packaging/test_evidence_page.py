@@ -1,4 +1,4 @@
-"""The page of evidence: a run replaces the rows of what it played, and keeps the others."""
+"""The evidence: a run replaces the rows of its proofs and keeps the others; the page has the worst of each claim."""
 
 from __future__ import annotations
 
@@ -7,37 +7,59 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.evidence import HEAD, Ledger, Row, merged, rows
+from tests.support.evidence import PAGE, Figure, Ledger, Row, lines, merged, page, rows, rows_file
+from tests.support.evidence_claims import CLAIMS, Claim
 
-PAGE = ROOT / "docs" / "evidence.md"
+CLAIM = Claim(
+    "killed, .*", "chaos/test_x.py", "Killed", "{sum kills} kills: lost {lost}, at least {least kills}; {apart a/b}"
+)
 
 
-def row(proof: str, *, seed: int | None = 1, pulsar: str = "4.0.7", lost: object = 0) -> Row:
-    return Row.of(proof, seed=seed, pulsar=pulsar, figures={"kills": 12_345, "lost": lost}, machine="2 cores")
+def row(proof: str, *, seed: int | None = 1, pulsar: str | None = "4.0.7", **figures: object) -> Row:
+    figures = {"kills": 12_345, "lost": 0, **figures}
+    return Row.of(proof, seed=seed, pulsar=pulsar, figures=figures, machine="AMD EPYC, 2 cores, load 1.0")
+
+
+def written(*found: Row) -> str:
+    """The lines of the page's tables, without the claims that have no play here."""
+    told = [line for line in page(found).splitlines() if line.startswith("| ") and "not played yet" not in line]
+    return "\n".join(line for line in told if not line.startswith("| claim"))
 
 
 def test_a_proof_that_is_played_again_has_its_rows_replaced_and_the_others_stay() -> None:
-    page = merged("", [row("b", seed=1), row("b", seed=2), row("a"), row("b", pulsar="4.2.4")])
-    again = merged(page, [row("b", seed=3)])
+    old = [row("b", seed=1), row("b", seed=2), row("a", pulsar=None), row("b", pulsar="4.2.4")]
+    again = rows(lines(merged(old, [row("b", seed=3)])))
 
-    assert [(one.proof, one.pulsar, one.seed) for one in rows(again)] == [
-        ("a", "4.0.7", "1"),
-        ("b", "4.0.7", "3"),
-        ("b", "4.2.4", "1"),
+    assert [(one.proof, one.pulsar, one.seed) for one in again] == [
+        ("a", None, 1),
+        ("b", "4.0.7", 3),
+        ("b", "4.2.4", 1),
     ]
     assert merged(again, []) == again
 
 
+def test_rows_are_sorted_and_have_a_line_each() -> None:
+    found = [row("b", seed=10), row("b", seed=9), row("b", seed=None), row("a")]
+
+    text = lines(found)
+    assert text == lines(found[::-1])
+    assert text.count("\n") == len(found)
+    assert [(one.proof, one.seed) for one in rows(text)] == [("a", 1), ("b", None), ("b", 9), ("b", 10)]
+
+
 def test_a_row_reads_as_it_was_written(tmp_path: Path) -> None:
-    page = tmp_path / "evidence.md"
-    ledger = Ledger(page)
-    ledger.add(row("a | b", seed=None, lost=0.01234))
+    file = tmp_path / "evidence.md"
+    ledger = Ledger(file)
+    ledger.add(row("a | b", seed=None, lost=0.012345, gaps="12 to 244"))
     ledger.add(row("c"))
 
-    (first, second) = rows(page.read_text(encoding="utf-8"))
-    assert (first.proof, first.seed) == ("a / b", "")
-    assert first.figures == "kills 12,345, lost 0.0123"
+    first, second = rows(rows_file(file).read_text(encoding="utf-8"))
+    assert (first.proof, first.seed) == ("a | b", None)
+    assert first.text == "kills 12,345, lost 0.0123, gaps 12 to 244"
     assert second == row("c")
+    told = file.read_text(encoding="utf-8")
+    assert told == page([first, second])
+    assert "| a / b |" in told, "a bar would end the cell"
 
 
 def test_a_run_without_a_page_writes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +69,63 @@ def test_a_run_without_a_page_writes_none(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_of_the_docs_is_as_a_run_would_write_it() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def test_a_line_has_the_worst_of_all_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CLAIMS, "Killed", (CLAIM,))
+    told = written(
+        row("killed, x", seed=1, kills=20, lost=0, a=100, b=98),
+        row("killed, x", seed=2, kills=30, lost=2, a="10 / 1,000", b="10 / 1,030"),
+        row("killed, y", seed=2, kills=25, lost=1, pulsar="4.2.4"),
+    )
 
-    assert page.startswith(HEAD)
-    assert merged(page, []) == page
+    assert told.startswith(
+        "| [Killed](../tests/chaos/test_x.py) | 75 kills: lost 2, at least 20; 3.0% | 3/2; 4.0.7, 4.2.4; 20"
+    )
+    assert told.endswith("; 2-core EPYC |")
+
+
+def test_a_proof_without_a_claim_has_a_line_with_all_figures() -> None:
+    told = written(row("new", kills=20, reads="at most 3"), row("new", seed=2, kills=30, reads="at most 27"))
+
+    assert told.startswith("| new | kills 20 to 30, lost 0, reads at most 3 to at most 27 | 2/2; 4.0.7; ")
+
+
+def test_a_claim_whose_figures_are_gone_shows_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CLAIMS, "Killed", (CLAIM,))
+
+    assert "| kills 12,345, lost 0 |" in written(row("killed, x"))
+
+
+@pytest.mark.parametrize(
+    ("dates", "told"),
+    [
+        (["2026-11-22"], "2026-11-22"),
+        (["2026-11-22", "2026-11-25"], "2026-11-22/25"),
+        (["2026-11-22", "2026-12-01"], "2026-11-22/12-01"),
+        (["2026-11-22", "2027-01-01"], "2026-11-22/2027-01-01"),
+    ],
+)
+def test_the_first_and_the_last_date_are_told(dates: list[str], told: str) -> None:
+    figures: dict[str, Figure] = {"lost": 0}
+    found = [
+        Row(proof="x", pulsar=None, seed=None, date=date, machine="Xeon, 2 cores, load 1.0", figures=figures)
+        for date in dates
+    ]
+    assert f"; {told}; 2-core Xeon |" in written(*found).replace(f"| {len(dates)};", ";;")
+
+
+def test_the_page_of_the_docs_is_as_a_run_would_write_it() -> None:
+    text = rows_file(PAGE).read_text(encoding="utf-8")
+    found = rows(text)
+
+    assert lines(found) == text
+    assert page(found) == PAGE.read_text(encoding="utf-8"), "run: make docs-tables"
+    assert len({(row.proof, row.pulsar, row.seed) for row in found}) == len(found)
+
+
+def test_every_claim_names_its_test_and_figures_that_its_rows_have() -> None:
+    found = rows(rows_file(PAGE).read_text(encoding="utf-8"))
+
+    for claim in (claim for claims in CLAIMS.values() for claim in claims):
+        assert (ROOT / "tests" / claim.test).is_file()
+        own = {name for row in found if claim.covers(row.proof) for name in row.figures}
+        assert not own or claim.figures <= own, claim.text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.evidence import rows
+from tests.support.evidence import Row, rows, rows_file
 
 SKIPS = {
     "in_the_test": "import pytest\ndef test_it():\n    pytest.skip('no broker')\n",
@@ -30,6 +30,10 @@ def project(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     shutil.copy2(ROOT / "tests/conftest.py", tmp_path / "tests")
     return tmp_path
+
+
+def _rows(page: Path) -> list[Row]:
+    return rows(rows_file(page).read_text(encoding="utf-8"))
 
 
 def _add(project: Path, folder: str, text: str) -> None:
@@ -127,20 +131,20 @@ def test_proofs_run_when_asked_for_and_alone(project: Path) -> None:
     assert named.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_a_proof_writes_its_rows_into_the_page_that_is_named(project: Path) -> None:
+def test_a_proof_writes_its_rows_beside_the_page_that_is_named(project: Path) -> None:
     _add(project, "core", PROOF)
     page = project / "evidence.md"
 
     assert _pytest(project, "--evidence", str(page)).returncode == 0
-    assert not page.exists(), "a short play is no proof"
+    assert [file.exists() for file in (page, rows_file(page))] == [False, False], "a short play is no proof"
 
     assert _pytest(project, "--evidence", str(page), "--proofs", "--seeds", "2").returncode == 0
-    first, second = rows(page.read_text(encoding="utf-8"))
-    assert (first.proof, first.figures) == (second.proof, second.figures) == ("relay killed", "kills 20")
+    first, second = _rows(page)
+    assert (first.proof, first.figures) == (second.proof, second.figures) == ("relay killed", {"kills": 20})
     assert first.seed != second.seed
 
     assert _pytest(project, "--evidence", str(page), "--proofs", "--seeds", "3", "-n", "2", "tests").returncode == 0
-    assert len({row.seed for row in rows(page.read_text(encoding="utf-8"))}) == 3
+    assert len({row.seed for row in _rows(page)}) == 3
 
 
 def test_a_short_play_writes_no_row_though_it_is_a_proof(project: Path) -> None:
@@ -154,7 +158,7 @@ def test_a_short_play_writes_no_row_though_it_is_a_proof(project: Path) -> None:
     assert not page.exists()
 
     assert _pytest(project, "--evidence", str(page), "--proofs").returncode == 0
-    assert [row.figures for row in rows(page.read_text(encoding="utf-8"))] == ["kills 20"]
+    assert [row.figures for row in _rows(page)] == [{"kills": 20}]
 
 
 def test_a_proof_that_fails_writes_no_row(project: Path) -> None:

@@ -1,20 +1,29 @@
-"""The page of evidence: the results of each proof's last run, a row for each seed and broker version."""
+"""The evidence of the proofs: docs/evidence.jsonl has a row for each play, docs/evidence.md a line for each claim.
+
+As a program it writes the page from the rows; `make docs-tables` runs it.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Self
 
-__all__ = ["HEAD", "Ledger", "Row", "merged", "rows"]
+from tests.support.checkout import ROOT
+from tests.support.evidence_claims import CLAIMS, PLACE, Claim
 
+__all__ = ["PAGE", "Figure", "Ledger", "Row", "lines", "merged", "page", "rows", "rows_file"]
+
+PAGE = ROOT / "docs" / "evidence.md"
 HEAD = """# Evidence
 
-What the long proofs found when they were last played: relays, consumers and brokers killed by a seed, plans played in
-real time, the whole demo, large histories. They wait for real time and for chance, so `make test` has a short play of
-each and `make proof` the long one. A proof that fails writes no row.
+Proofs wait for real time and for chance: `make test` has short plays, `make proof` the long ones. A line has the worst
+figures of all its plays; kills and timers are sums. [evidence.jsonl](evidence.jsonl) has each play, with seed and load.
 
 ```console
 $ make proof                            # all of them, on both broker versions; hours
@@ -22,96 +31,253 @@ $ make proof PROOFS="relay and killed"  # some: words of their names, as pytest'
 $ make proof SEEDS=1 VERSIONS=4.2.4     # one seed of each, on one version
 ```
 
-A run replaces the rows of the proofs that it played on the broker versions that it played them on, and keeps all
-others."""
+A run replaces the rows of its proofs and versions, and keeps all others. A proof that fails writes no row; each
+prints the command that replays its seed. After a merge of `evidence.jsonl`, `make docs-tables` writes this page.
+"""
+TAIL = """## Not proved
 
-_COLUMNS = ("proof", "seed", "Pulsar", "date", "figures", "machine")
-_FENCE = "|---" * len(_COLUMNS) + "|"
+- Broker, relays and load shared a machine of 2 to 4 cores, with a standalone Pulsar. No play has a cluster of brokers,
+  a lost host, a divided network or replication.
+- Plays take minutes; most delays are seconds to minutes, not days.
+- Exactly-once handling: a killed consumer handles its timers in hand again, and late hops leave copies.
+- A broker's memory of 10,000 producer names, and its stop at 50,000 pending timers
+  ([facts](broker-facts.md#starved-due-topic)).
+- Code newer than a line's date.
+"""
+
+Figure = int | float | str
+_MISSING = "not played yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A proof, played once.
+    """A play of a proof.
 
     Args:
         proof: Its name.
-        seed: Seed of its random choices; empty: it has none.
-        pulsar: The broker's version; empty: there was no broker.
+        pulsar: The broker's version; None: there was no broker.
+        seed: Seed of its random choices; None: it has none.
         date: UTC.
+        machine: The machine that it ran on, with its load.
         figures: Its results.
-        machine: The machine that it ran on.
     """
 
     proof: str
-    seed: str
-    pulsar: str
+    pulsar: str | None
+    seed: int | None
     date: str
-    figures: str
     machine: str
+    figures: dict[str, Figure]
 
     @classmethod
-    def of(cls, proof: str, *, seed: int | None, pulsar: str, figures: Mapping[str, object], machine: str) -> Self:
+    def of(
+        cls, proof: str, *, seed: int | None, pulsar: str | None, figures: Mapping[str, object], machine: str
+    ) -> Self:
         """Make a row of today."""
-        told = ", ".join(f"{name} {_figure(value)}" for name, value in figures.items())
         return cls(
-            proof=proof.replace("|", "/"),  # which would end the cell
-            seed="" if seed is None else str(seed),
+            proof=proof,
             pulsar=pulsar,
+            seed=seed,
             date=str(dt.datetime.now(dt.UTC).date()),
-            figures=told.replace("|", "/"),
             machine=machine,
+            figures={name: _rounded(value) for name, value in figures.items()},
         )
 
+    @property
+    def text(self) -> str:
+        """All figures, in words."""
+        return ", ".join(f"{name} {_written(value)}" for name, value in self.figures.items())
 
-def _figure(value: object) -> str:
+    @property
+    def _order(self) -> tuple[str, str, int]:
+        return (self.proof, self.pulsar or "", -1 if self.seed is None else self.seed)
+
+
+def _rounded(value: object) -> Figure:
+    """Return a figure with three digits, or as a whole number."""
+    match value:
+        case Integral():
+            return int(value)
+        case float():
+            return float(f"{value:.3g}") if abs(value) < 1_000 else round(value)
+        case _:
+            return str(value)
+
+
+def _written(value: Figure) -> str:
     match value:
         case float():
             return f"{value:,.3g}" if abs(value) < 1_000 else f"{value:,.0f}"
         case int():
             return f"{value:,}"
         case _:
-            return str(value)
+            return value
 
 
-def rows(page: str) -> list[Row]:
-    """Return the rows of a page, in order; an empty page has none."""
-    lines = page.partition(_FENCE)[2].splitlines()
-    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines if line.startswith("|")]
-    return [Row(**dict(zip(Row.__slots__, found, strict=True))) for found in cells]
+def rows(text: str) -> list[Row]:
+    """Return the rows of a file of rows, in order; an empty file has none."""
+    return [Row(**json.loads(line)) for line in text.splitlines() if line]
 
 
-def merged(page: str, new: Sequence[Row]) -> str:
-    """Return the page with these rows in place of the rows of the same proofs on the same versions.
+def lines(found: Iterable[Row]) -> str:
+    """Return a file of these rows, sorted, a line for each."""
+    ordered = sorted(found, key=lambda row: row._order)
+    return "".join(json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in ordered)
 
-    Args:
-        page: The present page; empty: there is none.
-        new: The results of a run so far.
-    """
+
+def merged(old: Iterable[Row], new: Sequence[Row]) -> list[Row]:
+    """Return all rows, with the new ones in place of those of the same proofs on the same versions."""
     played = {(row.proof, row.pulsar) for row in new}
-    kept = [row for row in rows(page) if (row.proof, row.pulsar) not in played]
-    found = sorted([*kept, *new], key=lambda row: (row.proof, row.pulsar))  # stable: seeds stay in order of playing
-    return "\n".join([HEAD, "", _line(_COLUMNS), _FENCE, *(_line(astuple(row)) for row in found), ""])
+    return [*(row for row in old if (row.proof, row.pulsar) not in played), *new]
 
 
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def page(found: Sequence[Row]) -> str:
+    """Return the page of these rows."""
+    left = list(found)
+    parts = [HEAD]
+    for heading, claims in CLAIMS.items():
+        told = []
+        for claim in claims:
+            own = [row for row in left if claim.covers(row.proof)]
+            left = [row for row in left if row not in own]
+            link = f"[{claim.text}](../tests/{claim.test})"
+            told.append(_line(link, _found(claim, own) if own else _MISSING, own))
+        parts.append(_table(heading, told))
+    names = sorted({row.proof for row in left})
+    if names:
+        others = {name: [row for row in left if row.proof == name] for name in names}
+        parts.append(_table("Others", [_line(name, _all_figures(own), own) for name, own in others.items()]))
+    return "\n".join([*parts, TAIL])
+
+
+def _table(heading: str, told: Sequence[str]) -> str:
+    head = ["| claim | worst of all plays | plays/seeds, Pulsar, date, machine |", "|---|---|---|"]
+    return "\n".join([f"## {heading}", "", *head, *told, ""])
+
+
+def _line(name: str, figures: str, own: Sequence[Row]) -> str:
+    seeds = {row.seed for row in own} - {None}
+    origin = (
+        f"{len(own)}/{len(seeds)}" if seeds else str(len(own)),
+        ", ".join(sorted({row.pulsar for row in own if row.pulsar})),
+        _span(sorted({row.date for row in own})),
+        ", ".join(sorted({_short(row.machine) for row in own})),
+    )
+    cells = (name, figures, "; ".join(part for part in origin if part) if own else "")
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+
+
+def _span(dates: Sequence[str]) -> str:
+    """Return the first and the last date, as ISO 8601 abbreviates them: 2026-11-22/24."""
+    if not dates:
+        return ""
+    first, last = dates[0], dates[-1]
+    shared = 8 if first[:8] == last[:8] else 5 if first[:5] == last[:5] else 0
+    return first if first == last else f"{first}/{last[shared:]}"
+
+
+def _short(machine: str) -> str:
+    """Return a processor's name and its cores: 2-core EPYC."""
+    name, _, cores = machine.partition(", load ")[0].rpartition(", ")
+    name = re.sub(r"@.*|\(R\)|\b(?:AMD|Intel|Processor|CPU)\b", "", name)
+    return f"{cores.partition(' ')[0]}-core {' '.join(name.split())}"
+
+
+# Figures of several plays
+
+_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
+
+
+def _found(claim: Claim, own: Sequence[Row]) -> str:
+    """Return the claim's figures; all figures if the plays have other ones."""
+    try:
+        return PLACE.sub(lambda place: _over(own, place[1] or "most", place[2]), claim.found)
+    except ValueError:
+        return _all_figures(own)
+
+
+def _over(own: Sequence[Row], kind: str, name: str) -> str:
+    if kind == "apart":
+        left, right = name.split("/")
+        pairs = zip(_values(own, left), _values(own, right), strict=True)
+        return f"{100 * max(_apart(*pair) for pair in pairs):.1f}%"
+    values = list(_values(own, name))
+    match kind:
+        case "sum":
+            return _written(sum(value for value in values if not isinstance(value, str)))
+        case "least":
+            return _written(min(values, key=_size))
+        case "farthest":
+            return _written(max(values, key=lambda value: [abs(number) for number in _size(value)]))
+        case _:
+            return _written(max(values, key=_size))
+
+
+def _values(own: Sequence[Row], name: str) -> Iterator[Figure]:
+    found = [row.figures[name] for row in own if name in row.figures]
+    if not found:
+        raise ValueError(f"no play has the figure {name!r}")
+    yield from found
+
+
+def _numbers(value: Figure) -> list[float]:
+    return [float(number.replace(",", "")) for number in _NUMBER.findall(str(value))]
+
+
+def _size(value: Figure) -> list[float]:
+    return _numbers(value)[::-1]
+
+
+def _apart(left: Figure, right: Figure) -> float:
+    return max(abs(b / a - 1) for a, b in zip(_numbers(left), _numbers(right), strict=True) if a)
+
+
+def _all_figures(own: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(name for row in own for name in row.figures))
+    return ", ".join(f"{name} {_between(list(_values(own, name)))}" for name in names)
+
+
+def _between(values: Sequence[Figure]) -> str:
+    low, high = (_written(chosen(values, key=_size)) for chosen in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+# Files
+
+
+def rows_file(page_file: Path) -> Path:
+    """Return the file of rows that belongs to a page."""
+    return page_file.with_suffix(".jsonl")
+
+
+def _write(page_file: Path, found: Sequence[Row]) -> None:
+    text = lines(found)
+    rows_file(page_file).write_text(text, encoding="utf-8")  # first: rows cost hours, the page can be written again
+    page_file.write_text(page(rows(text)), encoding="utf-8")
+
+
+def _read(page_file: Path) -> list[Row]:
+    file = rows_file(page_file)
+    return rows(file.read_text(encoding="utf-8")) if file.exists() else []
 
 
 class Ledger:
-    """Collects the results of a run, and writes them to the page after each proof: an interrupted run keeps its
-    results.
+    """Collects the results of a run, and writes them after each proof: an interrupted run keeps its results.
 
     Args:
-        page: The file; None: nothing is written.
+        page_file: The page; its rows are written beside it. None: nothing is written.
     """
 
-    def __init__(self, page: Path | None) -> None:
-        self._page = page
+    def __init__(self, page_file: Path | None) -> None:
+        self._page_file = page_file
         self._rows: list[Row] = []
 
     def add(self, row: Row) -> None:
         """Add a row."""
         self._rows.append(row)
-        if self._page is not None:
-            before = self._page.read_text(encoding="utf-8") if self._page.exists() else ""
-            self._page.write_text(merged(before, self._rows), encoding="utf-8")
+        if self._page_file is not None:
+            _write(self._page_file, merged(_read(self._page_file), self._rows))
+
+
+if __name__ == "__main__":
+    _write(PAGE, _read(PAGE))
