@@ -218,13 +218,13 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "control: (both of these|wall clock)",
             "chaos/test_controls.py",
             "Other numbers or routes of hops lose",
-            "of {timers} lost at least {least lost}; with all rules {its twin lost}",
+            "of {timers} lost at least {least lost}; sound twin {its twin lost}",
         ),
         Claim(
             "control: (not cut at the mark|numbered by the start|without deduplication)",
             "chaos/test_controls.py",
             "Other groups, or no deduplication, copy",
-            "of {timers} copied at least {least extra copies on time}; with all rules {its twin's extra copies}",
+            "of {timers} copied at least {least extra copies on time}; sound twin {its twin's extra copies}",
         ),
         Claim(
             "control: cut-offs that can be taken back",
@@ -236,7 +236,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "control: a shadow that .*",
             "chaos/test_shadow_controls.py",
             "Shadows that acknowledge first, or number late hops, lose",
-            "of {timers} lost at least {least lost}; with all rules {its twin lost}",
+            "of {timers} lost at least {least lost}; sound twin {its twin lost}",
         ),
     ),
     "Commands and demo": (
