@@ -85,7 +85,7 @@ def unreadable_citations(text: str) -> list[str]:
 
 def lacking(entry: Entry) -> list[str]:
     """Name the parts that an entry lacks."""
-    labels = [f"- **{part}**:" for part in PARTS]
+    labels = [f"**{part}**:" for part in PARTS]
     places = [entry.text.find(label) for label in labels]
     if -1 in places or places != sorted(places):
         return [f"{entry.slug}: the parts {', '.join(PARTS)}, in this order"]
