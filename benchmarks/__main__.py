@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 import benchmarks
-from benchmarks.machine import load, processor
+from benchmarks.machine import load, processor, short
 from benchmarks.page import merged, section, title
 from benchmarks.result import Result
 from timewheel.testing.settings import version_asked_for
@@ -48,12 +48,11 @@ def machine(load_before: str) -> str:
     )
 
 
-def measured(module: ModuleType, load_before: str, command: str, seconds: float) -> str:
+def measured(module: ModuleType, command: str) -> str:
     """State when, on which machine and by which command a benchmark was asked, as Markdown."""
     tools = f", {module.tools()}" if hasattr(module, "tools") else ""
     today = dt.datetime.now(dt.UTC).date()
-    on = f"{processor()}, Python {platform.python_version()}, Pulsar {version_asked_for()}, load {load_before}{tools}"
-    return f"Measured on {today} in {seconds:.0f} s by `{command}`: {on}."
+    return f"{today}, `{command}`: {short(processor())}, Pulsar {version_asked_for()}{tools}."
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -87,7 +86,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
             options.json.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
         if options.write:
             alone = shlex.join(["python", "-m", "benchmarks", name, *(["--quick"] if options.quick else [])])
-            told = section(asked[name], answers[name], measured=measured(asked[name], load_before, alone, took_s))
+            told = section(asked[name], answers[name], measured=measured(asked[name], alone))
             before = DOCS.read_text(encoding="utf-8") if DOCS.exists() else ""
             DOCS.write_text(merged(before, {title(asked[name]): told}, order), encoding="utf-8")
     missed = [result for found in answers.values() for result in found if result.met is False]

@@ -1,4 +1,4 @@
-"""What does the planner's one pass cost, next to DuckDB building the same cells?
+"""What does the planner's pass cost, next to DuckDB?
 
 The pass reads every row, checks it, and groups it into cells by a slot of publish times and a bucket of delays, each
 with its count, sums and limits; what follows works on those alone. DuckDB groups the same Parquet file into the same
@@ -25,7 +25,7 @@ from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]
 
-SHOWN = frozenset(("s", "x DuckDB"))
+SHOWN = frozenset(("x DuckDB",))
 """Figures of the page of the docs."""
 QUESTION = "the same cells"
 ROUNDS = 3

@@ -1,4 +1,4 @@
-"""What does the whole command take, from the shell's prompt to the plan's file?
+"""What does the whole command `timewheel plan` take?
 
 `timewheel plan HISTORY.parquet -o plan.toml` in a process of its own, on two cores, as a user runs it: Java and Spark
 are started, the history is read, some 300 plans are priced, the best of them counted entry by entry. Memory is the most
@@ -26,6 +26,8 @@ from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]
 
+SHOWN = frozenset(("s", "Python MB x", "JVM MB x"))
+"""Figures of the page of the docs."""
 QUESTION = "the whole command"
 GOALS_S = {1_000_000: 25, 10_000_000: 45}
 GOAL_MEMORY = 1.2

@@ -1,4 +1,4 @@
-"""How many entries does a timer cost, sent and moved on, and does the planner know?
+"""How many entries does a timer cost?
 
 A thousand timers a second go through tiers of 20 s, 4 s and 2 s (the 5 d, 1 d and 12 h of the usual plan, scaled), with
 even delays of up to 60 s and a relay that waits 1 s for hops to go together. The broker's own counters tell how many

@@ -1,4 +1,4 @@
-"""How fast is a backlog handled: on threads, on an event loop, and with something around each handler?
+"""How fast is a backlog handled, next to one worker?
 
 One consumer handles a backlog of timers that are all due, with a handler that does nothing. `DelayedConsumer` with one
 worker and a plain function is what the others are compared with: more workers share one Python interpreter. The ways
@@ -23,7 +23,7 @@ from timewheel.consumers import Around, AsyncDelayedConsumer, DelayedConsumer, D
 from timewheel.core import Plan
 from timewheel.producers import DelayedProducer
 
-SHOWN = frozenset(("timers/s", "ratio"))
+SHOWN = frozenset(("ratio",))
 """Figures of the page of the docs."""
 ROUNDS = 5
 QUEUE = 5_000

@@ -1,4 +1,4 @@
-"""What becomes of a million timers that are due within one second?
+"""How fast are a million timers of one second handled?
 
 They are sent by one `DelayedProducer`, pass two tiers and the due topic of four partitions by `timewheel relay run`,
 and one `DelayedConsumer` in a process of its own handles them one after the other. Before that, in the same run, as
@@ -36,9 +36,7 @@ from timewheel.testing import Broker
 
 SHOWN = frozenset(
     (
-        "timers/s",
         "of raw",
-        "50 % late, s",
         "all late, s",
         "passed by, s",
         "lost",

@@ -1,4 +1,4 @@
-"""What does a relay take whose timers are not due yet?
+"""What does a relay take before its timers are due?
 
 A process of its own (`timewheel relay run`) reads three tiers of 100 partitions, and in each of these 300 a head waits
 with a few thousand behind it. Then nothing happens for half a minute.
@@ -21,6 +21,8 @@ from timewheel.core import Envelope, Tiered
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
 
+SHOWN = frozenset(("% for every 100", "MB"))
+"""Figures of the page of the docs."""
 DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS, 20 * DAY_MS))
 PARTITIONS, QUICK_PARTITIONS = 100, 4

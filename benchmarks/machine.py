@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
-__all__ = ["load", "processor"]
+__all__ = ["load", "processor", "short"]
 
 
 def processor() -> str:
@@ -18,6 +19,13 @@ def processor() -> str:
     except (OSError, StopIteration):
         pass  # not Linux, or a processor without a name
     return f"{cpu}, {os.cpu_count()} cores"
+
+
+def short(machine: str) -> str:
+    """Shorten what `processor` returns: 2-core EPYC."""
+    name, _, cores = machine.rpartition(", ")
+    name = re.sub(r"@.*|\(R\)|\b(?:AMD|Intel|Processor|CPU)\b", "", name)
+    return f"{cores.partition(' ')[0]}-core {' '.join(name.split())}"
 
 
 def load() -> str:

@@ -7,9 +7,10 @@ command it was measured, and a run replaces its own sections and leaves the rest
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, goal_line, text
 
 __all__ = ["HEAD", "merged", "section", "sections", "title"]
 
@@ -18,13 +19,15 @@ HEAD = """# Benchmarks
 ```console
 $ make bench                          # all questions
 $ make bench ARGS="routing producer"  # some of them
-$ make bench ARGS="--write"           # and write the answers into this page
+$ make bench ARGS="--write"           # write the answers into this page
 ```
 
-Each row stands beside its comparison, measured in turn within one run on one machine: ratios travel to other machines,
-figures do not. The doc string of `benchmarks/NAME.py` describes how NAME measures. A goal is met or MISSED."""
+Ours and its comparison are measured in turn within a run: ratios travel to other machines, figures do not.
+`benchmarks/NAME.py` describes how NAME measures; `--json FILE` writes all figures. A goal is met or MISSED."""
 
 _MARK = "## "
+_BEHIND = {"%", "x", "of", "pending", "s", "timers/s"}
+_UNITS = {"s", "ms", "us", "MB", "msg/s", "timers/s", "plans"}
 
 
 def title(module: ModuleType) -> str:
@@ -33,29 +36,52 @@ def title(module: ModuleType) -> str:
 
 
 def section(module: ModuleType, results: Sequence[Result], *, measured: str) -> str:
-    """Describe the findings of one benchmark: question, date and tables.
+    """Describe the findings of one benchmark: question, date, and a line for each goal or question.
 
     Args:
         module: Its doc string begins with the question. Its ``SHOWN`` names the figures of the page (default: all), its
-            ``HIDDEN`` words of rows that the page leaves out.
+            ``HIDDEN`` words of rows that the page leaves out. A row that is compared with itself is left out too.
         results: Its rows.
         measured: When, on what and by which command, as Markdown.
     """
     shown: frozenset[str] = getattr(module, "SHOWN", frozenset())
     hidden: tuple[str, ...] = getattr(module, "HIDDEN", ())
-    by_question: dict[str, list[Result]] = {}
+    by_goal: dict[tuple[str, str], list[Result]] = {}
     for result in results:
-        is_shown = not shown or result.met is not None or shown & result.figures.keys()
+        own = {name: value for name, value in result.figures.items() if not shown or name in shown}
+        is_shown = result.met is not None or any(text(value) != "1.00" for value in own.values())
         if is_shown and not any(words in result.subject for words in hidden):
-            by_question.setdefault(result.question, []).append(result)
-    # Of several questions each has figures of its own, and so a table of its own.
-    tables = [
-        table(found, shown=shown)
-        if len(by_question) == 1
-        else f"### {question[:1].upper()}{question[1:]}\n\n{table(found, shown=shown)}"
-        for question, found in by_question.items()
-    ]
-    return "\n\n".join([_MARK + title(module), measured, *tables])
+            by_goal.setdefault((result.question, goal_line(result)), []).append(replace(result, figures=own))
+    by_question: dict[str, list[str]] = {}
+    for (question, goal), found in by_goal.items():
+        by_question.setdefault(question, []).append(_line(found, goal))
+    told = [line for lines in by_question.values() for line in lines]
+    if len(by_question) > 1:  # each has figures of its own
+        told = [f"{name[:1].upper()}{name[1:]}. {'. '.join(lines)}" for name, lines in by_question.items()]
+    return "\n\n".join([_MARK + title(module), measured, "\n".join(f"- {line}" for line in told)])
+
+
+def _line(found: Sequence[Result], goal: str) -> str:
+    """The figures of rows that have a goal in common; of several rows with one figure, its name once."""
+    names = {name for result in found for name in result.figures}
+    if len(names) == 1 and len(found) > 1 and all(result.figures for result in found):
+        (name,) = names
+        rows = [f"**{result.subject}** {text(result.figures[name])}" for result in found]
+        told = f"{name}: {'; '.join(rows)}"
+    else:
+        told = "; ".join(
+            f"**{result.subject}** {', '.join(_figure(name, value) for name, value in result.figures.items())}"
+            for result in found
+        )
+    return f"{told.rstrip()} ({goal})" if goal else told
+
+
+def _figure(name: str, value: float | str) -> str:
+    """A figure in words: a unit stands behind it, and so does a name such as "of raw"."""
+    before, _, unit = name.rpartition(" ")
+    if name.split(maxsplit=1)[0] in _BEHIND:
+        return f"{text(value)} {name}"
+    return f"{before.removesuffix(',')} {text(value)} {unit}" if unit in _UNITS else f"{name} {text(value)}"
 
 
 def sections(page: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What do more relay processes on one machine bring?
+"""What do more relay processes bring?
 
 Timers wait in a tier of eight partitions, all with the same release time. Relays of 1, 2 and 4 processes
 (`timewheel relay run --processes`) are ready before it, and from then on move them to the next tier, in groups. Told is
@@ -22,6 +22,8 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.topology import topology
 from timewheel.testing import Broker, LocalPulsar, eventually
 
+SHOWN = frozenset(("timers/s", "of one process"))
+"""Figures of the page of the docs."""
 DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
 PARTITIONS = 8

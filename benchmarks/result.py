@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-__all__ = ["Result", "goal_line", "table"]
+__all__ = ["Result", "goal_line", "table", "text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -
     names = list(dict.fromkeys(name for result in results for name in result.figures if not shown or name in shown))
     rows = [["", *names, "goal"]]
     rows += [
-        [result.subject, *(_text(result.figures.get(name, "")) for name in names), goal_line(result)]
+        [result.subject, *(text(result.figures.get(name, "")) for name in names), goal_line(result)]
         for result in results
     ]
     if all(result.met is None for result in results):
@@ -56,7 +56,8 @@ def goal_line(result: Result) -> str:
     return "" if result.met is None else f"{result.goal}: {'met' if result.met else 'MISSED'}"
 
 
-def _text(value: float | str) -> str:
+def text(value: float | str) -> str:
+    """Return a figure as tables have it."""
     if isinstance(value, str):
         return value
     whole = value == int(value) and not isinstance(value, float)

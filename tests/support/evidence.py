@@ -14,6 +14,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Self
 
+from benchmarks.machine import short
 from tests.support.checkout import ROOT
 from tests.support.evidence_claims import CLAIMS, PLACE, Claim
 
@@ -161,7 +162,7 @@ def _line(name: str, figures: str, own: Sequence[Row]) -> str:
         f"{len(own)}/{len(seeds)}" if seeds else str(len(own)),
         ", ".join(sorted({row.pulsar for row in own if row.pulsar})),
         _span(sorted({row.date for row in own})),
-        ", ".join(sorted({_short(row.machine) for row in own})),
+        ", ".join(sorted({short(row.machine.partition(", load ")[0]) for row in own})),
     )
     cells = (name, figures, "; ".join(part for part in origin if part) if own else "")
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
@@ -174,13 +175,6 @@ def _span(dates: Sequence[str]) -> str:
     first, last = dates[0], dates[-1]
     shared = 8 if first[:8] == last[:8] else 5 if first[:5] == last[:5] else 0
     return first if first == last else f"{first}/{last[shared:]}"
-
-
-def _short(machine: str) -> str:
-    """Return a processor's name and its cores: 2-core EPYC."""
-    name, _, cores = machine.partition(", load ")[0].rpartition(", ")
-    name = re.sub(r"@.*|\(R\)|\b(?:AMD|Intel|Processor|CPU)\b", "", name)
-    return f"{cores.partition(' ')[0]}-core {' '.join(name.split())}"
 
 
 # Figures of several plays
@@ -238,7 +232,7 @@ def _all_figures(own: Sequence[Row]) -> str:
 
 
 def _between(values: Sequence[Figure]) -> str:
-    low, high = (_written(chosen(values, key=_size)) for chosen in (min, max))
+    low, high = _written(min(values, key=_size)), _written(max(values, key=_size))
     return low if low == high else f"{low} to {high}"
 
 
