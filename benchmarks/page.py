@@ -81,7 +81,7 @@ def _figure(name: str, value: float | str) -> str:
     before, _, unit = name.rpartition(" ")
     if name.split(maxsplit=1)[0] in _BEHIND:
         return f"{text(value)} {name}"
-    return f"{before.removesuffix(',')} {text(value)} {unit}" if unit in _UNITS else f"{name} {text(value)}"
+    return f"{before.removesuffix(',')} {text(value)} {unit}".strip() if unit in _UNITS else f"{name} {text(value)}"
 
 
 def sections(page: str) -> dict[str, str]:
