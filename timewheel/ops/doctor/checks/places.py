@@ -22,7 +22,7 @@ SCHEMAS_ENFORCED = Kind(
     slug="schemas-enforced",
     severity=Severity.INFO,
     why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.",
-    do="Let all that send to the plan's topics do so with the schema.",
+    do="Send to the plan's topics with the schema.",
 )
 SCHEMAS_FROZEN = Kind(
     slug="schemas-frozen",

@@ -34,13 +34,13 @@ ONE_COPY_PERHAPS = Kind(
     slug="one-copy-perhaps",
     severity=Severity.WARNING,
     why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.",
-    do="Ask who runs the cluster; if there are more bookies, write two copies or more.",
+    do="If there are more bookies, write two copies or more.",
 )
 ONE_BOOKIE = Kind(
     slug="one-bookie",
     severity=Severity.INFO,
     why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.",
-    do="For anything that must not be lost run three bookies, and write two copies or more.",
+    do="Run three bookies, and write two copies or more.",
 )
 ONE_CONFIRMATION = Kind(
     slug="one-confirmation",
