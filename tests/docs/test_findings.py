@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from tests.support.checkout import ROOT
 from tests.support.findings_table import PAGE, SHADOW_PAGE, redrawn, shadow_redrawn
@@ -34,5 +35,6 @@ def test_the_list_of_a_shadow_is_drawn_from_its_checks() -> None:
 
 def test_every_finding_has_a_line() -> None:
     page = PAGE.read_text(encoding="utf-8")
+    listed = {slug for line in re.findall("^- (`.*?`): ", page, re.MULTILINE) for slug in re.findall("`(.*?)`", line)}
     assert len(slugs_in_code()) > 50
-    assert [slug for slug in sorted(slugs_in_code()) if f"\n- `{slug}`: " not in page] == []
+    assert slugs_in_code() <= listed

@@ -22,13 +22,20 @@ SHADOW_BEGIN = "<!-- drawn from timewheel/shadow/refusing.py by `make docs-table
 def table(kinds: Iterable[Kind]) -> str:
     """Return the findings with their remedies by severity, the worst first, else in the order of the checks.
 
-    The reason is left out: the commands print it beside each finding.
+    The reason is left out: the commands print it beside each finding. Findings with the same remedy share a line.
     """
     worst_first = sorted(kinds, key=lambda kind: -kind.severity)
     return "\n".join(
-        f"**{severity.word.capitalize()}**\n\n" + "".join(f"- `{kind.slug}`: {kind.do}\n" for kind in same)
+        f"**{severity.word.capitalize()}**\n\n{_lines(same)}"
         for severity, same in groupby(worst_first, key=lambda kind: kind.severity)
     )
+
+
+def _lines(kinds: Iterable[Kind]) -> str:
+    by_remedy: dict[str, list[str]] = {}
+    for kind in kinds:
+        by_remedy.setdefault(kind.do, []).append(f"`{kind.slug}`")
+    return "".join(f"- {', '.join(slugs)}: {do}\n" for do, slugs in by_remedy.items())
 
 
 def redrawn(page: str) -> str:

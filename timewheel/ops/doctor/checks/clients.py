@@ -28,7 +28,7 @@ BLOCKED = Kind(
     slug="blocked-subscription",
     severity=Severity.ERROR,
     why="Its consumers have so much unacknowledged that the broker delivers nothing more, not even what is due now.",
-    do="See whether a handler hangs; acknowledge or give back what consumers have in hand.",
+    do="See whether a handler hangs; acknowledge or give back.",
 )
 WRONG_TYPE = Kind(
     slug="wrong-subscription-type",

@@ -30,19 +30,19 @@ FORGETS_GAPS = Kind(
     slug="forgets-acknowledgements",
     severity=Severity.ERROR,
     why="An unload right now would deliver messages again that were acknowledged.",
-    do="See the cause of the gaps. First aid against delays, with no change of clients, is a shadow.",
+    do="See the cause of the gaps. First aid against delays: a shadow, with no change to clients.",
 )
 MANY_GAPS = Kind(
     slug="many-gaps",
     severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
-    do="See the cause of the gaps. First aid against delays, with no change of clients, is a shadow.",
+    do="See the cause of the gaps. First aid against delays: a shadow, with no change to clients.",
 )
 PAUSED = Kind(
     slug="paused-at-the-limit",
     severity=Severity.ERROR,
     why="At the limit on gaps this broker delivers nothing more from the subscription, not even what is due.",
-    do="Acknowledge what is open, or let the broker go on and forget.",
+    do="Acknowledge open messages, or let the broker forget.",
 )
 PAUSES = Kind(
     slug="pauses-at-the-limit",

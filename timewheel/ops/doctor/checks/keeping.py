@@ -36,7 +36,7 @@ AUTO_CREATION = Kind(
     slug="auto-creation",
     severity=Severity.WARNING,
     why="Whoever sends to a topic that is missing makes it, without partitions and subscriptions, and nobody reads it.",
-    do="Make the plan's topics first; or switch auto-creation off for the namespace.",
+    do="Make the plan's topics first, or switch auto-creation off.",
 )
 UNLIMITED = -1
 KEEP_OPTIONS = (

@@ -44,7 +44,7 @@ MISSING_TOPIC = Kind(
     slug="missing-topic",
     severity=Severity.ERROR,
     why="A timer that should wait there is refused, or lies where nobody reads it.",
-    do="Make the plan's topics before the first message.",
+    do="Make the plan's topics.",
 )
 MISSING_PARTITION = Kind(
     slug="missing-partition",

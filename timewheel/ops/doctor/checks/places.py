@@ -28,7 +28,7 @@ SCHEMAS_FROZEN = Kind(
     slug="schemas-frozen",
     severity=Severity.WARNING,
     why="A schema that the namespace does not know yet is refused there, and timers with it do not leave their topic.",
-    do="Allow producers to bring schemas, or upload them to all topics of the plan.",
+    do="Allow producers to register schemas, or upload them to all topics.",
 )
 
 

@@ -31,7 +31,7 @@ NO_RELAY = Kind(
     slug="no-relay",
     severity=Severity.ERROR,
     why="Timers wait here, and nobody is there to move them on: they will not be delivered.",
-    do="Start a relay: consumers with an embedded one, or the service.",
+    do="Start a relay, embedded in consumers or as a service.",
 )
 RELAY_ELSEWHERE = Kind(
     slug="relay-elsewhere",
@@ -74,7 +74,7 @@ FOREIGN_CONSUMER = Kind(
     slug="foreign-consumer",
     severity=Severity.ERROR,
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
-    do="Stop it. To look into holding topics, use a reader or timewheel status PLAN.",
+    do="Stop it. To look, use a reader or timewheel status PLAN.",
 )
 MOST_NAMED = 3
 BEHIND_SHARE = 0.5

@@ -32,7 +32,7 @@ NOBODY_LIFTS = Kind(
     slug="nobody-lifts",
     severity=Severity.ERROR,
     why="What was lifted does not move on, and what is far from due stays in the due topic and makes gaps there.",
-    do="Start the shadow; or pause or abort it by a command.",
+    do="Start, pause or abort the shadow by a command.",
 )
 JOURNAL_OLD = Kind(
     slug="journal-is-old",
@@ -44,19 +44,19 @@ UNNAMED_SUBSCRIPTION = Kind(
     slug="unnamed-subscription",
     severity=Severity.WARNING,
     why="A shadow lifts only what waits on every subscription; one that nobody reads pins its journal for ever.",
-    do="Write the subscription into the plan, or remove it if it is not needed.",
+    do="Write the subscription into the plan, or remove it.",
 )
 MOVERS_DIFFER = Kind(
     slug="movers-differ",
     severity=Severity.WARNING,
     why="Who moves timers by another plan sends them another way: those that both have met are stored twice.",
-    do="Give all processes that move this topic's timers the same plan file, or end them.",
+    do="Give all processes that move these timers the same plan file.",
 )
 JOURNAL_REMOVED = Kind(
     slug="journal-removed",
     severity=Severity.ERROR,
     why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is lifted.",
-    do="Make the journal anew, and start the shadow again; look for lost timers in the due topic's retention.",
+    do="Start the shadow again; look for lost timers in the due topic's retention.",
 )
 COMPACTED = Kind(
     slug="compacted-due-topic",

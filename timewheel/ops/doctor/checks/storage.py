@@ -52,7 +52,7 @@ TOO_FEW_BOOKIES = Kind(
     slug="too-few-bookies",
     severity=Severity.ERROR,
     why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.",
-    do="Bring the missing bookies back, or ask for fewer.",
+    do="Restore the missing bookies, or require fewer.",
 )
 ENDLESS_LEDGERS = Kind(
     slug="endless-ledgers",
@@ -64,7 +64,7 @@ MESSAGE_TOO_LARGE = Kind(
     slug="message-size-differs",
     severity=Severity.ERROR,
     why="A timer that another topic of the plan has taken may be refused by this one: it never leaves that topic.",
-    do="Give all topics of the plan the same largest size.",
+    do="Give all topics of the plan the same maximum size.",
 )
 USUAL_ROLLOVER_MIN = 240
 
