@@ -30,13 +30,13 @@ FORGETS_GAPS = Kind(
     slug="forgets-acknowledgements",
     severity=Severity.ERROR,
     why="An unload right now would deliver messages again that were acknowledged.",
-    do="See the cause of the gaps. First aid against delays: a shadow, with no change to clients.",
+    do="See the cause of the gaps. First aid against delays: a shadow.",
 )
 MANY_GAPS = Kind(
     slug="many-gaps",
     severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
-    do="See the cause of the gaps. First aid against delays: a shadow, with no change to clients.",
+    do="See the cause of the gaps. First aid against delays: a shadow.",
 )
 PAUSED = Kind(
     slug="paused-at-the-limit",
@@ -54,7 +54,7 @@ LOW_GAP_LIMIT = Kind(
     slug="low-gap-limit",
     severity=Severity.INFO,
     why="A plan that was made for brokers' default limit on gaps may make more of them than this one stores.",
-    do="Nothing if the plan was made for this limit (timewheel profile); else raise the limit.",
+    do="Nothing if the plan was made for this limit; else raise the limit.",
 )
 CURSOR_TOO_LARGE = Kind(
     slug="cursor-too-large",
@@ -66,7 +66,7 @@ CURSOR_IN_METADATA = Kind(
     slug="cursor-fills-metadata-store",
     severity=Severity.WARNING,
     why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
-    do="Lower the metadata store's limit: larger cursors then go into a ledger.",
+    do="Lower the metadata store's limit: larger cursors go into a ledger.",
 )
 SMALL_LEDGERS = Kind(
     slug="small-ledgers",

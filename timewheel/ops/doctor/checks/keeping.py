@@ -24,7 +24,7 @@ NOBODY_SUBSCRIBED = Kind(
     slug="nobody-subscribed",
     severity=Severity.WARNING,
     why="Without a subscription what is sent is removed once its retention ends, though nobody has read it.",
-    do="Make the subscription before the first message is sent.",
+    do="Make the subscription before the first message.",
 )
 REMOVED_WHEN_CAUGHT_UP = Kind(
     slug="removed-when-caught-up",

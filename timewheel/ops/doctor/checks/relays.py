@@ -38,7 +38,7 @@ RELAY_ELSEWHERE = Kind(
     severity=Severity.ERROR,
     why="Timers wait here, and the relay that runs does not read them: it has just started, or begins this "
     "partition anew again and again, or works by another plan.",
-    do="See that relay's log and its plan file; restart it with this plan.",
+    do="See its log and its plan file; restart it with this plan.",
 )
 NO_RELAY_YET = Kind(
     slug="no-relay-yet",

@@ -56,7 +56,7 @@ JOURNAL_REMOVED = Kind(
     slug="journal-removed",
     severity=Severity.ERROR,
     why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is lifted.",
-    do="Start the shadow again; look for lost timers in the due topic's retention.",
+    do="Start the shadow again; look for lost timers in the due topic.",
 )
 COMPACTED = Kind(
     slug="compacted-due-topic",
