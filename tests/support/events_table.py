@@ -1,4 +1,4 @@
-"""Generates the tables of events in docs/events.md from the catalogue.
+"""Generates the list of events in docs/events.md from the catalogue.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -16,16 +16,16 @@ PAGE = ROOT / "docs" / "events.md"
 BEGIN = "<!-- drawn from timewheel/events/ by `make docs-tables` -->\n"
 
 
-def _row(kind: type[Event]) -> str:
+def _line(kind: type[Event]) -> str:
     facts = ", ".join(f"`{field.name}`" for field in fields(kind))
-    return f"| `{kind.name}` | {facts} | {kind.means} | {kind.do.removeprefix('Nothing.').strip()} |\n"
+    remedy = kind.do.removeprefix("Nothing.").strip()
+    return f"- `{kind.name}` ({facts}): {kind.means}{f' *{remedy}*' if remedy else ''}\n"
 
 
 def table() -> str:
     """Return all events by level, the worst first, else in the catalogue's order."""
-    head = "| event | facts | meaning | remedy |\n|---|---|---|---|\n"
     return "\n".join(
-        f"**{level.capitalize()}**\n\n{head}" + "".join(_row(kind) for kind in CATALOGUE if kind.level == level)
+        f"**{level.capitalize()}**\n\n" + "".join(_line(kind) for kind in CATALOGUE if kind.level == level)
         for level in ("error", "warning", "info")
     )
 
