@@ -63,7 +63,8 @@ def lines_in(page: str, name: str) -> list[str]:
 
 def steps_of(outline: list[str]) -> set[tuple[str, str, str, str]]:
     """(state, event, next state, command), each that an outline has."""
-    found, state = set(), ""
+    found: set[tuple[str, str, str, str]] = set()
+    state = ""
     for line in outline:
         if line.startswith("- "):
             events, outcomes = line.removeprefix("- ").strip().split(": ")
