@@ -1,45 +1,66 @@
-"""The runbook: whatever tells that something is the matter leads to a page, and each page says all that is needed."""
+"""The runbook: each sign of trouble leads to a case, and each case has the steps and the mistakes to avoid."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.support.runbook import PAGE, SECTIONS, Told, entries, in_code, read, redrawn
+from tests.support.commands_table import commands
+from tests.support.runbook import PAGE, Case, Sign, cases, in_code, read, redrawn
 
-ENTRIES = entries()
-
-
-def test_everything_that_can_be_told_has_one_page() -> None:
-    pages = Counter(told for entry in ENTRIES for told in entry.told)
-    assert [told for told, _ in in_code() if pages[told] != 1] == []
+CASES = cases()
+COMMANDS = dict(commands())
 
 
-def test_no_page_is_about_what_nothing_tells() -> None:
-    told = {told for told, _ in in_code()}
-    assert [(entry.path.name, one) for entry in ENTRIES for one in entry.told if one not in told] == []
+def test_every_sign_of_trouble_has_one_case() -> None:
+    found = Counter(sign for case in CASES for sign in case.signs)
+    assert [sign for sign in in_code() if found[sign] != 1] == []
 
 
-def test_the_index_is_drawn_from_code_and_pages() -> None:
+def test_no_case_has_a_sign_that_the_code_does_not_give() -> None:
+    given = set(in_code())
+    assert [(case.link, sign) for case in CASES for sign in case.signs if sign not in given] == []
+
+
+def test_the_index_is_drawn_from_the_pages() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == redrawn(page), "run: make docs-tables"
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.path.stem)
-def test_a_page_says_all_that_is_needed(entry: object) -> None:
-    assert isinstance(entry, type(ENTRIES[0]))
-    assert entry.told
-    assert tuple(entry.sections) == SECTIONS
-    assert all(body.strip() for body in entry.sections.values())
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.link)
+def test_a_case_has_signs_a_meaning_steps_and_mistakes_to_avoid(case: Case) -> None:
+    assert case.signs
+    _, meaning, *rest = case.text.strip().split("\n\n")
+    assert meaning
+    assert any(part.startswith("1. ") for part in [meaning, *rest])
+    assert rest[-1].startswith("**Never** ")
 
 
-def test_what_is_told_is_read_across_lines(tmp_path: Path) -> None:
+def commands_of(text: str) -> list[str]:
+    """Whole commands in blocks and in backticks."""
+    shown = re.findall(r"^\$ (timewheel .*)$", text, re.MULTILINE)
+    return [*shown, *(" ".join(found.split()) for found in re.findall(r"`(timewheel [a-z][^`]*)`", text))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.link)
+def test_the_command_line_takes_the_commands_of_a_case(case: Case) -> None:
+    for line in commands_of(case.text):
+        words = shlex.split(line)
+        name = max((name for name in COMMANDS if words[: len(name.split())] == name.split()), key=len, default="")
+        assert name, f"no command: {line}"
+        known = {option for one in COMMANDS[name].params for option in [*one.opts, *one.secondary_opts]}
+        assert [word for word in words if word.startswith("-") and word not in known] == [], line
+
+
+def test_signs_are_read_across_lines_and_end_before_the_meaning(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text(
-        "# A title\n\n- Events: `a_b`,\n  `c`\n- Exit status of `timewheel gaps`: `3`, `4`\n\n## Look\n\nx: `y`\n"
+        "# A page\n\n## A title\n\n- Events: `a_b`,\n  `c`\n- Exit status: `gaps 3`\n\n`x` is:\n\n- No sign: `y`\n"
     )
-    gaps = "Exit status of `timewheel gaps`"
-    assert read(page).told == (Told("Events", "a_b"), Told("Events", "c"), Told(gaps, "3"), Told(gaps, "4"))
-    assert read(page).sections == {"Look": "\nx: `y`\n"}
+    (case,) = read(page)
+    assert case.signs == (Sign("Events", "a_b"), Sign("Events", "c"), Sign("Exit status", "gaps 3"))
+    assert (case.title, case.link) == ("A title", "README.md#a-title")

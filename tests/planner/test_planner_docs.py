@@ -1,4 +1,4 @@
-"""docs/how-to/choose-a-plan.md: its code runs, its profile is one, and its options are those of the commands."""
+"""The pages on planning: their code runs, their profile is one, and their options are those of the commands."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from timewheel.core.durations import DAY_MS, MINUTE_MS
 
 START_MS = int(dt.datetime(2026, 1, 5, tzinfo=dt.UTC).timestamp() * 1_000)
 PAGE = (ROOT / "docs" / "how-to" / "choose-a-plan.md").read_text(encoding="utf-8")
+IN_SPARK = (ROOT / "docs" / "how-to" / "plan-in-spark.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    (found,) = [token.content for token in MarkdownIt().parse(PAGE) if token.type == "fence" and token.info == language]
+def block(page: str, language: str) -> str:
+    (found,) = [token.content for token in MarkdownIt().parse(page) if token.type == "fence" and token.info == language]
     return found
 
 
@@ -53,19 +54,19 @@ def test_the_notebook_block_runs_as_it_stands(
     due_topic = 'due_topic = "persistent://acme/crm/reminders"'
     Path("reminders.toml").write_text(f'format = 1\n{due_topic}\nsubscriptions = ["billing"]\n[native]\n')
     names = {"spark": spark}
-    exec(compile(block("python"), "docs/how-to/choose-a-plan.md", "exec"), names)
+    exec(compile(block(IN_SPARK, "python"), "docs/how-to/plan-in-spark.md", "exec"), names)
     planned = names["planned"]
     assert planned.history.statistic.timers == 2_000  # type: ignore[attr-defined] # it is what the block makes
     assert "<h2>Why</h2>" in str(names["html"])
 
 
 def test_the_profile_is_one() -> None:
-    profile = BrokerProfile.from_mapping(tomllib.loads(block("toml")))
+    profile = BrokerProfile.from_mapping(tomllib.loads(block(PAGE, "toml")))
     assert (profile.gap_limit_ranges, profile.write_quorum, profile.ack_format) == (50_000, 3, "bitmap")
 
 
 def test_every_option_of_the_page_is_one_of_the_commands() -> None:
-    named = set(re.findall(r"--[a-z][a-z-]+", PAGE)) - {"--conf", "--dry-run", "--no-deps", "--py-files", "--wheel-dir"}
+    named = set(re.findall(r"--[a-z][a-z-]+", PAGE)) - {"--dry-run"}
     texts = [
         CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
         for command in ("plan", "predict", "compare", "survey")

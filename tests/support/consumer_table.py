@@ -1,4 +1,4 @@
-"""Generates the table of a timer's stages in a consumer in docs/internals.md from walks through the engine.
+"""Generates the outline of a timer's stages in a consumer in docs/internals.md from walks through the engine.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tests.consumers.engine_walk import NOT_IN_HAND, Met, walk
 from tests.support.checkout import ROOT
-from tests.support.drawn import drawn
+from tests.support.drawn import drawn, outline
 from timewheel.consumers.in_hand import Stage
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
@@ -29,32 +29,22 @@ def walked(name: str) -> set[Met]:
 
 
 def lines(met: Iterable[Met]) -> list[str]:
-    """Return the rows: at a stage, an event leads to a stage, with a set of commands."""
+    """Return the lines of a timer: at a stage, an event leads to a stage, with a set of commands."""
     found: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for stage, event, then, commands in met:
         found[stage, event][then].add(" and ".join(sorted(commands)) or "-")
-    return [
-        f"| {stage} | {event} | {_outcomes(found[stage, event])} |\n"
-        for stage, event in sorted(found, key=lambda key: (_STAGES.index(key[0]), key[1]))
-    ]
-
-
-def _outcomes(by_stage: dict[str, set[str]]) -> str:
-    return "; ".join(
-        f"**{stage}**: {', '.join(sorted(by_stage[stage]))}" for stage in sorted(by_stage, key=_STAGES.index)
-    )
+    return outline(found, _STAGES)
 
 
 def begin(name: str) -> str:
-    """Return the line of the page before a table."""
+    """Return the line of the page before an outline."""
     return f"<!-- a timer in a consumer, {name}, drawn by `make docs-tables` -->\n"
 
 
 def redrawn(page: str) -> str:
-    """Return the page with its tables updated."""
-    head = "| stage | event | then: command |\n|---|---|---|\n"
+    """Return the page with its outlines updated."""
     for name in TABLES:
-        page = drawn(page, begin(name), head + "".join(lines(walked(name))))
+        page = drawn(page, begin(name), "".join(lines(walked(name))))
     return page
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 END = "<!-- end -->\n"
 
 
@@ -14,6 +16,27 @@ def drawn(page: str, begin: str, content: str) -> str:
     """Return the page with this generated part."""
     before, _, after = _parts(page, begin)
     return before + begin + content + END + after
+
+
+def outline(outcomes: Mapping[tuple[str, str], Mapping[str, set[str]]], order: Sequence[str]) -> list[str]:
+    """Return the lines of a state machine: each state, and below it the next states and commands of its events.
+
+    Events with the same outcomes share a line.
+
+    Args:
+        outcomes: By state and event: next states, each with its commands.
+        order: The states.
+    """
+    lines: list[str] = []
+    for state in [one for one in order if any(one == of for of, _ in outcomes)]:
+        events: dict[str, list[str]] = {}
+        for event in sorted(event for of, event in outcomes if of == state):
+            then = outcomes[state, event]
+            said = "; ".join(f"**{one}** {', '.join(sorted(then[one]))}" for one in sorted(then, key=order.index))
+            events.setdefault(said, []).append(event)
+        lines += ["\n"] * bool(lines) + [f"*{state}*\n", "\n"]
+        lines += [f"- {' / '.join(same)}: {said}\n" for said, same in events.items()]
+    return lines
 
 
 def _parts(page: str, begin: str) -> tuple[str, str, str]:

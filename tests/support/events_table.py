@@ -1,4 +1,4 @@
-"""Generates the table of events in docs/events.md from the catalogue.
+"""Generates the list of events in docs/events.md from the catalogue.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -16,16 +16,18 @@ PAGE = ROOT / "docs" / "events.md"
 BEGIN = "<!-- drawn from timewheel/events/ by `make docs-tables` -->\n"
 
 
-def _row(kind: type[Event]) -> str:
-    # Annotations are texts: the catalogue is written with `from __future__ import annotations`.
-    facts = ", ".join(f"`{field.name}: {field.type}`".replace("|", "\\|") for field in fields(kind))
-    return f"| `{kind.name}` | {kind.level} | {facts} | {kind.means} | {kind.do} |\n"
+def _line(kind: type[Event]) -> str:
+    facts = ", ".join(f"`{field.name}`" for field in fields(kind))
+    remedy = kind.do.removeprefix("Nothing.").strip()
+    return f"- `{kind.name}` ({facts}): {kind.means}{f' *{remedy}*' if remedy else ''}\n"
 
 
 def table() -> str:
-    """Return all events, in the catalogue's order."""
-    head = "| event | level | facts | means | do |\n|---|---|---|---|---|\n"
-    return head + "".join(map(_row, CATALOGUE))
+    """Return all events by level, the worst first, else in the catalogue's order."""
+    return "\n".join(
+        f"**{level.capitalize()}**\n\n" + "".join(_line(kind) for kind in CATALOGUE if kind.level == level)
+        for level in ("error", "warning", "info")
+    )
 
 
 def redrawn(page: str) -> str:

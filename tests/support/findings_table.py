@@ -1,4 +1,4 @@
-"""Generates the tables of findings in the how-to guides from the checks of the doctor and of a shadow.
+"""Generates the lists of findings in the how-to guides from the checks of the doctor and of a shadow.
 
 As a program it writes the pages; `make docs-tables` runs it.
 """
@@ -6,6 +6,7 @@ As a program it writes the pages; `make docs-tables` runs it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn
@@ -18,14 +19,23 @@ SHADOW_PAGE = ROOT / "docs" / "how-to" / "shadow-a-topic.md"
 SHADOW_BEGIN = "<!-- drawn from timewheel/shadow/refusing.py by `make docs-tables` -->\n"
 
 
-def _row(kind: Kind) -> str:
-    return f"| `{kind.slug}` | {kind.severity.word} | {kind.why} | {kind.do} |\n"
-
-
 def table(kinds: Iterable[Kind]) -> str:
-    """Return the findings, the worst first, else in the order of the checks."""
-    head = "| finding | severity | why it matters | what to do |\n|---|---|---|---|\n"
-    return head + "".join(map(_row, sorted(kinds, key=lambda kind: -kind.severity)))
+    """Return the findings with their remedies by severity, the worst first, else in the order of the checks.
+
+    The reason is left out: the commands print it beside each finding. Findings with the same remedy share a line.
+    """
+    worst_first = sorted(kinds, key=lambda kind: -kind.severity)
+    return "\n".join(
+        f"**{severity.word.capitalize()}**\n\n{_lines(same)}"
+        for severity, same in groupby(worst_first, key=lambda kind: kind.severity)
+    )
+
+
+def _lines(kinds: Iterable[Kind]) -> str:
+    by_remedy: dict[str, list[str]] = {}
+    for kind in kinds:
+        by_remedy.setdefault(kind.do, []).append(f"`{kind.slug}`")
+    return "".join(f"- {', '.join(slugs)}: {do}\n" for do, slugs in by_remedy.items())
 
 
 def redrawn(page: str) -> str:

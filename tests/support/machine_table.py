@@ -1,4 +1,4 @@
-"""Generates the table of a relay's states and events in docs/internals.md from walks through its machines.
+"""Generates the outline of a relay's states and events in docs/internals.md from walks through its machines.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from tests.consumers.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
 from tests.support.checkout import ROOT
-from tests.support.drawn import drawn
+from tests.support.drawn import drawn, outline
 from timewheel.consumers.relay.machine.states import State
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
@@ -20,11 +20,9 @@ TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
     "relay-held": (walk_tier, walk_slot),
     "broker-held": (walk_broker_held,),
 }
-"""The walks whose transitions a table contains."""
+"""The walks whose transitions an outline contains."""
 SEEDS = range(2_000)
 STEPS = 250
-
-_STATES = list(State)
 
 
 def walked(name: str) -> set[Met]:
@@ -33,32 +31,22 @@ def walked(name: str) -> set[Met]:
 
 
 def lines(met: Iterable[Met]) -> list[str]:
-    """Return the rows of a table: in a state, an event leads to a state, with commands."""
-    commands: dict[tuple[State, str], dict[State, set[str]]] = defaultdict(lambda: defaultdict(set))
+    """Return the lines of a machine: in a state, an event leads to a state, with commands."""
+    commands: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for state, event, then, command in met:
-        commands[state, event][then].add(command.__name__)
-    return [
-        f"| {state.value} | {event} | {_outcomes(commands[state, event])} |\n"
-        for state, event in sorted(commands, key=lambda key: (_STATES.index(key[0]), key[1]))
-    ]
-
-
-def _outcomes(by_state: dict[State, set[str]]) -> str:
-    return "; ".join(
-        f"**{state.value}**: {', '.join(sorted(by_state[state]))}" for state in sorted(by_state, key=_STATES.index)
-    )
+        commands[state.value, event][then.value].add(command.__name__)
+    return outline(commands, [state.value for state in State])
 
 
 def begin(name: str) -> str:
-    """Return the line of the page before a table."""
+    """Return the line of the page before an outline."""
     return f"<!-- {name} machine, drawn by `make docs-tables` -->\n"
 
 
 def redrawn(page: str) -> str:
-    """Return the page with its tables updated."""
-    head = "| state | event | then: command |\n|---|---|---|\n"
+    """Return the page with its outlines updated."""
     for name in TABLES:
-        page = drawn(page, begin(name), head + "".join(lines(walked(name))))
+        page = drawn(page, begin(name), "".join(lines(walked(name))))
     return page
 
 

@@ -1,4 +1,4 @@
-"""Generates the table of metrics in docs/how-to/metrics.md from the catalogue.
+"""Generates the list of metrics in docs/how-to/metrics.md from the catalogue.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -13,21 +13,17 @@ PAGE = ROOT / "docs" / "how-to" / "metrics.md"
 BEGIN = "<!-- drawn from timewheel/metrics/catalogue.py by `make docs-tables` -->\n"
 
 
-def _row(metric: Metric, common: tuple[str, ...], *, has_labels: bool) -> str:
-    labels = ", ".join(f"`{label}`" for label in metric.labels if label not in common)
-    return f"| `{metric.name}` | {metric.kind} |{f' {labels} |' if has_labels else ''} {metric.means} |\n"
+def _line(metric: Metric, common: tuple[str, ...]) -> str:
+    labels = ", ".join(label for label in metric.labels if label not in common)
+    return f"- `{metric.name}{f'{{{labels}}}' if labels else ''}`: {metric.means}\n"
 
 
 def _part(by: str) -> str:
-    """Return the metrics of a component; labels that all of them have stand above the table."""
+    """Return the metrics of a component; labels that all of them have stand above the list."""
     metrics = [metric for metric in CATALOGUE if metric.by == by]
     common = tuple(label for label in metrics[0].labels if all(label in metric.labels for metric in metrics))
-    has_labels = any(len(metric.labels) > len(common) for metric in metrics)
     of_all = f": {', '.join(f'`{label}`' for label in common)}" if common else ""
-    column = " more labels |" if common else " labels |"
-    head = f"| metric | kind |{column if has_labels else ''} means |\n|---|---|{'---|' if has_labels else ''}---|\n"
-    rows = "".join(_row(metric, common, has_labels=has_labels) for metric in metrics)
-    return f"**{by.capitalize()}**{of_all}\n\n{head}{rows}"
+    return f"**{by.capitalize()}**{of_all}\n\n{''.join(_line(metric, common) for metric in metrics)}"
 
 
 def table() -> str:

@@ -1,18 +1,21 @@
-"""The runbook: the page for each event, finding, alert and exit status, and the index that is generated from the pages.
+"""The runbook: the case for each event, finding, alert and exit status, and the index that is generated from the pages.
 
-As a program it writes the index into docs/runbook/README.md; `make docs-tables` runs it.
+The pages map signs to cases: a case is a heading of the second level with lists of its signs below it. As a program
+this module writes the index into docs/runbook/README.md; `make docs-tables` runs it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.checkout import ROOT
+from tests.support.citations import slug_of
 from tests.support.commands_table import commands
 from tests.support.drawn import drawn
 from tests.support.prometheus import alerts
@@ -21,111 +24,100 @@ from timewheel.ops.doctor import KINDS
 
 FOLDER = ROOT / "docs" / "runbook"
 PAGE = FOLDER / "README.md"
-BEGIN = "<!-- drawn from the code and the pages of this folder by `make docs-tables` -->\n"
-HEADS = {
-    "Alerts": "| alert of [Prometheus](../how-to/metrics.md) | severity | see |",
-    "Events": "| event | level | see |",
-    "Findings of `timewheel plan check`": "| finding of `timewheel plan check` | level | see |",
-    "Findings": "| finding of `timewheel doctor` | severity | see |",
-    "Exit status": "| exit status | means | see |",
-}
-"""Heads of the index's tables, by the beginning of the kind."""
-SECTIONS = ("What it means", "How urgent", "Look", "Do", "Do not")
+BEGIN = "<!-- drawn from the pages of this folder by `make docs-tables` -->\n"
+NO_CASES = ("Index",)
+"""Headings of the second level that are no cases."""
 VERDICT = ROOT / "timewheel" / "watch" / "verdict.py"
 HOW_TO = ROOT / "docs" / "how-to"
 
 
-class Told(NamedTuple):
+class Sign(NamedTuple):
     """A sign of trouble: an event, a finding, an alert or an exit status."""
 
     kind: str
-    """The kind as on the pages: ``Events``, ``Findings``, ``Alerts``, ``Exit status of `timewheel gaps` ``."""
+    """The kind as on the pages: ``Events``, ``Findings``, ``Findings of `timewheel plan check` ``, ``Alerts``,
+    ``Exit status``.
+    """
     name: str
+    """The name; of an exit status the command without ``timewheel``, and the status."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A page of the runbook."""
+class Case:
+    """A case of the runbook."""
 
     path: Path
     title: str
-    told: tuple[Told, ...]
-    sections: Mapping[str, str]
-    """Text by heading, in order."""
+    signs: tuple[Sign, ...]
+    text: str
+
+    @property
+    def link(self) -> str:
+        """Link to the case from the runbook's folder."""
+        return f"{self.path.name}#{slug_of(self.title)}"
 
 
-def read(path: Path) -> Entry:
-    """Parse a page."""
-    head, *sections = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    told = [
-        Told(kind, name)
-        for kind, names in re.findall(r"^- ([A-Z][^:]*): ((?:`[^`]+`,?\s+)+)", head, re.MULTILINE)
-        for name in re.findall(r"`([^`]+)`", names)
-    ]
-    bodies = dict(section.split("\n", 1) for section in sections)
-    return Entry(path, head.splitlines()[0].removeprefix("# "), tuple(told), bodies)
+def read(path: Path) -> list[Case]:
+    """Parse the cases of a page."""
+    _, *sections = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    found = []
+    for title, _, text in (section.partition("\n") for section in sections):
+        if title not in NO_CASES:
+            lists = re.findall(r"^- ([A-Z][^:]*): ((?:`[^`]+`,?\s*)+)", text.strip().split("\n\n")[0], re.MULTILINE)
+            signs = tuple(Sign(kind, name) for kind, names in lists for name in re.findall(r"`([^`]+)`", names))
+            found.append(Case(path, title, signs, text))
+    return found
 
 
-def entries() -> list[Entry]:
-    """Return all pages but the index, by name."""
-    return [read(path) for path in sorted(FOLDER.glob("*.md")) if path != PAGE]
+def cases() -> list[Case]:
+    """Return all cases: those of the index's page first, then page by page."""
+    return [case for path in (PAGE, *sorted({*FOLDER.glob("*.md")} - {PAGE})) for case in read(path)]
 
 
-def in_code() -> Iterator[tuple[Told, str]]:
-    """Yield all signs of trouble with their severity: events, findings, alerts, and exit statuses by the tables of
-    their pages.
-    """
-    for event in CATALOGUE:
-        yield Told("Events", event.name), event.level
-    for finding in KINDS:
-        yield Told("Findings", finding.slug), finding.severity.word
-    for name, level in _findings_of_plan_check():
-        yield Told("Findings of `timewheel plan check`", name), level
-    for name, rule in alerts().items():
-        yield Told("Alerts", name), rule["labels"]["severity"]
+def links() -> dict[Sign, str]:
+    """Return the link to each sign's case, from the root of the project."""
+    return {sign: f"docs/runbook/{case.link}" for case in cases() for sign in case.signs}
+
+
+def in_code() -> Iterator[Sign]:
+    """Yield all signs of trouble: events, findings, alerts, and exit statuses by the tables of their pages."""
+    yield from (Sign("Events", event.name) for event in CATALOGUE)
+    yield from (Sign("Findings", finding.slug) for finding in KINDS)
+    yield from (Sign("Findings of `timewheel plan check`", name) for name in _findings_of_plan_check())
+    yield from (Sign("Alerts", name) for name in alerts())
     names = [name.removeprefix("timewheel ") for name, _ in commands()]
     for path in sorted(HOW_TO.glob("*.md")):
         yield from _exit_statuses(path, sorted(names, key=len))
 
 
-def _findings_of_plan_check() -> Iterator[tuple[str, str]]:
+def _findings_of_plan_check() -> Iterator[str]:
     for node in ast.walk(ast.parse(VERDICT.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
-            given = {word.arg: word.value for word in node.keywords}
-            name, level = given["name"], given["level"]
+            name = next(word.value for word in node.keywords if word.arg == "name")
             if isinstance(name, ast.Constant):
-                # A computed level depends on a date.
-                yield str(name.value), level.attr.lower() if isinstance(level, ast.Attribute) else "by its date"
+                yield str(name.value)
 
 
-def _exit_statuses(path: Path, names: Sequence[str]) -> Iterator[tuple[Told, str]]:
+def _exit_statuses(path: Path, names: Sequence[str]) -> Iterator[Sign]:
     """Yield the exit statuses in the tables of a page; each table is about the last command shown before it."""
     command = ""
     for line in path.read_text(encoding="utf-8").splitlines():
         shown = re.search(r"^(?:\$ |.*&& )timewheel (.*)", line)
         if shown:
             command = next((name for name in reversed(names) if f"{shown[1]} ".startswith(f"{name} ")), "")
-        row = re.match(r"\| ([1-9][0-9, ]*) \| (.*) \|$", line)
+        row = re.match(r"\| ([1-9][0-9, ]*) \| .* \|$", line)
         if row and command:
-            for status in re.findall(r"\d", row[1]):
-                yield Told(f"Exit status of `timewheel {command}`", status), row[2]
+            yield from (Sign("Exit status", f"{command} {status}") for status in re.findall(r"\d", row[1]))
 
 
 def index() -> str:
-    """Return the tables of the index: all signs of trouble, and their pages."""
-    pages = {told: entry for entry in entries() for told in entry.told}
-    rows: dict[str, list[str]] = {}
-    for told, how_bad in in_code():
-        entry = pages.get(told)
-        where = "" if entry is None else f"[{entry.title}]({entry.path.name})"
-        head = next(head for begin, head in HEADS.items() if told.kind.startswith(begin))
-        rows.setdefault(head, []).append(f"| {_name(told)} | {how_bad} | {where} |\n")
-    return "\n".join(f"{head}\n|---|---|---|\n{''.join(of_head)}" for head, of_head in rows.items())
+    """Return the index: page by page the cases, each with its signs."""
+    pages = ("".join(map(_line, on_page)) for _, on_page in groupby(cases(), key=lambda case: case.path))
+    return "\n".join(pages)
 
 
-def _name(told: Told) -> str:
-    status_of = re.match(r"Exit status of (`.*`)", told.kind)
-    return f"`{told.name}`" if status_of is None else f"{status_of[1]}: {told.name}"
+def _line(case: Case) -> str:
+    return f"- [{case.title}]({case.link}): {', '.join(f'`{sign.name}`' for sign in case.signs)}\n"
 
 
 def redrawn(page: str) -> str:

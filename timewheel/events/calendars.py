@@ -29,7 +29,7 @@ class CalendarTopicOpened(Event):
 @event(
     "calendar_topic_closed",
     "info",
-    means="A consumer has left a calendar's topic: its interval has passed and all is quiet there.",
+    means="A consumer left a calendar's topic, whose interval has passed.",
     do="Nothing.",
 )
 class CalendarTopicClosed(Event):
@@ -40,7 +40,7 @@ class CalendarTopicClosed(Event):
     "calendar_topic_missing",
     "error",
     means="A calendar's next topic does not exist.",
-    do="Make sure that `timewheel topics roll PLAN` runs, and more often than once an interval.",
+    do="Run `timewheel topics roll PLAN` more often than once an interval.",
 )
 class CalendarTopicMissing(Event):
     topic: str
@@ -50,8 +50,9 @@ class CalendarTopicMissing(Event):
 @event(
     "calendar_topic_not_opened",
     "warning",
-    means="The broker did not answer when a calendar's next topic was to be opened; it is asked again every second.",
-    do="Nothing, unless it keeps on: then look after the broker.",
+    means="The broker did not answer when a calendar's next topic was to be opened; the consumer asks again every "
+    "second.",
+    do="Nothing, unless it keeps on: then see the broker.",
 )
 class CalendarTopicNotOpened(Event):
     error: str
@@ -60,7 +61,7 @@ class CalendarTopicNotOpened(Event):
 @event(
     "calendar_topic_deleted",
     "info",
-    means="A passed topic was drained and has been deleted.",
+    means="A passed topic was drained and deleted.",
     do="Nothing.",
 )
 class CalendarTopicDeleted(Event):

@@ -19,7 +19,7 @@ __all__ = [
 @event(
     "handler_failed",
     "warning",
-    means="A handler raised; its message is delivered again after the negative-acknowledgement delay.",
+    means="A handler raised; its message comes again after the negative-acknowledgement delay.",
     do="Repair the handler.",
 )
 class HandlerFailed(Event):
@@ -30,7 +30,7 @@ class HandlerFailed(Event):
 @event(
     "handlers_left_behind",
     "warning",
-    means="`run` ended while handlers were still busy; their messages are delivered again.",
+    means="`run` ended while handlers were busy; their messages come again.",
     do="Give `run` a longer drain time-out, or make handlers shorter.",
 )
 class HandlersLeftBehind(Event):
@@ -40,7 +40,7 @@ class HandlersLeftBehind(Event):
 @event(
     "acknowledge_failed",
     "warning",
-    means="The client could not take an acknowledgement; that message is delivered again.",
+    means="The client could not take an acknowledgement; that message comes again.",
     do="Nothing, unless it keeps on: then see the broker's log.",
 )
 class AcknowledgeFailed(Event):
@@ -50,11 +50,10 @@ class AcknowledgeFailed(Event):
 @event(
     "republish_failed",
     "error",
-    means="A timer that was to be parked, handled again later, or published again since it came far too early, is not "
-    "stored there; it stays unacknowledged, and that is tried again, or the broker delivers it again. What came "
-    "far too early ten times is parked.",
-    do="See the error: a topic that is missing (`timewheel topics ensure PLAN`), over its quota or terminated, or a "
-    "permission to produce.",
+    means="A timer that was to be parked, retried, or published again since it came far too early, is not stored; it "
+    "stays unacknowledged, and comes or is tried again. Ten times too early, it is parked.",
+    do="See the error: a missing topic (`timewheel topics ensure PLAN`), its quota or termination, or a permission to "
+    "produce.",
 )
 class RepublishFailed(Alarm):
     timer: str
@@ -64,7 +63,7 @@ class RepublishFailed(Alarm):
 @event(
     "timer_far_too_early",
     "error",
-    means="A timer was delivered earlier than a consumer may hold it; it is to be published again under its due time.",
+    means="A timer came earlier than a consumer may hold it; it is published again under its due time.",
     do="Switch delayed delivery on for the topic, and check this machine's clock.",
 )
 class TimerFarTooEarly(Alarm):
@@ -77,7 +76,7 @@ class TimerFarTooEarly(Alarm):
     "envelope_unreadable",
     "error",
     means="A message's timewheel properties are garbled, or name another subscription; it was handed out at once.",
-    do="Find out who wrote it.",
+    do="Find its producer.",
 )
 class EnvelopeUnreadable(Alarm):
     topic: str
@@ -87,11 +86,10 @@ class EnvelopeUnreadable(Alarm):
 @event(
     "timer_too_new",
     "error",
-    means="A later version of timewheel wrote a timer, or a stranger a line that begins like one; the consumer gave it "
-    "back to the broker, and it comes again. After ten times, or if there are many, it is parked; where a plan has no "
-    "topic for that, many are handed out as unreadable.",
-    do="Upgrade relays, then consumers, then producers; then have what was parked handled: `timewheel parked "
-    "replay PLAN --all`.",
+    means="A later version of timewheel wrote a timer, or a stranger a line that begins like that; the consumer gave "
+    "it back. After ten times, or if there are many, it is parked, or handed out as unreadable if the plan has no "
+    "topic for that.",
+    do="Upgrade relays, then consumers, then producers; then `timewheel parked replay PLAN --all`.",
 )
 class TimerTooNew(Alarm):
     topic: str

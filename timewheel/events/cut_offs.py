@@ -20,8 +20,8 @@ __all__ = [
 @event(
     "cut_offs_not_read",
     "error",
-    means="The log of cut-offs cannot be read; consumers hold what is due, relays go on without dropping anything.",
-    do="See the error, the broker, and whether `timewheel topics ensure PLAN` was run for this plan.",
+    means="The log of cut-offs cannot be read; consumers hold due timers, relays go on without dropping any.",
+    do="See the error and the broker; run `timewheel topics ensure PLAN`.",
 )
 class CutOffsNotRead(Event):
     topic: str
@@ -41,8 +41,8 @@ class CutOffsReadAgain(Event):
 @event(
     "timers_wait_for_cut_offs",
     "error",
-    means="Timers are due, and the log of cut-offs has not answered for two seconds whether they were cancelled.",
-    do="See the broker that serves the log; the plan's `when_blind` says whether they are held or delivered.",
+    means="The log of cut-offs has not answered for two seconds whether due timers were cancelled.",
+    do="See the broker that serves the log; the plan's `when_blind` holds or delivers them.",
 )
 class TimersWaitForCutOffs(Alarm):
     topic: str
@@ -52,8 +52,8 @@ class TimersWaitForCutOffs(Alarm):
 @event(
     "cut_offs_many",
     "warning",
-    means="More timers and groups are cut off than four fifths of what a process is made for.",
-    do="Cancel groups by one cut-off, hand the timer to `cancel` and not its id alone, or keep cut-offs shorter.",
+    means="Cut-offs exceed four fifths of a process's limit.",
+    do="Cut off groups, hand the timer and not only its id to `cancel`, or keep cut-offs shorter.",
 )
 class CutOffsMany(Event):
     topic: str
@@ -65,7 +65,7 @@ class CutOffsMany(Event):
     "cut_offs_refused",
     "error",
     means="A process remembers as many cut-offs as it can, and passes new ones over: their timers are handed out.",
-    do="Find out who writes so many; cancel groups by one cut-off, or hand the timer to `cancel` and not its id alone.",
+    do="Find their writer; cut off groups, or hand the timer and not only its id to `cancel`.",
 )
 class CutOffsRefused(Alarm):
     topic: str
@@ -76,7 +76,7 @@ class CutOffsRefused(Alarm):
 @event(
     "cut_offs_packed",
     "info",
-    means="The log of cut-offs was written anew, in packs: whoever starts now reads less.",
+    means="The log of cut-offs was compacted: processes start sooner.",
     do="Nothing.",
 )
 class CutOffsPacked(Event):
@@ -87,8 +87,8 @@ class CutOffsPacked(Event):
 @event(
     "cut_offs_not_packed",
     "warning",
-    means="The log of cut-offs could not be packed; it grows until it can be, and whoever starts reads longer.",
-    do="See the error and the broker's log; `timewheel cuts compact PLAN` does it by hand.",
+    means="The log of cut-offs could not be compacted; it grows, and processes start later.",
+    do="See the error and the broker's log; `timewheel cuts compact PLAN` compacts it.",
 )
 class CutOffsNotPacked(Event):
     topic: str
@@ -98,8 +98,8 @@ class CutOffsNotPacked(Event):
 @event(
     "cut_off_unknown",
     "warning",
-    means="Something in the log of cut-offs is none of timewheel's, or of a later version; it is passed over.",
-    do="Find out who wrote it; bring this process to that version.",
+    means="An entry in the log of cut-offs is foreign, or of a later version; it is passed over.",
+    do="Find its writer; upgrade this process.",
 )
 class CutOffUnknown(Alarm):
     topic: str

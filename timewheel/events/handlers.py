@@ -11,8 +11,8 @@ __all__ = ["AroundFailed", "InboxDidNotAnswer", "InboxLeaseLost", "InboxNotTold"
 @event(
     "around_failed",
     "warning",
-    means="What stands around a handler has raised in `after` or `failed`; the timer's fate was decided before.",
-    do="Repair it; the event says which, and in which method.",
+    means="An object around a handler raised in `after` or `failed`, after the timer's fate was decided.",
+    do="Repair the object and method in the event.",
 )
 class AroundFailed(Event):
     around: str
@@ -24,7 +24,7 @@ class AroundFailed(Event):
 @event(
     "inbox_did_not_answer",
     "error",
-    means="The inbox's store cannot be asked; timers wait in the consumer's hands, and it is asked again each second.",
+    means="The inbox's store does not answer; timers wait in the consumer, which asks again each second.",
     do="See the error and the store.",
 )
 class InboxDidNotAnswer(Alarm):
@@ -34,8 +34,8 @@ class InboxDidNotAnswer(Alarm):
 @event(
     "inbox_not_told",
     "error",
-    means="A timer was handled, and the inbox's store could not be told; a copy would be handled once more.",
-    do="See the store; the timer is acknowledged, so a copy comes only if that was lost.",
+    means="A timer was handled, and the inbox's store did not take the note: a copy would be handled again.",
+    do="See the store. A copy comes only if the acknowledgement was lost, too.",
 )
 class InboxNotTold(Event):
     timer_id: str | None
@@ -45,7 +45,7 @@ class InboxNotTold(Event):
 @event(
     "inbox_lease_lost",
     "error",
-    means="A timer was handled, but its lease had ended, and another has claimed it since: it may be handled twice.",
+    means="A timer was handled after its lease had ended and another had claimed it: it may be handled twice.",
     do="See why this process stood still, or the store's clock jumped, for longer than the lease of 30 seconds.",
 )
 class InboxLeaseLost(Event):
@@ -55,8 +55,8 @@ class InboxLeaseLost(Event):
 @event(
     "timer_parked",
     "error",
-    means="A timer is parked: its handler gave it up, or it came so late that nobody can say whether it was cancelled.",
-    do="See the reason; `timewheel parked list PLAN` has them all, and `parked replay` has them handled again.",
+    means="A timer is parked: its handler gave it up, or it came too late to know whether it was cancelled.",
+    do="See the reason; `timewheel parked list PLAN` lists parked timers, `parked replay` has them handled.",
 )
 class TimerParked(Alarm):
     topic: str

@@ -19,8 +19,8 @@ __all__ = [
 @event(
     "broker_configuration_denied",
     "warning",
-    means="The role may not read the broker's settings, so those of its version are assumed.",
-    do="Give the command a superuser's token, or check the limits by hand.",
+    means="The role may not read the broker's settings; the defaults of its version are assumed.",
+    do="Use a superuser's token, or check the limits by hand.",
 )
 class BrokerConfigurationDenied(Event):
     endpoint: str
@@ -31,7 +31,7 @@ class BrokerConfigurationDenied(Event):
 @event(
     "secret_file_open",
     "warning",
-    means="Others can read a file with a secret: of a token or a key, or a connection's file that holds one itself.",
+    means="Others can read a file with a token, a key, or a connection that holds a secret.",
     do="`chmod 600` it, and renew the secret if others may have read it.",
 )
 class SecretFileOpen(Event):
@@ -41,7 +41,7 @@ class SecretFileOpen(Event):
 @event(
     "hook_failed",
     "error",
-    means="A hook raised; the event that it was told of went to the other hooks.",
+    means="A hook raised; the other hooks got its event.",
     do="Repair the hook.",
 )
 class HookFailed(Event):
@@ -52,8 +52,8 @@ class HookFailed(Event):
 @event(
     "look_failed",
     "warning",
-    means="The exporter could not look at all; what it saw before is told on, with its time.",
-    do="See the error. While it keeps on, its metrics are old.",
+    means="The exporter could not look at all; it exports the last look, with its time.",
+    do="See the error.",
 )
 class LookFailed(Event):
     error: str
@@ -62,8 +62,9 @@ class LookFailed(Event):
 @event(
     "relay_process_ended",
     "error",
-    means="One of several relay processes (`--processes`) has ended by itself; it is started again after a pause.",
-    do="See why in the log before it. The others go on, and take over its partitions meanwhile.",
+    means="A relay process of `--processes` ended by itself; it is started again after a pause, and others take over "
+    "its partitions.",
+    do="See why in the log before it.",
 )
 class RelayProcessEnded(Event):
     relay_id: str
@@ -74,10 +75,10 @@ class RelayProcessEnded(Event):
 @event(
     "token_expired",
     "error",
-    means="The client shows a token that has expired, by this machine's clock. The broker drops it without a reason, "
-    "and the client tries again for ever; told once per token.",
-    do="Renew the token in its file: the client reads it again at its next try and goes on, with nothing lost. A token "
-    "that was given as text needs a restart.",
+    means="The client shows a token that has expired by this machine's clock. The broker drops it silently, and the "
+    "client tries for ever. Once per token.",
+    do="Renew the token in its file: the client reads it again, and nothing is lost. A token given as text needs a "
+    "restart.",
 )
 class TokenExpired(Event):
     source: str
@@ -87,7 +88,7 @@ class TokenExpired(Event):
 @event(
     "token_unreadable",
     "warning",
-    means="The token could not be read when the client asked for it; it shows the one that was read before.",
+    means="The token could not be read when the client asked for it; the client shows the last one.",
     do="See that the file is there. Renew it by a rename, so that it is never half written.",
 )
 class TokenUnreadable(Event):

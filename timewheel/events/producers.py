@@ -16,7 +16,7 @@ __all__ = [
 @event(
     "producer_closed_with_unknown_outcomes",
     "error",
-    means="`close` gave up waiting for outcomes; those sends ended with `SendOutcomeUnknown`.",
+    means="`close` did not wait longer for outcomes; those sends ended with `SendOutcomeUnknown`.",
     do="Send those timers again under the same ids.",
 )
 class ProducerClosedWithUnknownOutcomes(Event):
@@ -26,7 +26,7 @@ class ProducerClosedWithUnknownOutcomes(Event):
 @event(
     "send_callback_failed",
     "error",
-    means="A callback of `send_async` raised; its timer's outcome is as it was told to it.",
+    means="A callback of `send_async` raised; its timer's outcome stands.",
     do="Repair the callback.",
 )
 class SendCallbackFailed(Event):
@@ -48,7 +48,7 @@ class ProducerCloseFailed(Event):
 @event(
     "producer_dispatcher_failed",
     "error",
-    means="The thread that ends sends met an exception that should not arise, and goes on.",
+    means="The thread that ends sends met an unexpected exception, and goes on.",
     do="Report it with its error: it is a fault of timewheel or of the client.",
 )
 class ProducerDispatcherFailed(Event):

@@ -30,7 +30,7 @@ __all__ = [
 @event(
     "relay_session_crashed",
     "error",
-    means="A partition began anew after an exception that should not arise; nothing is lost.",
+    means="A partition began anew after an unexpected exception; nothing is lost.",
     do="Report it with its reason: it is a fault of timewheel or of the client.",
 )
 class RelaySessionCrashed(Event):
@@ -42,7 +42,7 @@ class RelaySessionCrashed(Event):
     "relay_session_failed",
     "warning",
     means="A partition began anew after a failed send or a lost connection; nothing is lost.",
-    do="Nothing, unless it keeps on: then see what the reason names, and the broker's log.",
+    do="Nothing, unless it keeps on: then see the reason, and the broker's log.",
 )
 class RelaySessionFailed(Event):
     topic: str
@@ -52,8 +52,8 @@ class RelaySessionFailed(Event):
 @event(
     "connection_lost",
     "warning",
-    means="A consumer or a relay has had no connection for 5 s; it is not ready. The client goes on trying.",
-    do="Look after the broker, the network, and a token that has expired (`token_expired`). Nothing is lost.",
+    means="A consumer or relay has had no connection for 5 s, and is not ready. The client goes on trying.",
+    do="See the broker, the network, and the token (`token_expired`). Nothing is lost.",
 )
 class ConnectionLost(Event):
     topic: str
@@ -62,7 +62,7 @@ class ConnectionLost(Event):
 @event(
     "connection_back",
     "info",
-    means="A connection that was told to be lost is there again.",
+    means="A lost connection is back.",
     do="Nothing.",
 )
 class ConnectionBack(Event):
@@ -74,7 +74,7 @@ class ConnectionBack(Event):
     "relay_waits_for_lease",
     "info",
     means="Another relay still holds the named producer.",
-    do="Nothing: this one takes over within seconds of the other's end.",
+    do="Nothing: this relay takes over within seconds of the other's end.",
 )
 class RelayWaitsForLease(Event):
     topic: str
@@ -84,9 +84,9 @@ class RelayWaitsForLease(Event):
 @event(
     "relay_position_jumped",
     "info",
-    means="A relay met a gap in the positions of a holding topic behind which all can be read: another relay did what "
-    "lies between, or somebody skipped, cleared or moved the subscription.",
-    do="Nothing while relays come and go. Otherwise find out who skipped messages: those timers are gone.",
+    means="A relay met a gap in a holding topic's positions: another relay did what lies between, or the subscription "
+    "was skipped, cleared or moved.",
+    do="Nothing while relays come and go. Otherwise those timers are gone: find out who skipped them.",
 )
 class RelayPositionJumped(Event):
     topic: str
@@ -97,8 +97,8 @@ class RelayPositionJumped(Event):
     "relay_dead_letter",
     "warning",
     means="A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the "
-    "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of what the client hides the letter has its place "
-    "only: `position` is then two, with `..` between.",
+    "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of messages that the client hides it has the place "
+    "only: `position` is two, with `..` between.",
     do="`timewheel dead list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.",
 )
 class RelayDeadLetter(Alarm):
@@ -111,9 +111,9 @@ class RelayDeadLetter(Alarm):
 @event(
     "relay_hops_beyond_plan",
     "warning",
-    means="A timer has made more hops than any that this plan sends. It goes on; told once per partition.",
-    do="Nothing after a change of the plan: raise `revision` with each, and older timers are told apart. Nothing "
-    "after an outage in a plan with rings. Else look for a clock that is far off, or for who writes to its topics.",
+    means="A timer has made more hops than this plan sends, and goes on. Once per partition.",
+    do="Nothing after a change of the plan (raise `revision` with each), or after an outage with rings. Else look for "
+    "a wrong clock, or a foreign writer to its topics.",
 )
 class RelayHopsBeyondPlan(Event):
     topic: str
@@ -125,9 +125,9 @@ class RelayHopsBeyondPlan(Event):
 @event(
     "relay_group_cut",
     "error",
-    means="The client sent a group of hops in several parts, so what became of each message is not known. All of them "
-    "were sent once more, one by one: copies may arrive. If the relay died in that moment, some may be lost.",
-    do="Report it: nothing that timewheel asks of the client does that. It needs a client with limits of its own.",
+    means="The client split a group of hops, and the outcome of each message is unknown. All were sent once more, one "
+    "by one: copies may arrive. If the relay died in that moment, some may be lost.",
+    do="Report it: only a client with limits of its own does that.",
 )
 class RelayGroupCut(Event):
     topic: str
@@ -138,10 +138,10 @@ class RelayGroupCut(Event):
 @event(
     "relay_numbers_used_up",
     "error",
-    means="Somebody has sent to this destination under the name of the relay's producer, with a number that the relay "
-    "cannot have used: brokers would drop all hops as seen before. The relay sends under a random name, and nothing is "
-    "lost; after a crash some timers are stored twice.",
-    do="Find out who may produce to the destination, and withdraw `produce` from all whom you do not trust with it.",
+    means="A foreign producer has used the name of the relay's producer with a number that the relay cannot have "
+    "used: brokers would drop all hops as repeated. The relay sends under a random name, and nothing is lost; after a "
+    "crash some timers are stored twice.",
+    do="Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it.",
 )
 class RelayNumbersUsedUp(Alarm):
     topic: str
@@ -151,7 +151,7 @@ class RelayNumbersUsedUp(Alarm):
 @event(
     "relay_former_topics_unknown",
     "warning",
-    means="The relay could not ask which topics of earlier plans there are, and works all the same. It asks again.",
+    means="The relay could not list topics of earlier plans; it goes on, and asks again.",
     do="Give it an admin URL that answers, or run `timewheel topics ensure PLAN`, which looks too.",
 )
 class RelayFormerTopicsUnknown(Event):
@@ -162,7 +162,7 @@ class RelayFormerTopicsUnknown(Event):
 @event(
     "relay_drains_former_topic",
     "info",
-    means="The relay reads a holding topic of an earlier plan, and moves its timers on by the present one.",
+    means="The relay reads a holding topic of an earlier plan, and moves its timers on by the present plan.",
     do="Once it is empty, `timewheel topics ensure PLAN --remove-drained` removes it.",
 )
 class RelayDrainsFormerTopic(Event):
@@ -173,8 +173,8 @@ class RelayDrainsFormerTopic(Event):
 @event(
     "relay_former_topic_unreadable",
     "error",
-    means="Timers wait in a topic of an earlier plan that this relay cannot drain. It is not ready while they do.",
-    do="See the reason: run the version of timewheel that made it, or make the topic that the reason names.",
+    means="Timers wait in a topic of an earlier plan that this relay cannot drain; it is not ready.",
+    do="See the reason: run the version of timewheel that made the topic, or make the topic in the reason.",
 )
 class RelayFormerTopicUnreadable(Event):
     topic: str
@@ -185,9 +185,9 @@ class RelayFormerTopicUnreadable(Event):
 @event(
     "relay_plans_changed",
     "info",
-    means="The plan files have changed: relays of added plans begin, those of removed ones drain and end, those of "
-    "changed ones do both.",
-    do="Nothing. See `/readyz`: it is 503 until all of them work.",
+    means="The plan files have changed: relays of added plans begin, of removed plans drain and end, of changed plans "
+    "both.",
+    do="Nothing. `/readyz` is 503 until all work.",
 )
 class RelayPlansChanged(Event):
     added: str
@@ -198,9 +198,9 @@ class RelayPlansChanged(Event):
 @event(
     "relay_plans_refused",
     "error",
-    means="The plan files have changed to what cannot be served. The plans before go on; told once per reason.",
-    do="See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). It is looked at again "
-    "every second; a restart would end with the same error.",
+    means="The changed plan files cannot be served; the former plans go on. Once per reason.",
+    do="See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). They are read every "
+    "second; a restart would fail with the same error.",
 )
 class RelayPlansRefused(Event):
     reason: str
@@ -209,9 +209,9 @@ class RelayPlansRefused(Event):
 @event(
     "relay_plan_not_started",
     "error",
-    means="A relay of a new or changed plan, or of a shadow that changed its state, could not begin. It is tried again "
-    "until it can; not ready meanwhile.",
-    do="See the reason; look after the broker.",
+    means="A relay of a new or changed plan, or of a shadow with a new state, could not begin. It is tried again; not "
+    "ready meanwhile.",
+    do="See the reason and the broker.",
 )
 class RelayPlanNotStarted(Event):
     due_topic: str
@@ -221,8 +221,8 @@ class RelayPlanNotStarted(Event):
 @event(
     "relay_namespace_dropped",
     "error",
-    means="A changed plan has another `holding_namespace` and does not name the one before: no relay reads it any "
-    "more. So many entries wait there, if that could be asked.",
+    means="A changed plan has another `holding_namespace` without the former: no relay reads it. `waiting` entries "
+    "are there, if known.",
     do="Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds.",
 )
 class RelayNamespaceDropped(Event):
@@ -234,9 +234,9 @@ class RelayNamespaceDropped(Event):
 @event(
     "relay_plan_dropped",
     "warning",
-    means="A plan is no longer in the plan files, and this process does not serve it any more. So many entries wait in "
-    "its holding topics, if that could be asked.",
-    do="If some wait, see that another relay serves that plan: else they are late, and never lost.",
+    means="A plan has left the plan files, and this process no longer serves it. `waiting` entries are in its holding "
+    "topics, if known.",
+    do="If some wait, let another relay serve that plan: else they are late, never lost.",
 )
 class RelayPlanDropped(Event):
     due_topic: str

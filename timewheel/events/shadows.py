@@ -21,8 +21,8 @@ __all__ = [
 @event(
     "shadow_state",
     "info",
-    means="What a shadow is to do with a topic has changed: shadowing, paused, draining, native.",
-    do="Nothing: somebody asked for it by a command.",
+    means="A command changed the requested state of a shadow: shadowing, paused, draining, native.",
+    do="Nothing.",
 )
 class ShadowState(Event):
     due_topic: str
@@ -32,9 +32,9 @@ class ShadowState(Event):
 @event(
     "shadow_refuses",
     "error",
-    means="Something about the topic forbids to lift timers, such as a subscription on which brokers delay nothing; "
-    "what was lifted before still comes in its time.",
-    do="Change what the reason names. Until then the topic gathers gaps as it did without a shadow.",
+    means="The topic forbids lifting, such as by a subscription on which brokers delay nothing; lifted timers still "
+    "come in time.",
+    do="Change the reason. Until then the topic gathers gaps as without a shadow.",
 )
 class ShadowRefuses(Event):
     due_topic: str
@@ -44,9 +44,9 @@ class ShadowRefuses(Event):
 @event(
     "shadow_looks_fail",
     "warning",
-    means="The admin API did not answer a shadow's look at state and subscriptions; after a minute without an answer "
-    "nothing more is lifted.",
-    do="Look after the brokers' web service, and the shadow's rights to stats and properties.",
+    means="The admin API did not answer a shadow's request for state and subscriptions; after a minute nothing more "
+    "is lifted.",
+    do="See the brokers' web service, and the shadow's rights to stats and properties.",
 )
 class ShadowLooksFail(Event):
     due_topic: str
@@ -56,10 +56,9 @@ class ShadowLooksFail(Event):
 @event(
     "shadow_misses_partitions",
     "warning",
-    means="The due topic has grown beyond its plan: from the new partitions nothing is lifted, and they gather gaps. "
-    "All else goes on.",
-    do="Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read the "
-    "plan again (SIGHUP, or wait a second).",
+    means="The due topic has more partitions than its plan: from those nothing is lifted, and they gather gaps.",
+    do="Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read "
+    "the plan again (SIGHUP, or wait a second).",
 )
 class ShadowMissesPartitions(Event):
     due_topic: str
@@ -70,7 +69,7 @@ class ShadowMissesPartitions(Event):
 @event(
     "shadow_waits_for_lease",
     "info",
-    means="Another shadow lifts from this partition, or one that has just died did.",
+    means="Another shadow lifts from this partition, or did until just now.",
     do="Nothing: it takes over when the other is gone.",
 )
 class ShadowWaitsForLease(Event):
@@ -80,9 +79,9 @@ class ShadowWaitsForLease(Event):
 @event(
     "shadow_lift_failed",
     "warning",
-    means="Lifting from a partition began anew after an error, such as a reload of the topic; nothing is lost: what "
-    "was lifted is acknowledged again, what was not stays in the topic.",
-    do="Nothing, unless it keeps on: then see what the reason names, and the broker's log.",
+    means="Lifting from a partition began anew after an error, such as a reload of the topic. Nothing is lost: lifted "
+    "timers are acknowledged again, others stay.",
+    do="Nothing, unless it keeps on: then see the reason, and the broker's log.",
 )
 class ShadowLiftFailed(Event):
     topic: str
@@ -93,7 +92,7 @@ class ShadowLiftFailed(Event):
     "shadow_lifts_again",
     "info",
     means="A lifter began: it acknowledged again what a reload had made the broker forget.",
-    do="Nothing. Many forgotten acknowledgements after each reload mean that the broker keeps too few ranges.",
+    do="Nothing. Many forgotten acknowledgements after each reload: the broker keeps too few ranges.",
 )
 class ShadowLiftsAgain(Event):
     topic: str
@@ -105,7 +104,7 @@ class ShadowLiftsAgain(Event):
     "shadow_caught_up",
     "info",
     means="A lifter has gone through the backlog of its partition.",
-    do="Once all partitions are caught up, an unload of the topic removes what the broker's index of delays still has.",
+    do="When all partitions are caught up, an unload removes ghosts from the broker's index.",
 )
 class ShadowCaughtUp(Event):
     topic: str
@@ -115,8 +114,8 @@ class ShadowCaughtUp(Event):
 @event(
     "shadow_stays_native",
     "warning",
-    means="Timers that are far from due stay in the due topic, since they cannot be moved as they are; told once for "
-    "each reason, with where the first of them stands.",
+    means="Timers far from due stay in the due topic, since they cannot be moved as they are. Once for each reason, "
+    "with the place of the first.",
     do="Nothing, if they are few: the broker delivers them. If they are many, change how they are sent.",
 )
 class ShadowStaysNative(Event):

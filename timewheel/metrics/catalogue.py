@@ -63,21 +63,17 @@ def _metric(name: str, kind: Kind, labels: tuple[str, ...], by: By, means: str) 
     return Metric(name=f"timewheel_{name}", kind=kind, labels=labels, means=means, by=by)
 
 
-PRODUCER_STORED = _metric(
-    "producer_stored_total", "counter", _OF_PRODUCER, "producer", "Timers that the broker has confirmed."
-)
+PRODUCER_STORED = _metric("producer_stored_total", "counter", _OF_PRODUCER, "producer", "Stored timers.")
 PRODUCER_REFUSED = _metric(
     "producer_refused_total", "counter", _OF_PRODUCER, "producer", "Sends with arguments that cannot be sent."
 )
-PRODUCER_FAILED = _metric(
-    "producer_failed_total", "counter", _OF_PRODUCER, "producer", "Sends that the broker did not take."
-)
+PRODUCER_FAILED = _metric("producer_failed_total", "counter", _OF_PRODUCER, "producer", "Sends that were not stored.")
 PRODUCER_UNKNOWN = _metric(
     "producer_unknown_total", "counter", _OF_PRODUCER, "producer", "Sends that may be stored or not."
 )
 PRODUCER_PENDING = _metric("producer_pending", "gauge", _OF_PRODUCER, "producer", "Sends under way.")
 PRODUCER_CUT = _metric(
-    "producer_cut_total", "counter", _OF_PRODUCER, "producer", "Cut-offs that the broker has: of cancels, replacements."
+    "producer_cut_total", "counter", _OF_PRODUCER, "producer", "Stored cut-offs: cancels and replacements."
 )
 
 CONSUMER_READY = _metric(
@@ -93,31 +89,31 @@ CONSUMER_HANDED = _metric(
     "consumer",
     "Timers given out; a timer given out twice counts twice.",
 )
-CONSUMER_DONE = _metric("consumer_done_total", "counter", _OF_CONSUMER, "consumer", "Timers that were handled.")
+CONSUMER_DONE = _metric("consumer_done_total", "counter", _OF_CONSUMER, "consumer", "Handled timers.")
 CONSUMER_FAILED = _metric(
     "consumer_failed_total", "counter", _OF_CONSUMER, "consumer", "Timers negatively acknowledged; they come again."
 )
 CONSUMER_EARLY = _metric(
-    "consumer_early_total", "counter", _OF_CONSUMER, "consumer", "Received before their due time, and held until it."
+    "consumer_early_total", "counter", _OF_CONSUMER, "consumer", "Timers received early, and held until their due time."
 )
 CONSUMER_FAR_TOO_EARLY = _metric(
     "consumer_far_too_early_total", "counter", _OF_CONSUMER, "consumer",
-    "Received much too early: delayed delivery is off, or a clock is wrong.",
+    "Timers received much too early: delayed delivery is off, or a clock is wrong.",
 )  # fmt: skip
 CONSUMER_COPIES = _metric(
     "consumer_copies_dropped_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Copies that no handler saw: handled already, redelivered while in hand, or stored twice.",
+    "Dropped copies: handled already, redelivered while in hand, or stored twice.",
 )  # fmt: skip
 CONSUMER_TIMED_OUT = _metric(
-    "consumer_timed_out_total", "counter", _OF_CONSUMER, "consumer", "Given out again after the ack time-out."
+    "consumer_timed_out_total", "counter", _OF_CONSUMER, "consumer", "Timers given out again after the ack time-out."
 )
 CONSUMER_FOREIGN = _metric(
     "consumer_foreign_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Messages that no SDK has sent as timers, or whose properties cannot be read. Messages of a shadow are dropped.",
+    "Messages that are no timers, or unreadable; a shadow's are dropped.",
 )  # fmt: skip
 CONSUMER_KEPT_BACK = _metric(
     "consumer_kept_back_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Timers that were not handled and went elsewhere: cancelled or replaced, overdue, parked, skipped, or tried again.",
+    "Timers not handled: cancelled or replaced, overdue, parked, skipped, or retried.",
 )  # fmt: skip
 CONSUMER_POSTPONED = _metric(
     "consumer_postponed_total",
@@ -139,7 +135,7 @@ CONSUMER_LATENESS = _metric(
 )  # fmt: skip
 
 RELAY_READY = _metric(
-    "relay_ready", "gauge", _OF_RELAY, "relay", "1: every partition is looked after, and nothing is unreadable; else 0."
+    "relay_ready", "gauge", _OF_RELAY, "relay", "1: all partitions are served, and nothing is unreadable; else 0."
 )
 RELAY_UNREADABLE = _metric(
     "relay_unreadable_topics", "gauge", _OF_RELAY, "relay", "Topics of earlier plans that the relay cannot drain."
@@ -149,25 +145,25 @@ RELAY_PARTITIONS = _metric(
 )
 RELAY_HOPS = _metric(
     "relay_hops_total", "counter", (*_OF_HOLDING, "lane"), "relay",
-    "Timers moved on: on time, late, to the tail of their slot, or to the dead-letter topic; or dropped, as cancelled.",
+    "Timers moved on (on time, late, to their slot's tail, to the dead letters) or dropped as cancelled.",
 )  # fmt: skip
 RELAY_ENTRIES = _metric(
     "relay_entries_written_total", "counter", _OF_HOLDING, "relay",
-    "Entries that brokers stored for the relay; a group of hops is one entry.",
+    "Entries stored for the relay; a group of hops is one entry.",
 )  # fmt: skip
 RELAY_REPEATED = _metric(
     "relay_repeated_total", "counter", (*_OF_HOLDING, "why"), "relay",
-    "Received again after a reload, or sent again and dropped by the broker.",
+    "Messages received again after a reload, or sent again and dropped by the broker.",
 )  # fmt: skip
 RELAY_JUMPS = _metric(
     "relay_jumps_total",
     "counter",
     _OF_HOLDING,
     "relay",
-    "Times that messages were left out since another relay had done them.",
+    "Jumps over messages that another relay had moved.",
 )
 RELAY_SESSIONS = _metric(
-    "relay_sessions_failed_total", "counter", _OF_HOLDING, "relay", "Subscriptions given up and begun anew."
+    "relay_sessions_failed_total", "counter", _OF_HOLDING, "relay", "Sessions that failed and began anew."
 )
 RELAY_IN_FLIGHT = _metric("relay_in_flight", "gauge", _OF_HOLDING, "relay", "Hops under way.")
 RELAY_IN_FLIGHT_BYTES = _metric(
@@ -175,33 +171,29 @@ RELAY_IN_FLIGHT_BYTES = _metric(
 )
 RELAY_HEAD_LATE = _metric(
     "relay_head_late_seconds", "gauge", _OF_HOLDING, "relay",
-    "Lag: how long ago the head, or the last hop, should have left; 0: all partitions are on time.",
+    "Lag: how long ago the head, or the last hop, should have left; 0: on time.",
 )  # fmt: skip
 RELAY_DISCONNECTED = _metric(
     "relay_disconnected_partitions", "gauge", _OF_RELAY, "relay", "Partitions without a connection to the broker."
 )
 RELAY_STUCK = _metric("relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Partitions whose thread is stuck.")
 
-SHADOW_STATE = _metric(
-    "shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for the state that the topic is to have; else 0."
-)
+SHADOW_STATE = _metric("shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for the requested state; else 0.")
 SHADOW_REFUSED = _metric(
     "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: lifting is refused, with the reason in /readyz; else 0."
 )
 SHADOW_PARTITIONS = _metric(
     "shadow_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions of the due topic that all shadows share."
 )
-SHADOW_LED = _metric(
-    "shadow_led_partitions", "gauge", _OF_SHADOW, "shadow", "Of these, those from which this shadow lifts."
-)
+SHADOW_LED = _metric("shadow_led_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions from which this shadow lifts.")
 SHADOW_CAUGHT_UP = _metric(
     "shadow_caught_up_partitions", "gauge", _OF_SHADOW, "shadow",
-    "Of those that it leads, those whose backlog it has gone through.",
+    "Partitions that it leads and whose backlog it has gone through.",
 )  # fmt: skip
 SHADOW_STUCK = _metric("shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose lifter is stuck.")
 SHADOW_ENTRIES = _metric(
     "shadow_entries_total", "counter", (*_OF_SHADOW, "fate"), "shadow",
-    "Pending entries of the due topic by decision; each session reads remaining entries again.",
+    "Entries of the due topic by decision; each session counts pending entries again.",
 )  # fmt: skip
 SHADOW_LIFTED = _metric("shadow_lifted_total", "counter", _OF_SHADOW, "shadow", "Copies that the journal has stored.")
 SHADOW_DEDUPLICATED = _metric(
@@ -209,31 +201,29 @@ SHADOW_DEDUPLICATED = _metric(
 )
 SHADOW_STRUCK = _metric(
     "shadow_struck_total", "counter", _OF_SHADOW, "shadow",
-    "Originals that were acknowledged for the copies that came in.",
+    "Originals acknowledged for their copies.",
 )  # fmt: skip
 SHADOW_STRUCK_AGAIN = _metric(
     "shadow_struck_again_total", "counter", _OF_SHADOW, "shadow",
     "Originals whose acknowledgement a broker had forgotten.",
 )  # fmt: skip
 SHADOW_STIRS = _metric(
-    "shadow_stirs_total", "counter", _OF_SHADOW, "shadow", "Messages by which brokers are kept from starving the topic."
+    "shadow_stirs_total", "counter", _OF_SHADOW, "shadow", "Messages that keep brokers from starving the topic."
 )
 SHADOW_SESSIONS = _metric(
-    "shadow_sessions_failed_total", "counter", _OF_SHADOW, "shadow", "Times that lifting from a partition began anew."
+    "shadow_sessions_failed_total", "counter", _OF_SHADOW, "shadow", "Sessions that failed and began anew."
 )
 SHADOW_LAG = _metric(
     "shadow_lag_seconds", "gauge", (*_OF_SHADOW, "quantile"), "shadow",
-    "From the publish of an original to its lift, of the last thousand while it ran; the longest of partitions.",
+    "From an original's publish to its lift, of the last thousand while it ran; the slowest partition.",
 )  # fmt: skip
 SHADOW_GUARD = _metric(
-    "shadow_guard_seconds", "gauge", _OF_SHADOW, "shadow", "The plan's guard, to hold the lag against."
+    "shadow_guard_seconds", "gauge", _OF_SHADOW, "shadow", "The plan's guard, to compare with the lag."
 )
 
 EVENTS = _metric("events_total", "counter", ("event", "level"), "events", "Events by name (docs/events.md).")
 
-GAPS = _metric(
-    "gaps", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of the partition that is nearest to the broker's limit."
-)
+GAPS = _metric("gaps", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of the partition nearest to the limit.")
 GAPS_IN_ALL = _metric("gaps_in_all_partitions", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of all partitions.")
 GAP_LIMIT = _metric("gap_limit", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of a partition that the broker stores.")
 GAP_LIMIT_RATIO = _metric(
@@ -242,40 +232,40 @@ GAP_LIMIT_RATIO = _metric(
 )  # fmt: skip
 UNLOAD_AGAIN = _metric(
     "unload_again_entries", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Acknowledged entries that an unload right now would deliver again.",
+    "Acknowledged entries that an unload now would deliver again.",
 )  # fmt: skip
 GAP_GROWTH = _metric(
-    "gap_growth_per_hour", "gauge", _OF_SUBSCRIPTION, "exporter", "How fast gaps grow; absent until it is known."
+    "gap_growth_per_hour", "gauge", _OF_SUBSCRIPTION, "exporter", "Growth of gaps; absent until known."
 )
 GAP_LIMIT_SECONDS = _metric(
     "gap_limit_reached_seconds", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Until the limit is reached at this growth; absent while it is not coming nearer.",
+    "Time to the limit at this growth; absent without growth.",
 )  # fmt: skip
 BACKLOG = _metric(
     "backlog_entries", "gauge", (*_OF_SUBSCRIPTION, "state"), "exporter",
-    "Entries that are not acknowledged: delayed, in_hand of consumers, ready; unknown: no consumer is connected.",
+    "Unacknowledged entries: delayed, in_hand of consumers, ready; unknown: no consumer is connected.",
 )  # fmt: skip
 PINNED = _metric(
     "pinned_bytes", "gauge", _OF_SUBSCRIPTION, "exporter",
-    "Size of ledgers that cannot go before the subscription has gone on.",
+    "Size of ledgers that the subscription keeps.",
 )  # fmt: skip
 INDEX = _metric(
     "delayed_index_bytes", "gauge", _OF_SUBSCRIPTION, "exporter", "The broker's memory for delayed messages."
 )
 TIMERS = _metric(
     "timers", "gauge", ("due_topic", "due"), "exporter",
-    "Timers of a plan that wait, by when they are due; sampled where topics do not tell.",
+    "Waiting timers of a plan by due time; sampled where topics do not show it.",
 )  # fmt: skip
 HEAD_LATE = _metric(
     "topic_head_late_seconds", "gauge", ("due_topic", "topic"), "exporter",
-    "How long ago the oldest entry of a plan's topic should have left; 0: it is on time.",
+    "How long ago the oldest entry of a plan's topic should have left; 0: on time.",
 )  # fmt: skip
 UNATTENDED = _metric(
     "unattended_partitions",
     "gauge",
     ("due_topic",),
     "exporter",
-    "Partitions where timers are late and no relay is connected.",
+    "Partitions with late timers and no connected relay.",
 )
 DEAD = _metric(
     "dead_letters", "gauge", ("due_topic",), "exporter", "Messages in the dead-letter topic; absent if not seen."
@@ -286,7 +276,7 @@ LOOK_EVERY = _metric(
     "gauge",
     (),
     "exporter",
-    "Seconds from the start of a look to the start of the next.",
+    "Seconds between the starts of looks.",
 )
 LOOK_SECONDS = _metric("exporter_look_seconds", "gauge", (), "exporter", "Duration of the last look.")
 LOOK_FAILED = _metric(
@@ -299,9 +289,7 @@ UNSEEN = _metric(
     "exporter",
     "Topics, namespaces and tenants that the last look could not see, or that do not exist.",
 )
-LEFT_OUT = _metric(
-    "exporter_left_out", "gauge", (), "exporter", "Less severe subscriptions that are not reported (--most)."
-)
+LEFT_OUT = _metric("exporter_left_out", "gauge", (), "exporter", "Less severe subscriptions, not exported (--most).")
 
 CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """All metrics, in the order of this file."""

@@ -63,13 +63,13 @@ OTHER_SUBSCRIPTIONS = _kind(
     "subscriptions-differ",
     Severity.ERROR,
     "What is lifted must be pending on every subscription, and its copy reaches each: the plan must name them all.",
-    "Write the topic's subscriptions into the plan, or remove those that nobody uses.",
+    "Write the topic's subscriptions into the plan, or remove unused ones.",
 )
 OTHER_PARTITIONS = _kind(
     "partitions-differ",
     Severity.ERROR,
     "Partition i of the topic is shadowed by partition i of the plan's own topics.",
-    "Write the topic's number of partitions into the plan; 0: it is not partitioned.",
+    "Write the topic's partitions into the plan; 0: it is not partitioned.",
 )
 OWN_TOPIC = _kind(
     "topic-of-timewheel",
@@ -129,19 +129,19 @@ STILL_OVER = _kind(
     "still-over-limit",
     Severity.ERROR,
     "This shadow would leave more gaps than the broker keeps, so that a reload still delivers handled messages again.",
-    "Take the window that is named; where none would do, give the topic more partitions or the broker a higher limit.",
+    "Take the named window; if none suffices, more partitions or a higher limit.",
 )
 STAYS = _kind(
     "some-stay",
     Severity.WARNING,
     "What cannot be lifted waits in the topic until it is due, and keeps its gaps.",
-    "Nothing if they are few; else see whether their producers can send otherwise.",
+    "Nothing if they are few; else change how they are sent.",
 )
 SETS_POLICIES = _kind(
     "policies-set",
     Severity.INFO,
     "A start sets policies on the topic itself, so that nothing that waits is dropped, and no hop counts twice.",
-    "Nothing. They stay when the shadow is aborted; remove them then, if you like.",
+    "Nothing. They stay after an abort; remove them then, if you like.",
 )
 DEDUPLICATES = _kind(
     "deduplication-begins",
@@ -156,13 +156,13 @@ UNSEEN = _kind(
     "not-seen",
     Severity.ERROR,
     "What could not be read may stand against a shadow.",
-    "Run this with a role that may read it.",
+    "Use a role that may read it.",
 )
 UNSEEN_OF_BROKER = _kind(
     "not-seen-of-broker",
     Severity.INFO,
     "What is known of the broker are the defaults of its version.",
-    "Run this with a superuser's role, if the broker's settings were changed.",
+    "Use a superuser's role if the broker's settings were changed.",
 )
 KINDS: tuple[Kind, ...] = (
     NO_INTAKE, NOT_SHARED, TYPE_UNKNOWN, KEY_SHARED, OTHER_SUBSCRIPTIONS, OTHER_PARTITIONS, OWN_TOPIC, ENDED,

@@ -27,7 +27,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of finding; the table in docs/how-to/check-a-setup.md is generated from the kinds.
+    """A kind of finding; the list in docs/how-to/check-a-setup.md is generated from the kinds.
 
     Args:
         slug: Stable name.

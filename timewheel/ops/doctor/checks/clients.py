@@ -28,19 +28,19 @@ BLOCKED = Kind(
     slug="blocked-subscription",
     severity=Severity.ERROR,
     why="Its consumers have so much unacknowledged that the broker delivers nothing more, not even what is due now.",
-    do="Acknowledge, or give back, what consumers have in hand: see whether a handler hangs.",
+    do="See whether a handler hangs; acknowledge or give back.",
 )
 WRONG_TYPE = Kind(
     slug="wrong-subscription-type",
     severity=Severity.ERROR,
     why="The broker delays on Shared and Key_Shared only, and relays keep order on Failover only.",
-    do="Stop these consumers, and start them with the right type.",
+    do="Restart these consumers with the right type.",
 )
 OLD_CLIENT = Kind(
     slug="old-client",
     severity=Severity.WARNING,
     why="timewheel was tried with pulsar-client 3.13; older ones may lose or repeat what it takes for safe.",
-    do="Upgrade the client library of whoever is connected.",
+    do="Upgrade the client library.",
 )
 TRIED_CLIENT = (4, 2)
 """The C++ client in pulsar-client 3.13 for Python reports ``Pulsar-CPP-v4.2.0``."""

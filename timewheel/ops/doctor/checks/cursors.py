@@ -30,31 +30,31 @@ FORGETS_GAPS = Kind(
     slug="forgets-acknowledgements",
     severity=Severity.ERROR,
     why="An unload right now would deliver messages again that were acknowledged.",
-    do="See what makes the gaps. If it is delays, a shadow is first aid: no producer and no consumer has to change.",
+    do="See the cause of the gaps. First aid against delays: a shadow.",
 )
 MANY_GAPS = Kind(
     slug="many-gaps",
     severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
-    do="See what makes the gaps. If it is delays, a shadow is first aid: no producer and no consumer has to change.",
+    do="See the cause of the gaps. First aid against delays: a shadow.",
 )
 PAUSED = Kind(
     slug="paused-at-the-limit",
     severity=Severity.ERROR,
     why="At the limit on gaps this broker delivers nothing more from the subscription, not even what is due.",
-    do="Acknowledge what is open, or let the broker go on and forget.",
+    do="Acknowledge open messages, or let the broker forget.",
 )
 PAUSES = Kind(
     slug="pauses-at-the-limit",
     severity=Severity.INFO,
     why="At the limit on gaps the broker stops delivering, where others forget: none comes twice, but they are late.",
-    do="Choose which of the two you want; watch the gaps in either case.",
+    do="Choose between late and repeated timers; watch the gaps.",
 )
 LOW_GAP_LIMIT = Kind(
     slug="low-gap-limit",
     severity=Severity.INFO,
     why="A plan that was made for brokers' default limit on gaps may make more of them than this one stores.",
-    do="Nothing if the plan was made by this broker's limit (timewheel profile); else raise it.",
+    do="Nothing if the plan was made for this limit; else raise the limit.",
 )
 CURSOR_TOO_LARGE = Kind(
     slug="cursor-too-large",
@@ -66,7 +66,7 @@ CURSOR_IN_METADATA = Kind(
     slug="cursor-fills-metadata-store",
     severity=Severity.WARNING,
     why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
-    do="Lower the limit for the metadata store: larger cursors then go into a ledger.",
+    do="Lower the metadata store's limit: larger cursors go into a ledger.",
 )
 SMALL_LEDGERS = Kind(
     slug="small-ledgers",

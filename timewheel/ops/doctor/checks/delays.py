@@ -47,7 +47,7 @@ EARLY_FOR_OTHERS = Kind(
     slug="early-for-others",
     severity=Severity.INFO,
     why="The broker may deliver up to a tick early, and only timewheel's consumers hold back what is early.",
-    do="If that matters, make the broker strict, or let timewheel's consumers read.",
+    do="Nothing, or make the broker strict, or read with timewheel's consumers.",
 )
 STARVED = Kind(
     slug="due-topic-starves",
@@ -59,13 +59,13 @@ STARVES_OTHERS = Kind(
     slug="detection-of-fixed-delays",
     severity=Severity.INFO,
     why="With that many delayed messages in order the broker stops reading, and in this plan nobody mixes their order.",
-    do="Switch the detection of fixed delays off before so many wait in a partition.",
+    do="Switch the detection of fixed delays off.",
 )
 TRACKER_UNTRIED = Kind(
     slug="tracker-untried",
     severity=Severity.INFO,
     why="What timewheel says of memory, and of silence after an unload, was measured with the tracker in memory.",
-    do="Measure with this one before you rely on those figures.",
+    do="Measure with this tracker first.",
 )
 IN_MEMORY = "InMemoryDelayedDeliveryTrackerFactory"
 NEAR_SHARE = 0.5

@@ -32,13 +32,13 @@ TTL_OVER_DELAYS = Kind(
     slug="ttl-over-delays",
     severity=Severity.WARNING,
     why="A message that is delayed for longer than the TTL is dropped, and is never delivered.",
-    do="Set the topic's own TTL to 0, or to more than its longest delay and its longest outage.",
+    do="Set the topic's own TTL to 0.",
 )
 SUBSCRIPTIONS_EXPIRE = Kind(
     slug="subscription-expiry",
     severity=Severity.ERROR,
     why="A subscription to which nobody is connected for so long is removed, with all that waits for it.",
-    do="Switch it off for the namespace; there is no level of topics.",
+    do="Switch it off for the namespace.",
 )
 
 

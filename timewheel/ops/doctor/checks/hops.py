@@ -26,7 +26,7 @@ NAMES_FULL = Kind(
     slug="producer-names-full",
     severity=Severity.WARNING,
     why="Past the number of producers' names that it keeps the broker forgets some, and may store a hop twice.",
-    do="Find out who opens producers again and again, or let the broker remember more.",
+    do="Find the client that keeps opening producers; let the broker remember more.",
 )
 FEW_NAMES = Kind(
     slug="few-producer-names",

@@ -24,7 +24,7 @@ NOBODY_SUBSCRIBED = Kind(
     slug="nobody-subscribed",
     severity=Severity.WARNING,
     why="Without a subscription what is sent is removed once its retention ends, though nobody has read it.",
-    do="Make the subscription before the first message is sent.",
+    do="Make the subscription before the first message.",
 )
 REMOVED_WHEN_CAUGHT_UP = Kind(
     slug="removed-when-caught-up",
@@ -36,7 +36,7 @@ AUTO_CREATION = Kind(
     slug="auto-creation",
     severity=Severity.WARNING,
     why="Whoever sends to a topic that is missing makes it, without partitions and subscriptions, and nobody reads it.",
-    do="Make the plan's topics first; or switch auto-creation off for the namespace.",
+    do="Make the plan's topics first, or switch auto-creation off.",
 )
 UNLIMITED = -1
 KEEP_OPTIONS = (

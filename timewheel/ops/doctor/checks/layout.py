@@ -44,7 +44,7 @@ MISSING_TOPIC = Kind(
     slug="missing-topic",
     severity=Severity.ERROR,
     why="A timer that should wait there is refused, or lies where nobody reads it.",
-    do="Make the plan's topics before the first message.",
+    do="Make the plan's topics.",
 )
 MISSING_PARTITION = Kind(
     slug="missing-partition",
@@ -80,20 +80,20 @@ FOREIGN_SUBSCRIPTION = Kind(
     slug="foreign-subscription",
     severity=Severity.WARNING,
     why="What a subscription that is not timewheel's does not acknowledge stays on disk for ever.",
-    do="Remove the subscription, if nobody needs it.",
+    do="Remove the subscription if it is not needed.",
 )
 FORMER_TOPIC = Kind(
     slug="former-topic",
     severity=Severity.WARNING,
     why="Timers of an earlier plan wait here: relays or consumers of this one move them on while they run, and parked "
     "ones wait for you.",
-    do="Deal with what is parked. Wait until it is empty, then remove it.",
+    do="Deal with parked timers; remove the topic when it is empty.",
 )
 LEFT_BEHIND = Kind(
     slug="left-behind",
     severity=Severity.ERROR,
     why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.",
-    do="Have the topic drained before the first of them is due.",
+    do="Drain the topic before the first timer is due.",
 )
 _KINDS: dict[type[Step], Kind] = {
     CreateTopic: MISSING_TOPIC,

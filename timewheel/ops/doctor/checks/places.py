@@ -22,13 +22,13 @@ SCHEMAS_ENFORCED = Kind(
     slug="schemas-enforced",
     severity=Severity.INFO,
     why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.",
-    do="Let all that send to the plan's topics do so with the schema.",
+    do="Send to the plan's topics with the schema.",
 )
 SCHEMAS_FROZEN = Kind(
     slug="schemas-frozen",
     severity=Severity.WARNING,
     why="A schema that the namespace does not know yet is refused there, and timers with it do not leave their topic.",
-    do="Allow producers to bring schemas, or upload them to all topics of the plan.",
+    do="Allow producers to register schemas, or upload them to all topics.",
 )
 
 

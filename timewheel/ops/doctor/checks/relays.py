@@ -31,14 +31,14 @@ NO_RELAY = Kind(
     slug="no-relay",
     severity=Severity.ERROR,
     why="Timers wait here, and nobody is there to move them on: they will not be delivered.",
-    do="Start a relay: consumers with an embedded one, or the service.",
+    do="Start a relay, embedded in consumers or as a service.",
 )
 RELAY_ELSEWHERE = Kind(
     slug="relay-elsewhere",
     severity=Severity.ERROR,
     why="Timers wait here, and the relay that runs does not read them: it has just started, or begins this "
     "partition anew again and again, or works by another plan.",
-    do="See what that relay logs, and which plan file it reads; restart it with this plan.",
+    do="See its log and its plan file; restart it with this plan.",
 )
 NO_RELAY_YET = Kind(
     slug="no-relay-yet",
@@ -50,7 +50,7 @@ NO_STANDBY = Kind(
     slug="no-standby",
     severity=Severity.INFO,
     why="One relay works alone: while it is down, nobody moves timers on.",
-    do="Run two or three; they share the partitions, and take over from each other.",
+    do="Run two or three relays.",
 )
 MANY_RELAYS = Kind(
     slug="many-relays",
@@ -62,19 +62,19 @@ RELAY_LATE = Kind(
     slug="relay-late",
     severity=Severity.ERROR,
     why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.",
-    do="See whether relays run, whether they say that they are ready, and what they log.",
+    do="See whether relays run and are ready, and their logs.",
 )
 RELAY_BEHIND = Kind(
     slug="relay-behind",
     severity=Severity.WARNING,
     why="A timer should have left already: when the plan's guard is used up, timers are delivered late.",
-    do="See whether relays run, whether they say that they are ready, and what they log.",
+    do="See whether relays run and are ready, and their logs.",
 )
 FOREIGN_CONSUMER = Kind(
     slug="foreign-consumer",
     severity=Severity.ERROR,
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
-    do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status PLAN.",
+    do="Stop it. To look, use a reader or timewheel status PLAN.",
 )
 MOST_NAMED = 3
 BEHIND_SHARE = 0.5

@@ -32,31 +32,31 @@ NOBODY_LIFTS = Kind(
     slug="nobody-lifts",
     severity=Severity.ERROR,
     why="What was lifted does not move on, and what is far from due stays in the due topic and makes gaps there.",
-    do="Start the shadow; or pause it, or bring the topic back, by a command.",
+    do="Start, pause or abort the shadow by a command.",
 )
 JOURNAL_OLD = Kind(
     slug="journal-is-old",
     severity=Severity.WARNING,
     why="A message that is never acknowledged pins the due topic: the journal grows, and is struck again at each load.",
-    do="Find the message, and have it handled, or acknowledged.",
+    do="Find the message, and handle or acknowledge it.",
 )
 UNNAMED_SUBSCRIPTION = Kind(
     slug="unnamed-subscription",
     severity=Severity.WARNING,
     why="A shadow lifts only what waits on every subscription; one that nobody reads pins its journal for ever.",
-    do="Write the subscription into the plan, or remove it if nobody needs it.",
+    do="Write the subscription into the plan, or remove it.",
 )
 MOVERS_DIFFER = Kind(
     slug="movers-differ",
     severity=Severity.WARNING,
     why="Who moves timers by another plan sends them another way: those that both have met are stored twice.",
-    do="Give all that move this topic's timers the same plan file, and end the others.",
+    do="Give all processes that move these timers the same plan file.",
 )
 JOURNAL_REMOVED = Kind(
     slug="journal-removed",
     severity=Severity.ERROR,
     why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is lifted.",
-    do="Make the journal anew, and start the shadow again; see in the retention of the due topic what was lost.",
+    do="Start the shadow again; look for lost timers in the due topic.",
 )
 COMPACTED = Kind(
     slug="compacted-due-topic",

@@ -15,7 +15,7 @@ NOT_SEEN = Kind(
     slug="not-seen",
     severity=Severity.INFO,
     why="What is not seen may be wrong: checks that need it were left out.",
-    do="Ask with the token of a role that may see it; settings of brokers and bookies take a superuser.",
+    do="Use a role that may see it; brokers and bookies take a superuser.",
 )
 
 

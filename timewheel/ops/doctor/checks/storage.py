@@ -34,13 +34,13 @@ ONE_COPY_PERHAPS = Kind(
     slug="one-copy-perhaps",
     severity=Severity.WARNING,
     why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.",
-    do="Ask who runs the cluster; if there are more bookies, write two copies or more.",
+    do="If there are more bookies, write two copies or more.",
 )
 ONE_BOOKIE = Kind(
     slug="one-bookie",
     severity=Severity.INFO,
     why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.",
-    do="For anything that must not be lost run three bookies, and write two copies or more.",
+    do="Run three bookies, and write two copies or more.",
 )
 ONE_CONFIRMATION = Kind(
     slug="one-confirmation",
@@ -52,7 +52,7 @@ TOO_FEW_BOOKIES = Kind(
     slug="too-few-bookies",
     severity=Severity.ERROR,
     why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.",
-    do="Bring the missing bookies back, or ask for fewer.",
+    do="Restore the missing bookies, or require fewer.",
 )
 ENDLESS_LEDGERS = Kind(
     slug="endless-ledgers",
@@ -64,7 +64,7 @@ MESSAGE_TOO_LARGE = Kind(
     slug="message-size-differs",
     severity=Severity.ERROR,
     why="A timer that another topic of the plan has taken may be refused by this one: it never leaves that topic.",
-    do="Give all topics of the plan the same largest size.",
+    do="Give all topics of the plan the same maximum size.",
 )
 USUAL_ROLLOVER_MIN = 240
 
