@@ -163,7 +163,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "a sick topic under a Java service",
             "chaos/test_shadow_sick_topic.py",
             "A topic full of gaps cured under a Java service",
-            "{far timers} timers moved in {cured after s} s ({least lifted a second} a second), {gaps before} gaps "
+            "{far timers} timers, {least lifted a second} lifted a second, cured after {cured after s} s: {gaps before} gaps "
             "to {gaps after}; lost {lost}, handled twice {handled twice}, {latest ms} ms late; put back in "
             "{put back in s} s",
         ),
