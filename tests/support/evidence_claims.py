@@ -164,8 +164,8 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "chaos/test_shadow_sick_topic.py",
             "A topic full of gaps cured under a Java service",
             "{far timers} timers, {least lifted a second} lifted a second, cured after {cured after s} s: "
-            "{gaps before} gaps to {gaps after}; lost {lost}, handled twice {handled twice}, {latest ms} ms late; put back in "
-            "{put back in s} s",
+            "{gaps before} gaps to {gaps after}; lost {lost}, handled twice {handled twice}, {latest ms} ms late; "
+            "put back in {put back in s} s",
         ),
         Claim(
             "plain clients, one unload: native against shadow",
