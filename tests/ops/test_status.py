@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from tests.ops.test_gap_reload import cursor, ledgers
 from timewheel.admin.internals import EntryPosition
-from timewheel.cli.status import _due_rows
+from timewheel.cli.status import EXIT_LATE, EXIT_UNATTENDED, _due_rows, _exit_status, _verdict
+from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.ops.status import Amount, Horizon
+from timewheel.ops.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
 from timewheel.ops.status.estimate import by_stretch, total
 from timewheel.ops.status.runs import open_runs, positions_of
 
@@ -122,3 +124,83 @@ def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
 )
 def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
     assert amount.counted("timer waits", "timers wait") == text
+
+
+PLAN = Plan(
+    due_topic="persistent://acme/crm/t",
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
+)
+
+
+NONE = (Amount(),) * len(Horizon(NOW_MS, DAY_MS).buckets)
+
+
+def place(kind: Any, late_ms: int, *, consumers: int) -> PlaceStatus:
+    """A partition with an entry whose head is late by so much; below 0: it has no head."""
+    relay = RelayHold(name="relay:0", address="/10.0.0.1:2", is_active=True, unacked=1)
+    position = EntryPosition(1, 0)
+    return PlaceStatus(
+        topic=f"persistent://acme/crm/t.{kind}-partition-0",
+        kind=kind,
+        subscription="billing",
+        entries=1,
+        timers=Amount(1.0),
+        by_stretch=NONE,
+        cancelled=Amount(),
+        head=None if late_ms < 0 else Head(position=position, due_ms=NOW_MS, leaves_ms=NOW_MS, late_ms=late_ms),
+        consumers=(relay,) * consumers,
+    )
+
+
+def found(*places: PlaceStatus, plan: Plan = PLAN) -> Status:
+    return Status(
+        plan=plan,
+        at_ms=NOW_MS,
+        horizon=Horizon(NOW_MS, DAY_MS),
+        places=places,
+        missing=(),
+        dead_letters=None,
+        parked=None,
+        former=(),
+        read=1,
+        knows_cancelled=False,
+        unseen=(),
+    )
+
+
+KINDS = st.tuples(st.sampled_from(["tier", "due", "retry"]), st.sampled_from([-1, 0, 900, 2_650]), st.integers(0, 1))
+
+
+@given(st.lists(KINDS), st.sampled_from([None, 0, 1_000, 5_000]), st.booleans())
+def test_the_headline_follows_the_exit_status(
+    kinds: list[tuple[str, int, int]], limit_ms: int | None, is_native: bool
+) -> None:
+    """There is no "nothing is late" beside a head that is late and exit status 3."""
+    plan = replace(PLAN, scheme=Native()) if is_native else PLAN
+    kinds = [one for one in kinds if not is_native or one[0] != "tier"]
+    seen = found(*(place(kind, late_ms, consumers=consumers) for kind, late_ms, consumers in kinds), plan=plan)
+    headline, code = _verdict(seen, "plan.toml", limit_ms or 0), _exit_status(seen, limit_ms)
+    is_late = any(late_ms > (limit_ms or 0) for _, late_ms, _ in kinds)
+    assert ("nothing is late" in headline) != is_late, headline
+    if limit_ms is not None:
+        assert (code in (EXIT_LATE, EXIT_UNATTENDED)) == is_late, headline
+        assert (code == EXIT_UNATTENDED) == ("No relay is connected" in headline)
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "places", "words"),
+    [
+        (2_000, [place("due", 2_650, consumers=1)], "the first timer in t.due-partition-0 is 2.65 s late"),
+        (0, [place("tier", 2_650, consumers=1)], "relays are 2.65 s behind"),
+        (3_000, [place("tier", 2_650, consumers=1)], "nothing is later than 3 s"),
+        (3_000, [], "nothing is later than 3 s, and no relay is connected to a holding topic now"),
+        (
+            0,
+            [place("tier", 2_650, consumers=1), place("due", 900, consumers=1), place("retry", 800, consumers=1)],
+            "relays are 2.65 s behind and the first timer in t.due-partition-0 is 900 ms late",
+        ),
+    ],
+)
+def test_the_headline_names_all_that_is_late(limit_ms: int, places: list[PlaceStatus], words: str) -> None:
+    assert _verdict(found(*places), "plan.toml", limit_ms).endswith(f"; {words}.")
