@@ -17,7 +17,7 @@ from timewheel.cli.status import EXIT_LATE, EXIT_UNATTENDED, _due_rows, _exit_st
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.ops.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
-from timewheel.ops.status.estimate import by_stretch, total
+from timewheel.ops.status.estimate import by_stretch, of_pieces, total
 from timewheel.ops.status.runs import open_runs, positions_of
 
 NOW_MS = 1_800_000_000_000
@@ -81,6 +81,27 @@ def test_errors_hold_19_times_of_20() -> None:
                 inside += abs(seen.count - real.count) <= seen.error
 
     assert inside / tries > 0.9
+
+
+def test_pieces_of_neighbours_hold_18_times_of_20() -> None:
+    """Ten pieces, as of a topic of which a shadow reads a part; its entries change from one end to the other."""
+    source = random.Random(2)
+    inside = tries = 0
+    for _ in range(400):
+        size, piece = 20_000, 200
+        begin, end, block = source.random(), source.random(), source.choice((1, 50, 500))
+        share = [begin + (end - begin) * number * block / size for number in range(-(-size // block))]
+        counts = [source.random() < share[number // block] for number in range(size)]
+        if block > 1:
+            counts = [counts[number // block * block] for number in range(size)]
+        starts = [number * (size - piece) // 9 for number in range(10)]
+        seen = of_pieces([sum(counts[start : start + piece]) for start in starts], 10 * piece, size)
+        tries += 1
+        inside += abs(seen.count - sum(counts)) <= seen.error
+    assert inside / tries >= 0.9, inside / tries
+    assert of_pieces([7], 20, 20) == Amount(7.0)
+    assert of_pieces([200] * 10, 2_000, 20_000) == Amount(20_000.0, 27.0)
+    assert of_pieces([0], 0, 5).error >= 5
 
 
 def test_what_was_not_drawn_may_be_there() -> None:

@@ -49,9 +49,9 @@ def precision_ms(text: str | None) -> int:
         return 1
     if (time := _TIME.fullmatch(text)) is None:
         return DAY_MS
-    minutes, seconds, fraction = time.groups()
-    if fraction is not None:
-        return max(SECOND_MS // 10 ** len(fraction), 1)
+    minutes, seconds, fraction = time.groups(default="")
+    if fraction:
+        return max(round(SECOND_MS / 10 ** len(fraction)), 1)
     return SECOND_MS if seconds else MINUTE_MS if minutes else HOUR_MS
 
 

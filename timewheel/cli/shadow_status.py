@@ -132,7 +132,7 @@ def _row(part: PartStanding) -> tuple[str, ...]:
         _queue(part.intake),
         _queue(part.copies),
         _queue(part.journal),
-        f"{'' if part.is_whole else '~'}{part.left + sum(part.stays.values()):,}",
+        part.not_lifted.text,
     )
 
 
@@ -161,7 +161,10 @@ def _notes(found: Standing) -> Iterator[str]:
     if about:
         sampled = sum(part.sampled for part in found.parts)
         all_of_them = timewheel_command("shadow", "verify", found.target, *found.reached_by)
-        yield f"That is told by {sampled:,} entries that were looked at; all are looked at by: {all_of_them}"
+        yield (
+            f"Not lifted in all: {found.not_lifted.text} at 95 %, by {sampled:,} entries that were looked at; all are "
+            f"looked at by: {all_of_them}"
+        )
     yield "Ghosts are what the broker counts as delayed beyond what is pending."
     if found.writes is not None:
         yield f"A timer that was lifted lately is written {found.writes:.3g} times more: journal, holds, and back."
