@@ -51,7 +51,7 @@ def precision_ms(text: str | None) -> int:
         return DAY_MS
     minutes, seconds, fraction = time.groups(default="")
     if fraction:
-        return max(round(SECOND_MS / 10 ** len(fraction)), 1)
+        return int(SECOND_MS // 10 ** min(len(fraction), 3))
     return SECOND_MS if seconds else MINUTE_MS if minutes else HOUR_MS
 
 

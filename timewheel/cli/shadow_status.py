@@ -148,9 +148,14 @@ def _queue(queue: Queue) -> str:
 
 
 def _notes(found: Standing) -> Iterator[str]:
-    from timewheel.cli.shadow_said import fate_words
+    from timewheel.cli.shadow_said import fate_words, journal_words
     from timewheel.core.escapes import timewheel_command
-    from timewheel.shadow.machine.states import lifts
+    from timewheel.shadow.machine.states import State, lifts
+
+    kept = sum(part.journal.entries for part in found.parts)
+    if found.wish.state is State.NATIVE and (kept or any(part.lifter for part in found.parts)):
+        words = {"kept": kept, "since_ms": found.wish.since_ms, "now_ms": found.at_ms}
+        yield from journal_words(found.plan, found.target, **words, reached_by=found.reached_by)
 
     not_lifted: Counter[str] = Counter()
     for part in found.parts:
