@@ -38,7 +38,7 @@ from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, l
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
 from timewheel.shadow.standing import BEGUN_MS, Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
 from timewheel.shadow.stored_timers import properties_in, timers_in
-from timewheel.shadow.surveying import survey, writes_of
+from timewheel.shadow.surveying import read_topic, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
@@ -158,7 +158,7 @@ class _Look:
         """Find the excess like a dry run. So many entries are read only if gaps are beyond the limit."""
         if not lifts(wish.state) or not any(one.gaps > limit for part in parts for one in part.subscriptions):
             return ""
-        found = survey(self._admin, self._dialer, self._plan, target=self._target).excess
+        found = read_topic(self._admin, self._dialer, self._plan, target=self._target).survey(self._plan).excess
         if found is None:
             return ""
         cure = found.cure_in(self._target) or "more partitions, or a higher limit"
