@@ -139,6 +139,7 @@ class AsyncDelayedConsumer(Consuming):
 
         Raises:
             SubscribeRefused: ``concurrency`` is out of range, or the handler is no ``async def``.
+            BadArgument: The handler cannot be called.
             TypeError: ``drain_timeout`` is no timedelta.
             TopologyError, pulsar.PulsarException: As in `start`; also an error that ended receiving.
         """
