@@ -84,18 +84,19 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@mv tests/packaging/public_api.txt.new tests/packaging/public_api.txt
 	@git --no-pager diff --stat -- tests/packaging/public_api.txt
 
-docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, signs of trouble, a relay's states and evidence into docs
+docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, errors, signs of trouble, a relay's states and evidence into docs
 	@$(PY) -m tests.support.events_table
 	@$(PY) -m tests.support.machine_table
 	@$(PY) -m tests.support.consumer_table
 	@$(PY) -m tests.support.commands_table
 	@$(PY) -m tests.support.findings_table
+	@$(PY) -m tests.support.errors_table
 	@$(PY) -m tests.support.runbook
 	@$(PY) -m tests.support.metrics_table
 	@$(PY) -m tests.support.dashboard
 	@$(PY) -m tests.support.specification_vectors
 	@$(PY) -m tests.support.evidence
-	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/runbook docs/how-to/metrics.md docs/internals.md docs/specification-vectors.json monitoring
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/reference.md docs/runbook docs/how-to/metrics.md docs/internals.md docs/specification-vectors.json monitoring
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from types import TracebackType
@@ -20,7 +19,7 @@ from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.consumers.retry import Park, RetryLater
 from timewheel.consumers.signals import stopping_on_signals
-from timewheel.core.arguments import check_kind
+from timewheel.core.arguments import check_kind, is_async
 from timewheel.core.errors import ClientMisuse
 
 __all__ = ["AsyncDelayedConsumer"]
@@ -140,13 +139,14 @@ class AsyncDelayedConsumer(Consuming):
 
         Raises:
             SubscribeRefused: ``concurrency`` is out of range, or the handler is no ``async def``.
+            BadArgument: The handler cannot be called.
             TypeError: ``drain_timeout`` is no timedelta.
             TopologyError, pulsar.PulsarException: As in `start`; also an error that ended receiving.
         """
         check_count("concurrency", concurrency, MAX_CONCURRENCY)
         check_duration("drain_timeout", drain_timeout)
         check_kind("handler", handler, ("__call__",), "a function is needed, such as run(handle)")
-        if not (inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)):
+        if not is_async(handler):
             raise SubscribeRefused("handler", handler, "an async def; DelayedConsumer.run takes plain functions")
         await self.start()
         assert self._feed is not None, "it was started"

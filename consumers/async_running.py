@@ -151,9 +151,15 @@ class AsyncRun:
         self._keys.pop(key, None)  # in the same step in which no timer was queued
 
     async def _handle(self, timer: InHand) -> None:
-        message = await self._taken(timer)
-        if message is None:
-            return
+        try:
+            message = await self._taken(timer)
+            if message is not None:
+                await self._handle_message(timer, message)
+        except Exception:  # beside the handler: the run ends with it
+            self._outcomes.given_back(timer)
+            raise
+
+    async def _handle_message(self, timer: InHand, message: DelayedMessage) -> None:
         has_returned = False
         try:
             if self._arounds is None:

@@ -163,7 +163,8 @@ class DelayedConsumer(Consuming):
         worker.
 
         Args:
-            handler: A plain function (called on worker threads) or an ``async def`` (all on one event loop).
+            handler: A plain function (called on worker threads) or an ``async def`` (all on one event loop). A
+                coroutine that a plain function returns is awaited too.
             workers: Maximum number of timers handled at the same time.
             drain_timeout: Time that the end waits for handlers that have begun or are next in line; timers that are not
                 done by then stay unacknowledged, and are redelivered.
@@ -172,6 +173,7 @@ class DelayedConsumer(Consuming):
 
         Raises:
             SubscribeRefused: ``workers`` is out of range.
+            BadArgument: The handler cannot be called.
             TypeError: ``drain_timeout`` is no timedelta.
             BaseException: A handler raised an exception that is no `Exception`, such as `SystemExit`; raised after the
                 drain.

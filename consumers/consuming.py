@@ -20,7 +20,7 @@ from timewheel.consumers.lateness import Lateness
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.reception import Reception
 from timewheel.consumers.retry import NO_TOPICS, Retries, RetryPolicy
-from timewheel.core.arguments import check_client_and_plan, check_kind
+from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import BadArgument, ClientMisuse
@@ -250,5 +250,6 @@ def _check_options(retry: object, overdue: object, inbox: object, around: object
     if inbox is not None:
         wanted = 'an inbox of `timewheel.consumers.inbox` is needed, such as SqliteInbox("inbox.sqlite3")'
         check_kind("inbox", inbox, ("claim", "renew", "done", "release"), wanted)
-    if not isinstance(around, Sequence) or not all(isinstance(part, Around) for part in around):
+    methods = ("before", "after", "failed")
+    if not isinstance(around, Sequence) or not all(has_methods(part, methods) for part in around):
         raise BadArgument("around", around, "a list of Around objects is needed, such as around=[MyAround()]")

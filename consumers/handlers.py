@@ -12,7 +12,7 @@ from typing import Any, Self
 from timewheel.consumers.message import DelayedMessage
 from timewheel.core.clock import Clock
 
-__all__ = ["Handler", "HandlerCalls", "is_async"]
+__all__ = ["Handler", "HandlerCalls"]
 
 Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
 """Handles a timer: returning acknowledges the timer, raising has it delivered again."""
@@ -21,28 +21,25 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class HandlerCalls:
-    """Calls a handler and waits for it. All ``async def`` handlers run on one event loop, in its own thread."""
+    """Calls a handler and waits for it. All awaitables that it returns run on one event loop, in its own thread."""
 
     def __init__(self, handler: Handler, clock: Clock) -> None:
         self._handler = handler
         self._clock = clock
+        self._starting = threading.Lock()
+        self._has_ended = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        if is_async(handler):
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_run_to_its_end, args=(self._loop,), name="timewheel-handlers", daemon=True
-            )
 
     def __enter__(self) -> Self:
-        if self._thread is not None:
-            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loop, thread = self._loop, self._thread
+        with self._starting:
+            self._has_ended = True
+            loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
         # Only handlers that missed the drain's deadline still run.
@@ -52,10 +49,23 @@ class HandlerCalls:
 
     def __call__(self, message: DelayedMessage) -> None:
         """Run the handler to its end, and raise the handler's exception."""
-        if self._loop is None:
-            self._handler(message)
-        else:
-            asyncio.run_coroutine_threadsafe(_awaited(self._handler, message), self._loop).result()
+        result = self._handler(message)
+        # By the result, not by the handler: a decorator or a lambda around an async def looks like a plain function.
+        if inspect.isawaitable(result):
+            loop = self._running_loop()
+            asyncio.run_coroutine_threadsafe(_awaited(result), loop).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._has_ended:
+                raise RuntimeError("the run has ended: a handler that begins now is not waited for")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run_to_its_end, args=(self._loop,), name="timewheel-handlers", daemon=True
+                )
+                self._thread.start()
+            return self._loop
 
 
 def _run_to_its_end(loop: asyncio.AbstractEventLoop) -> None:
@@ -63,8 +73,8 @@ def _run_to_its_end(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-async def _awaited(handler: Callable[[DelayedMessage], Any], message: DelayedMessage) -> None:
-    await handler(message)
+async def _awaited(result: Awaitable[Any]) -> None:
+    await result
 
 
 async def _cancel_others_and_stop() -> None:
@@ -73,9 +83,3 @@ async def _cancel_others_and_stop() -> None:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     asyncio.get_running_loop().stop()
-
-
-def is_async(handler: Handler) -> bool:
-    """True if calling the handler returns an awaitable."""
-    # An object may have an async __call__; inspect sees through functools.partial.
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

@@ -33,7 +33,7 @@ from timewheel.shadow.machine.lifting import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, lifts, wish_in
 from timewheel.shadow.standing import Phase
 from timewheel.shadow.standing_look import standing_of
-from timewheel.shadow.surveying import survey
+from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import LOOKS, verify
 from timewheel.testing import Broker, eventually
@@ -131,7 +131,7 @@ def test_a_survey_counts_fates_and_gaps_exactly(
         lambda: admin.topics.internal_stats(plan.due_topic).cursors[GROUP].gap_count == FAR,
         message="all gaps are there",
     )
-    found = survey(admin, dialer, plan, target="plan.toml")
+    found = read_topic(admin, dialer, plan, target="plan.toml").survey(plan)
     assert found.is_whole
     assert not found.is_refused, found.findings
     assert {name: amount.entries for name, amount in found.fates.items()} == {"lifted": FAR, "near": NEAR}
@@ -152,7 +152,7 @@ def test_a_survey_counts_fates_and_gaps_exactly(
 def test_a_large_topic_is_read_in_stretches(pulsar_client: Any, admin: AdminClient, dialer: Dialer, plan: Plan) -> None:
     send_mixed(pulsar_client, plan.due_topic, far=1_000, near=500)
     acknowledge_due(pulsar_client, plan.due_topic, 0)
-    found = survey(admin, dialer, plan, target="plan.toml", most=300)
+    found = read_topic(admin, dialer, plan, target="plan.toml", most=300).survey(plan)
     assert not found.is_whole
     assert found.parts[0].read == 300
     assert found.parts[0].entries == 1_500

@@ -20,7 +20,7 @@ from timewheel.ops.provision import ensure
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.machine.tally import PARTLY
 from timewheel.shadow.standing_look import standing_of
-from timewheel.shadow.surveying import survey
+from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
 
@@ -47,7 +47,7 @@ def gaps(on: ShadowStage) -> int:
 
 def fates(on: ShadowStage, plan: Plan) -> dict[str, int]:
     """As the dry run shows them."""
-    found = survey(on.admin, on.dialer, plan, target="plan.toml")
+    found = read_topic(on.admin, on.dialer, plan, target="plan.toml").survey(plan)
     return {name: amount.entries for name, amount in found.fates.items()}
 
 

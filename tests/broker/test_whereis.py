@@ -144,6 +144,10 @@ def test_the_command_tells_where_it_is_and_where_it_goes(pulsar_broker: Broker, 
         by_due = run(pulsar_broker, plan, tmp_path, "sub-42", "--due", own.due_at.isoformat())
         assert by_due.returncode == 0, by_due.stdout + by_due.stderr
         assert "sub-42: held in" in by_due.stdout
+        to_the_minute = run(pulsar_broker, plan, tmp_path, "sub-42", "--due", f"{own.due_at:%Y-%m-%dT%H:%MZ}")
+        assert "sub-42: held in" in to_the_minute.stdout
+        early = run(pulsar_broker, plan, tmp_path, "sub-42", "--due", "2027-01-01T08:00Z").stdout
+        assert "due      2027-01-01T08:00:00.000Z to 2027-01-01T08:00:59.999Z" in early
         assert "sub-42: not found" in run(pulsar_broker, plan, tmp_path, "sub-42", "--due", "2027-01-01").stdout
 
         # Past its due time, and no relay: it is where it was.

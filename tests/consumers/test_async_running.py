@@ -129,6 +129,7 @@ class Stage:
         concurrency: int = 4,
         around: tuple[Around, ...] = (),
         error: Exception | None = None,
+        take: Callable[[InHand], Awaitable[DelayedMessage]] = taken,
     ) -> None:
         self.feed, self.ends, self.events = Feed(timers, error), Ends(), list[Event]()
         hooks = Hooks((self.events.append,))
@@ -137,7 +138,7 @@ class Stage:
         self.run = AsyncRun(
             feed,
             handler,
-            taken=taken,
+            taken=take,
             arounds=Arounds(around, hooks) if around else None,
             outcomes=ends,
             hooks=hooks,
@@ -168,23 +169,26 @@ def test_each_ends_as_its_handler_does() -> None:
     asyncio.run(play())
 
 
-def test_an_error_beside_the_handler_ends_the_run_which_raises_it() -> None:
+@pytest.mark.parametrize("failing", ["taken", "raised", "returned"])
+def test_an_error_beside_the_handler_ends_the_run_which_raises_it(failing: str) -> None:
     """Else the task alone would end, with its timer in flight for ever."""
 
     async def handle(message: DelayedMessage) -> None:
-        raise ValueError(message.timer_id)
+        if failing == "raised":
+            raise ValueError(message.timer_id)
 
-    async def play() -> None:
-        stage = Stage([timer_of(0)], handle)
-        ends: Any = stage.ends
-        ends.raised = broken
+    async def play(stage: Stage) -> None:
         await stage.run.until_stopped(SECOND)
 
+    stage = Stage([timer_of(0)], handle, take=broken if failing == "taken" else taken)
+    if failing != "taken":
+        setattr(stage.ends, failing, broken)
     with pytest.raises(AttributeError, match="max_attempts"):
-        asyncio.run(asyncio.wait_for(play(), 20))
+        asyncio.run(asyncio.wait_for(play(stage), 20))
+    assert stage.ends.of == {"0:t0": "given back"}
 
 
-def broken(*_: object) -> None:
+def broken(*_: object) -> Any:
     raise AttributeError("max_attempts")
 
 

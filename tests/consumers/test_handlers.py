@@ -6,8 +6,10 @@ import asyncio
 import concurrent.futures
 import functools
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -42,13 +44,43 @@ def plain(message: DelayedMessage) -> None:
     raise KeyError(message.timer_id)
 
 
-@pytest.mark.parametrize(
-    "handler",
-    [plain, coroutine, AsyncCallable(), functools.partial(with_more, 1)],
-    ids=["plain", "coroutine", "object", "partial"],
-)
+def decorated(message: DelayedMessage) -> Any:
+    return coroutine(message)
+
+
+FORMS: dict[str, Any] = {
+    "plain": plain,
+    "coroutine": coroutine,
+    "object": AsyncCallable(),
+    "method": AsyncCallable().__call__,
+    "partial": functools.partial(with_more, 1),
+    "partial of an object": functools.partial(AsyncCallable()),
+    "plain around a coroutine": decorated,
+    "lambda around a coroutine": lambda message: with_more(1, message),
+    "mock": mock.Mock(spec=plain, side_effect=plain),
+    "magic mock": mock.MagicMock(spec=plain, side_effect=plain),
+    "autospec": mock.create_autospec(plain, side_effect=plain),
+    "async mock": mock.AsyncMock(side_effect=coroutine),
+    "autospec of a coroutine": mock.create_autospec(coroutine, side_effect=coroutine),
+}
+
+
+@pytest.mark.parametrize("handler", FORMS.values(), ids=FORMS)
 def test_what_a_handler_raises_is_raised_to_the_worker(handler: Any) -> None:
+    """Also where a coroutine comes from a function that looks plain: unawaited, its timer would be acknowledged."""
     with HandlerCalls(handler, CLOCK) as call, pytest.raises(KeyError, match="a"):
+        call(MESSAGE)
+
+
+class Awaitable:
+    def __await__(self) -> Iterator[None]:
+        raise AssertionError("awaited after the run")
+
+
+def test_nothing_is_awaited_after_the_run() -> None:
+    with HandlerCalls(lambda _: Awaitable(), CLOCK) as call:
+        pass
+    with pytest.raises(RuntimeError, match="the run has ended"):
         call(MESSAGE)
 
 

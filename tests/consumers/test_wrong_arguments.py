@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import functools
 import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pulsar
 import pulsar.asyncio
 import pytest
 
 from tests.support.silent_broker import SilentClient
-from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, Fixed, Overdue, RetryPolicy
+from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, Fixed, Overdue, RetryPolicy
 from timewheel.consumers.around import Around
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.consumers.inbox.sql import SqlInbox
 from timewheel.consumers.relay import Relay
 from timewheel.core import Plan
 from timewheel.core.life_cycle import Cancel
-from timewheel.errors import BadArgument, CancelRefused
+from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
@@ -62,7 +64,7 @@ def test_an_option_of_the_wrong_kind_is_refused(consumer: Any, name: str, value:
     refused(lambda: consumer(CLIENT, PLAN, "billing", **{name: value}), name, value, remedy)
 
 
-@pytest.mark.parametrize(
+makers = pytest.mark.parametrize(
     "make",
     [
         lambda client, plan: DelayedConsumer(client, plan, "billing"),
@@ -73,6 +75,9 @@ def test_an_option_of_the_wrong_kind_is_refused(consumer: Any, name: str, value:
     ],
     ids=["consumer", "asyncio consumer", "producer", "asyncio producer", "relay"],
 )
+
+
+@makers
 def test_neither_a_path_is_a_plan_nor_a_url_a_client(make: Callable[[Any, Any], object]) -> None:
     for path in ("reminders.toml", Path("reminders.toml")):
         refused(lambda path=path: make(CLIENT, path), "plan", path, 'Plan.load("reminders.toml")')  # type: ignore[misc]
@@ -123,24 +128,99 @@ def test_the_generation_of_a_timer_is_a_whole_number(producer: Any, generation: 
         asyncio.run(play())
 
 
+class Wrapped:
+    """Passes every call on to another object."""
+
+    def __init__(self, inner: object) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class OwnClient(pulsar.Client):  # type: ignore[misc]  # pulsar ships no types
+    """A client of a user's own, without a connection, which its base would make."""
+
+    def __init__(self) -> None:
+        """Begin nothing."""
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        OwnClient(),
+        Wrapped(CLIENT),
+        mock.Mock(),
+        mock.MagicMock(),
+        mock.Mock(spec=pulsar.Client),
+        mock.Mock(wraps=CLIENT),
+        mock.create_autospec(pulsar.Client, instance=True),
+        mock.create_autospec(SilentClient, instance=True),
+    ],
+)
+@makers
+def test_clients_of_any_class_are_accepted(make: Callable[[Any, Any], object], client: Any) -> None:
+    make(client, PLAN)
+
+
+@makers
+def test_a_mock_of_an_asyncio_client_is_refused(make: Callable[[Any, Any], object]) -> None:
+    with pytest.raises(BadArgument, match="a blocking client is needed"):
+        make(mock.create_autospec(pulsar.asyncio.Client, instance=True), PLAN)
+
+
+class OwnAround:
+    """Has the methods of an `Around` without its base."""
+
+    def before(self, message: DelayedMessage) -> None: ...
+    def after(self, message: DelayedMessage) -> None: ...
+    def failed(self, message: DelayedMessage, error: BaseException) -> None: ...
+
+
 @consumers
 def test_the_right_kinds_are_accepted(consumer: Any) -> None:
-    """Also a list where a tuple is meant, and a client that passes everything on to another."""
+    """Also a list where a tuple is meant, and wrappers that pass everything on."""
+    arounds = [Around(), OwnAround(), Wrapped(Around()), mock.create_autospec(Around, instance=True)]
+    inboxes = (MemoryInbox(), Wrapped(MemoryInbox()), mock.create_autospec(MemoryInbox, instance=True))
+    for inbox in inboxes:
+        consumer(
+            CLIENT,
+            PLAN,
+            "billing",
+            retry=RetryPolicy(backoff=lambda *_: SECOND),
+            overdue=Overdue(SECOND),
+            inbox=inbox,
+            around=arounds,
+            hooks=[print, functools.partial(print), mock.Mock()],
+        )
 
-    class Wrapped:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(CLIENT, name)
 
-    consumer(
-        Wrapped(),
-        PLAN,
-        "billing",
-        retry=RetryPolicy(backoff=lambda *_: SECOND),
-        overdue=Overdue(SECOND),
-        inbox=MemoryInbox(),
-        around=[Around()],
-        hooks=[print],
-    )
+class AsyncCallable:
+    async def __call__(self, message: DelayedMessage) -> None: ...
+
+
+async def coroutine(message: DelayedMessage) -> None: ...
+
+
+def plain(message: DelayedMessage) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [coroutine, functools.partial(coroutine), AsyncCallable(), functools.partial(AsyncCallable()), mock.AsyncMock()],
+)
+def test_async_handlers_of_any_form_are_accepted(handler: Any) -> None:
+    """`run` goes on to subscribe, which this client refuses."""
+    with pytest.raises(AssertionError, match="a client that only sends"):
+        ended(AsyncDelayedConsumer(CLIENT, PLAN, "billing").run(handler))
+
+
+@pytest.mark.parametrize(
+    "handler", [plain, functools.partial(plain), mock.MagicMock(spec=plain), mock.Mock(spec=plain)]
+)
+def test_a_plain_handler_is_refused_by_the_asyncio_consumer(handler: Any) -> None:
+    with pytest.raises(SubscribeRefused, match="an async def"):
+        ended(AsyncDelayedConsumer(CLIENT, PLAN, "billing").run(handler))
 
 
 def ended(result: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from timewheel.cli.moments import moment_ms
+from timewheel.cli.moments import moment_ms, precision_ms
 
 
 @pytest.mark.parametrize("text", ["1795610036000", "2026-11-25T12:33:56Z", "2026-11-25T13:33:56+01:00", None])
@@ -26,3 +26,25 @@ def test_another_unit_is_refused_with_its_option(text: str, says: str) -> None:
     with pytest.raises(typer.BadParameter, match=says) as caught:
         moment_ms(text, "--due")
     assert caught.value.param_hint == "--due"
+
+
+@pytest.mark.parametrize(
+    ("text", "length_ms"),
+    [
+        (None, 1),
+        ("1795610036000", 1),
+        ("2026-11-25T12:33:56.123Z", 1),
+        ("2026-11-25T12:33:56.123456+00:00", 1),
+        ("2026-11-25 12:33:56,1", 100),
+        ("2026-11-25T12:33:56Z", 1_000),
+        ("2026-11-25T13:33:56+01:00", 1_000),
+        ("20261125T123356Z", 1_000),
+        ("2026-11-25T12:33", 60_000),
+        ("2026-11-25T12:33-05:00", 60_000),
+        ("2026-11-25T12Z", 3_600_000),
+        ("2026-11-25", 86_400_000),
+    ],
+)
+def test_a_moment_that_was_cut_short_stands_for_all_that_begin_with_it(text: str | None, length_ms: int) -> None:
+    moment_ms(text, "--due")
+    assert precision_ms(text) == length_ms

@@ -28,7 +28,8 @@ from tests.support.pulsar_admin import problem_of
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedMessage
 from timewheel.consumers.giving_back import MOST_GIVEN_BACK
-from timewheel.core import Plan
+from timewheel.core import Cancel, Plan
+from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Tiered
 from timewheel.core.planfile import dump_plan, save_plan
 from timewheel.ops import ensure
@@ -189,6 +190,33 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     run("timewheel topics ensure audits.toml")
     assert "this plan's consumers read it" in run("timewheel relay abort audits.toml")
     client.close()
+
+
+@pytest.mark.timeout(180)
+def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker_of_the_pages: LocalPulsar) -> None:
+    """The log of cut-offs is never empty, and goes all the same."""
+    text, topic = page("leave-timewheel"), "persistent://public/default/reminders"
+    (by_hand,) = (block.content for block in blocks(text, "python"))
+    assert f"delete-partitioned-topic {topic}.tw.cuts" in text
+    plan = Plan(due_topic=f"{topic}-cut", subscriptions=("billing",), cancel=Cancel())
+    names, now_ms = Names(plan), int(time.time() * 1_000)
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, plan, now_ms=now_ms)
+        with DelayedProducer(client, plan) as producer:
+            producer.cancel(producer.send(b"renew", deliver_after=timedelta(days=20)))
+        client.close()
+        assert admin.topics.internal_stats(partition_topic(names.cuts, 0)).entries
+        left = replace(plan, cancel=None, revision=2)
+        ensure(admin, left, now_ms=now_ms)
+        for name in (names.cuts, names.parked("billing"), names.retry("billing")):
+            assert admin.topics.partitions(name) is not None
+            its = by_hand.replace(f"{topic}.tw.cuts", name).replace(
+                "http://localhost:8080", broker_of_the_pages.admin_url
+            )
+            exec(compile(its, "leave-timewheel.md", "exec"), {})
+        ensure(admin, left, now_ms=now_ms)
+        assert admin.topics.partitions(names.cuts) is None
 
 
 def test_a_timer_is_found_from_python_as_it_says(

@@ -1,10 +1,12 @@
-"""The reference has a row for every key of a plan file."""
+"""The reference has a row for every key of a plan file, and for every public error."""
 
 from __future__ import annotations
 
 import re
 
 from tests.support.checkout import ROOT
+from tests.support.errors_table import redrawn
+from timewheel import errors
 from timewheel.core import planfile
 
 PAGE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
@@ -24,3 +26,8 @@ def test_every_key_of_a_plan_has_a_row_and_every_row_is_of_a_key() -> None:
         words = re.findall(r"\w+", row.replace(table[0], "", 1)) if table else re.findall(r"\w+", row)
         said |= {f"[{table[1]}] {word}" for word in words} or {table[0].strip("`")} if table else {*words}
     assert said == keys
+
+
+def test_the_table_of_errors_is_drawn_from_their_doc_strings() -> None:
+    assert redrawn(PAGE) == PAGE, "run: make docs-tables"
+    assert [name for name in errors.__all__ if f"\n| `{name}` | " not in PAGE] == []

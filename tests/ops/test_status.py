@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from tests.ops.test_gap_reload import cursor, ledgers
 from timewheel.admin.internals import EntryPosition
-from timewheel.cli.status import _due_rows
+from timewheel.cli.status import EXIT_LATE, EXIT_UNATTENDED, _due_rows, _exit_status, _verdict
+from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.ops.status import Amount, Horizon
-from timewheel.ops.status.estimate import by_stretch, total
+from timewheel.ops.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
+from timewheel.ops.status.estimate import by_stretch, of_pieces, total
 from timewheel.ops.status.runs import open_runs, positions_of
 
 NOW_MS = 1_800_000_000_000
@@ -81,6 +83,27 @@ def test_errors_hold_19_times_of_20() -> None:
     assert inside / tries > 0.9
 
 
+def test_pieces_of_neighbours_hold_18_times_of_20() -> None:
+    """Ten pieces, as of a topic of which a shadow reads a part; its entries change from one end to the other."""
+    source = random.Random(2)
+    inside = tries = 0
+    for _ in range(400):
+        size, piece = 20_000, 200
+        begin, end, block = source.random(), source.random(), source.choice((1, 50, 500))
+        share = [begin + (end - begin) * number * block / size for number in range(-(-size // block))]
+        counts = [source.random() < share[number // block] for number in range(size)]
+        if block > 1:
+            counts = [counts[number // block * block] for number in range(size)]
+        starts = [number * (size - piece) // 9 for number in range(10)]
+        seen = of_pieces([sum(counts[start : start + piece]) for start in starts], 10 * piece, size)
+        tries += 1
+        inside += abs(seen.count - sum(counts)) <= seen.error
+    assert inside / tries >= 0.9, inside / tries
+    assert of_pieces([7], 20, 20) == Amount(7.0)
+    assert of_pieces([200] * 10, 2_000, 20_000) == Amount(20_000.0, 27.0)
+    assert of_pieces([0], 0, 5).error >= 5
+
+
 def test_what_was_not_drawn_may_be_there() -> None:
     never = by_stretch([[NOW_MS + 1]] * 300, 30_000, Horizon(NOW_MS, DAY_MS))
 
@@ -122,3 +145,83 @@ def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
 )
 def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
     assert amount.counted("timer waits", "timers wait") == text
+
+
+PLAN = Plan(
+    due_topic="persistent://acme/crm/t",
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
+)
+
+
+NONE = (Amount(),) * len(Horizon(NOW_MS, DAY_MS).buckets)
+
+
+def place(kind: Any, late_ms: int, *, consumers: int) -> PlaceStatus:
+    """A partition with an entry whose head is late by so much; below 0: it has no head."""
+    relay = RelayHold(name="relay:0", address="/10.0.0.1:2", is_active=True, unacked=1)
+    position = EntryPosition(1, 0)
+    return PlaceStatus(
+        topic=f"persistent://acme/crm/t.{kind}-partition-0",
+        kind=kind,
+        subscription="billing",
+        entries=1,
+        timers=Amount(1.0),
+        by_stretch=NONE,
+        cancelled=Amount(),
+        head=None if late_ms < 0 else Head(position=position, due_ms=NOW_MS, leaves_ms=NOW_MS, late_ms=late_ms),
+        consumers=(relay,) * consumers,
+    )
+
+
+def found(*places: PlaceStatus, plan: Plan = PLAN) -> Status:
+    return Status(
+        plan=plan,
+        at_ms=NOW_MS,
+        horizon=Horizon(NOW_MS, DAY_MS),
+        places=places,
+        missing=(),
+        dead_letters=None,
+        parked=None,
+        former=(),
+        read=1,
+        knows_cancelled=False,
+        unseen=(),
+    )
+
+
+KINDS = st.tuples(st.sampled_from(["tier", "due", "retry"]), st.sampled_from([-1, 0, 900, 2_650]), st.integers(0, 1))
+
+
+@given(st.lists(KINDS), st.sampled_from([None, 0, 1_000, 5_000]), st.booleans())
+def test_the_headline_follows_the_exit_status(
+    kinds: list[tuple[str, int, int]], limit_ms: int | None, is_native: bool
+) -> None:
+    """There is no "nothing is late" beside a head that is late and exit status 3."""
+    plan = replace(PLAN, scheme=Native()) if is_native else PLAN
+    kinds = [one for one in kinds if not is_native or one[0] != "tier"]
+    seen = found(*(place(kind, late_ms, consumers=consumers) for kind, late_ms, consumers in kinds), plan=plan)
+    headline, code = _verdict(seen, "plan.toml", limit_ms or 0), _exit_status(seen, limit_ms)
+    is_late = any(late_ms > (limit_ms or 0) for _, late_ms, _ in kinds)
+    assert ("nothing is late" in headline) != is_late, headline
+    if limit_ms is not None:
+        assert (code in (EXIT_LATE, EXIT_UNATTENDED)) == is_late, headline
+        assert (code == EXIT_UNATTENDED) == ("No relay is connected" in headline)
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "places", "words"),
+    [
+        (2_000, [place("due", 2_650, consumers=1)], "the first timer in t.due-partition-0 is 2.65 s late"),
+        (0, [place("tier", 2_650, consumers=1)], "relays are 2.65 s behind"),
+        (3_000, [place("tier", 2_650, consumers=1)], "nothing is later than 3 s"),
+        (3_000, [], "nothing is later than 3 s, and no relay is connected to a holding topic now"),
+        (
+            0,
+            [place("tier", 2_650, consumers=1), place("due", 900, consumers=1), place("retry", 800, consumers=1)],
+            "relays are 2.65 s behind and the first timer in t.due-partition-0 is 900 ms late",
+        ),
+    ],
+)
+def test_the_headline_names_all_that_is_late(limit_ms: int, places: list[PlaceStatus], words: str) -> None:
+    assert _verdict(found(*places), "plan.toml", limit_ms).endswith(f"; {words}.")

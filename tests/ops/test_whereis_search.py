@@ -10,7 +10,7 @@ import pytest
 
 from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
 from tests.support.stored_plan import StoredPlan
-from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.ids import TimerIds
 from timewheel.core.plan import Wheel
 from timewheel.ops.whereis import State, Wanted, whereis
@@ -31,14 +31,15 @@ def stored(request: pytest.FixtureRequest) -> StoredPlan:
     return StoredPlan(plan_of(SCHEMES[request.param]), NOW_MS, sends)
 
 
-def found(stored: StoredPlan, *, knows_due: bool, still_there: bool = True) -> Counter[int]:
-    """How many looks it took, how often."""
+def found(stored: StoredPlan, *, knows_due: bool, still_there: bool = True, unit_ms: int = 1) -> Counter[int]:
+    """How many looks it took, how often; the due time is known down to a unit of so many milliseconds."""
     source = random.Random(8)
     admin: Any = stored
     reads: Counter[int] = Counter()
     waiting = [one for one in stored.sent if (one.due_ms > NOW_MS + 2_000) is still_there]
     for one in source.sample(waiting, LOOKED_FOR):
-        result = whereis(admin, stored.plan, Wanted.of(one.timer_id, due_ms=one.due_ms if knows_due else None))
+        due_ms = one.due_ms // unit_ms * unit_ms if knows_due else None
+        result = whereis(admin, stored.plan, Wanted.of(one.timer_id, due_ms=due_ms, due_within_ms=unit_ms - 1))
         if still_there:
             assert result.state in (State.HELD, State.DUE), (one, result)
             assert result.here is not None
@@ -55,6 +56,12 @@ def test_with_its_due_time_a_timer_is_found_by_five_looks(stored: StoredPlan) ->
     assert max(reads) <= 5, reads
 
 
+@pytest.mark.parametrize("unit_ms", [SECOND_MS, HOUR_MS])
+def test_with_a_due_time_that_was_cut_short_all_are_found(stored: StoredPlan, unit_ms: int) -> None:
+    reads = found(stored, knows_due=True, unit_ms=unit_ms)
+    assert max(reads) <= 10, reads
+
+
 def test_without_it_there_are_more_places(stored: StoredPlan) -> None:
     reads = found(stored, knows_due=False)
     # A topic for each interval; a topic for each slot, and the due topic once for each release of a slot.
@@ -69,13 +76,16 @@ def test_a_handled_one_is_told_as_such(stored: StoredPlan) -> None:
     assert max(reads) <= most, reads
 
 
-def test_an_id_of_ones_own_is_found_by_its_due_time_alone(stored: StoredPlan) -> None:
+@pytest.mark.parametrize("unit_ms", [1, MINUTE_MS, DAY_MS])
+def test_an_id_of_ones_own_is_found_by_its_due_time_alone(stored: StoredPlan, unit_ms: int) -> None:
     admin: Any = stored
     source = random.Random(9)
     waiting = [one for one in stored.sent if one.due_ms > NOW_MS + 2_000]
     for one in source.sample(waiting, 20):
         # It says nothing: as if somebody had given it.
-        wanted = Wanted(timer_id=one.timer_id, sent=Span(0, one.due_ms), due_ms=one.due_ms)
+        due_ms = one.due_ms // unit_ms * unit_ms
+        sent = Span(0, due_ms + unit_ms - 1)
+        wanted = Wanted(timer_id=one.timer_id, sent=sent, due_ms=due_ms, due_within_ms=unit_ms - 1)
         result = whereis(admin, stored.plan, wanted, most_reads=100_000)
         assert result.state in (State.HELD, State.DUE), (one, result)
         assert result.here is not None

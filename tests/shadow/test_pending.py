@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -11,15 +12,17 @@ from rich.console import Console
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, standing
 from timewheel.admin.internals import AckedRange
+from timewheel.cli.moments import at
 from timewheel.cli.shadow_status import show_standing
 from timewheel.cli.shadow_verify import show_books
-from timewheel.core.durations import DAY_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.books import Place
+from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.lifting import Lifting
 from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.standing import Standing, standing_facts
+from timewheel.shadow.machine.states import State, Wish
+from timewheel.shadow.standing import Phase, Queue, Standing, standing_facts
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.wire.positions import EntryPosition
 
@@ -73,13 +76,13 @@ def row(found: Standing) -> list[str]:
         (standing(), "0"),
         (standing(left=12), "12"),
         (standing(stays={"encrypted": 1_200, "batch": 3}), "1,203"),
-        (standing(left=12, stays={"batch": 3}, is_whole=False), "~15"),
-        (standing(is_whole=False), "~0"),  # of what was not looked at, nothing is known
+        (standing(left=12, stays={"batch": 3}, is_whole=False, error=4), "15 +- 4"),
+        (standing(is_whole=False, error=7), "0 +- 7"),  # entries that were not looked at may be there
     ],
     ids=range(5),
 )
 def test_the_column_shows_all_that_was_not_lifted(found: Standing, shown: str) -> None:
-    assert row(found)[-1] == shown
+    assert " ".join(row(found)).endswith(f" {shown}")
 
 
 def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
@@ -110,7 +113,41 @@ def test_where_nobody_is_to_lift_nothing_is_said_to_be_lifted_later(state: State
     assert "yet" not in text
 
 
+RUN = "so let this go on until it is empty, then end it: timewheel shadow run PLAN"
+FAR_AND_HOLD_MS = HOUR_MS + 10 * MINUTE_MS + HOLD_MS
+
+
+@pytest.mark.parametrize(
+    ("entries", "lifter", "since_ms", "words"),
+    [
+        (700, SOUND.lifter, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
+        (700, None, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
+        (700, SOUND.lifter, -DAY_MS, (RUN, f"it was to be empty by about {at(NOW_MS - DAY_MS + FAR_AND_HOLD_MS)}, so")),
+        (
+            0,
+            SOUND.lifter,
+            0,
+            ("the journal is empty: nothing is left to wait for, and shadow run of this plan can end",),
+        ),
+        (0, None, 0, ()),
+    ],
+    ids=range(5),
+)
+def test_after_an_abort_status_says_how_long_a_shadow_must_run(
+    entries: int, lifter: str | None, since_ms: int, words: tuple[str, ...]
+) -> None:
+    queue = Queue(entries=entries, oldest_ms=MINUTE_MS if entries else None)
+    found = standing(State.NATIVE, holding=0, lifter=lifter, journal=queue, phase=Phase.IDLE)
+    found = replace(found, wish=Wish(State.NATIVE, NOW_MS + since_ms))
+    text = " ".join(said(lambda console: show_standing(console, found)).split())
+    assert all(one in text for one in words), text
+    assert ("the journal still has" in text, "can end" in text) == (entries > 0, not entries and lifter is not None)
+
+
 def test_a_part_that_was_looked_at_names_the_command_that_looks_at_all() -> None:
-    text = " ".join(said(lambda console: show_standing(console, standing(left=3, is_whole=False))).split())
+    text = " ".join(said(lambda console: show_standing(console, standing(left=3, is_whole=False, error=2))).split())
     assert "Not lifted: about 3 far from due: not lifted yet." in text
-    assert "9 entries that were looked at; all are looked at by: timewheel shadow verify PLAN" in text
+    assert (
+        "Not lifted in all: 3 +- 2 at 95 %, by 9 entries that were looked at; all are looked at by: timewheel shadow "
+        "verify PLAN"
+    ) in text

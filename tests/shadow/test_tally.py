@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.plan_space import DUE_TOPIC
+from tests.core.plan_space import DUE_TOPIC, plans
 from tests.shadow.entries import entry_of
 from timewheel.admin.internals import AckedRange, Ledger
-from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.envelope import STIR_PROPERTY
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.gaps_left import GapsLeft
@@ -151,3 +153,46 @@ def test_stretches_are_counted_each_for_itself() -> None:
 @pytest.mark.parametrize("entries", [[], [0], [0, 0]])
 def test_an_empty_topic_has_no_stretch(entries: list[int]) -> None:
     assert stretches_of(ledgers_of(entries), EntryPosition(3, -1), 10) == ()
+
+
+ENTRIES = st.builds(
+    lambda left_ms, age_ms, changes: {
+        "publish_ms": NOW_MS - age_ms,
+        "deliver_at_ms": None if left_ms is None else NOW_MS + left_ms,
+        **changes,
+    },
+    st.none() | st.integers(-DAY_MS, 40 * DAY_MS),
+    st.integers(0, 40 * DAY_MS),
+    st.sampled_from(
+        [
+            {},
+            {},
+            {"batch_size": 3},
+            {"is_encrypted": True},
+            {"payload_bytes": LARGEST_BYTES + 1},
+            {"properties": {STIR_PROPERTY: "1"}},
+            {"properties": {"tw-id": "t", "tw-timer": "broken"}},
+        ]
+    ),
+)
+
+
+@given(st.lists(ENTRIES, max_size=30), plans("tiered", "wheel"), plans("tiered", "wheel"), st.sets(st.integers(0, 29)))
+def test_a_topic_that_was_read_by_one_plan_is_counted_by_another(
+    entries: list[dict[str, Any]], one: Plan, other: Plan, done: set[int]
+) -> None:
+    """So a plan that is made from the entries is surveyed without reading them again."""
+    ranges = [AckedRange(EntryPosition(3, number - 1), EntryPosition(3, number)) for number in sorted(done)]
+    cursors = {"s0": Acked(EntryPosition(3, -1), ranges), "s1": Acked(EntryPosition(3, -1))}
+    tallies = [Tally(Lifting(plan), cursors, ledgers_of([100]), NOW_MS) for plan in (one, other)]
+    for number, changes in enumerate(entries):
+        for tally in tallies:
+            tally.see(entry_of(3, number, **changes))
+    found, wanted = tallies[0].under(Lifting(other)), tallies[1]
+    assert (found.fates, found.remaining_ms) == (wanted.fates, wanted.remaining_ms)
+    assert found.native_per_ms == wanted.native_per_ms
+    assert found.stays(HOUR_MS) == wanted.stays(HOUR_MS)
+    for name in cursors:
+        assert found.gaps(name, EntryPosition(3, 99)) == wanted.gaps(name, EntryPosition(3, 99))
+    again = tallies[0].under(Lifting(one))
+    assert (again.fates, again.native_per_ms) == (tallies[0].fates, tallies[0].native_per_ms)

@@ -7,11 +7,13 @@ import re
 
 import typer
 
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import unit_mistake
 
-__all__ = ["at", "moment_ms"]
+__all__ = ["at", "moment_ms", "precision_ms"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TIME = re.compile(r".+[T ]\d\d(:?\d\d)?(:?\d\d)?(?:[.,](\d+))?(?:Z|[+-][\d:.]+)?", re.ASCII)
 _NUMBER = re.compile(r"\d{9,30}", re.ASCII)
 
 
@@ -35,6 +37,22 @@ def _iso_ms(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def precision_ms(text: str | None) -> int:
+    """Return the length of time that a point in time as `moment_ms` parses it stands for: ``...T08:00Z`` is a minute.
+
+    Returns:
+        Milliseconds; 1: it is exact.
+    """
+    if text is None or _NUMBER.fullmatch(text):
+        return 1
+    if (time := _TIME.fullmatch(text)) is None:
+        return DAY_MS
+    minutes, seconds, fraction = time.groups(default="")
+    if fraction:
+        return int(SECOND_MS // 10 ** min(len(fraction), 3))
+    return SECOND_MS if seconds else MINUTE_MS if minutes else HOUR_MS
 
 
 def at(at_ms: int) -> str:

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timewheel.cli.connecting import warn
-from timewheel.cli.moments import at
 from timewheel.cli.shadow_wish import note, plan_with_intake
 from timewheel.cli.terminal import print_line, show_line
-from timewheel.core.durations import spelled
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.plurals import counted
-from timewheel.core.steps import far_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,8 +42,8 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     plan = plan_with_intake(plan_file)
     told = Console(stderr=True)
     with access.client() as client, access.admin() as admin:
+        timers = waiting_timers(admin, plan)  # first: from the wish on, every running shadow sends timers back
         show_line(told, note(admin, plan, State.DRAINING))
-        timers = waiting_timers(admin, plan)
         # Timers that were lifted before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
@@ -76,23 +72,10 @@ def last_words(
         now_ms: UTC milliseconds.
         reached_by: Options by which a command reaches the cluster.
     """
-    from timewheel.shadow.machine.journal import HOLD_MS
+    from timewheel.cli.shadow_said import journal_words
 
     what = "all that waited outside the topic" if timers is None else timers.counted("timer")
     yield f"put back into {plan.due_topic}: {what}"
-    if not kept:
-        yield "the journal is empty: nothing is left to wait for, and shadow run of this plan can end"
-        return
-    far = far_ms(plan)
-    yield (
-        f"the journal still has {counted(kept, 'entry', 'entries')}: copies of timers whose originals a broker that is "
-        "killed may deliver again, which only a shadow can acknowledge"
-    )
-    yield f"so let this go on until it is empty: {timewheel_command('shadow', 'run', plan_file, *reached_by)}"
-    yield f"whether it is: {timewheel_command('shadow', 'status', plan_file, *reached_by)}"
-    yield (
-        f"at the latest that is about {at(now_ms + far + HOLD_MS)}: what was due within {spelled(far)} was not lifted, "
-        "and stands in the topic before those originals until it is handled. It takes longer only where consumers are "
-        "behind, or a message is never acknowledged, or one that is due later could not be lifted: status names the "
-        "subscription"
-    )
+    yield from journal_words(plan, plan_file, kept=kept, since_ms=now_ms, now_ms=now_ms, reached_by=reached_by)
+    if kept:
+        yield f"whether it is: {timewheel_command('shadow', 'status', plan_file, *reached_by)}"

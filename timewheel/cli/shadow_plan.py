@@ -7,38 +7,31 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from timewheel.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.shadow.survey import Survey
 
-__all__ = ["plan_of_topic"]
+__all__ = ["bare_plan", "plan_of_topic"]
 
 
-def plan_of_topic(admin: AdminClient, topic: str, look: Callable[[Plan], Survey], window_ms: int | None) -> Plan:
-    """Make a plan with the topic's own subscriptions, partitions and delays.
+def bare_plan(admin: AdminClient, topic: str) -> Plan:
+    """Make a plan with the topic's own subscriptions and partitions, by which its waiting entries are read.
 
     Args:
         admin: Admin client of any broker.
         topic: Full name of a persistent topic, partitioned or not.
-        look: Reads the waiting entries, and counts the gaps that a plan would leave.
-        window_ms: The plan's window; None: the longest, up to half a day, that leaves few gaps; the shortest if none
-            does.
 
     Raises:
         BadParameter: The topic already has a shadow.
-        NothingToSample: The topic does not exist, or no message with a delay waits in it.
+        NothingToSample: The topic does not exist, or has no subscription.
         AdminError: The role may not read the topic's stats.
-        PlanError: No plan can have this window.
     """
     from timewheel.core.escapes import visible
     from timewheel.core.names import parts_of
-    from timewheel.core.plan import Tiered
     from timewheel.ops.errors import NothingToSample
     from timewheel.ops.profile import profile_of
     from timewheel.ops.shadowed import shadow_of
-    from timewheel.shadow.curing import first_plan, fitted, windows
+    from timewheel.shadow.curing import first_plan
     from timewheel.shadow.facts import is_users
 
     partitions = admin.topics.partitions(topic)
@@ -51,16 +44,34 @@ def plan_of_topic(admin: AdminClient, topic: str, look: Callable[[Plan], Survey]
     names = {name for found in every for name, one in found.items() if one.is_durable and is_users(name)}
     if not names:
         raise NothingToSample(topic, "it has no subscription, so nothing waits there and there are no gaps")
-    plan = first_plan(topic, sorted(names), partitions, profile_of(admin).tick_ms)
-    found = look(plan)
+    return first_plan(topic, sorted(names), partitions, profile_of(admin).tick_ms)
+
+
+def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
+    """Make the plan of a topic for its delays.
+
+    Args:
+        found: The topic, surveyed by its `bare_plan`.
+        window_ms: The plan's window; None: the longest, up to half a day, that leaves few gaps; the shortest if none
+            does.
+
+    Raises:
+        NothingToSample: No message with a delay waits in the topic.
+        PlanError: No plan can have this window.
+    """
+    from timewheel.core.plan import Tiered
+    from timewheel.ops.errors import NothingToSample
+    from timewheel.shadow.curing import fitted, windows
+
+    plan = found.plan
     if found.delays is None:
         raise NothingToSample(
-            topic,
+            plan.due_topic,
             "no message with a delay waits there now, so there is nothing to choose a window by: look again while some "
             "wait, or choose by a history of sends: timewheel plan HISTORY --shadow --out PLAN",
         )
     if window_ms is None:
         scheme = (found.fitting or windows(plan)[-1]).scheme
-        assert isinstance(scheme, Tiered), "with_window makes tiers"
+        assert isinstance(scheme, Tiered), "a shadow's first plan and its windows are tiers"
         window_ms = scheme.window_ms
     return fitted(plan, window_ms, found.delays.longest_ms)

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.cli.looks import type_words
+from timewheel.cli.moments import at
 from timewheel.cli.terminal import say, show_table
-from timewheel.core.durations import span
+from timewheel.core.durations import span, spelled
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.plurals import counted
+from timewheel.core.steps import far_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
+    from timewheel.core.plan import Plan
     from timewheel.ops.doctor import Finding
     from timewheel.shadow.survey import Survey
 
-__all__ = ["fate_words", "show_findings", "show_survey", "window_words"]
+__all__ = ["fate_words", "journal_words", "show_findings", "show_survey", "window_words"]
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 MEGABYTE = 1_000_000
@@ -52,6 +57,43 @@ def fate_words(fates: Mapping[str, int], *, lifts: bool) -> str:
     """
     named = FATES | {"lifted": f"far from due: {'not lifted yet' if lifts else 'would be lifted by a shadow'}"}
     return ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items())
+
+
+def journal_words(
+    plan: Plan, plan_file: str, *, kept: int, since_ms: int, now_ms: int, reached_by: Sequence[str] = ()
+) -> Iterator[str]:
+    """Describe whether `shadow run` must go on after an abort, why, and until when.
+
+    Args:
+        plan: Has an intake.
+        plan_file: The path as the user typed it.
+        kept: Entries in the journals.
+        since_ms: When the abort was complete, UTC milliseconds.
+        now_ms: UTC milliseconds.
+        reached_by: Options by which a command reaches the cluster.
+    """
+    from timewheel.shadow.machine.journal import HOLD_MS
+
+    if not kept:
+        yield "the journal is empty: nothing is left to wait for, and shadow run of this plan can end"
+        return
+    far = far_ms(plan)
+    until_ms = since_ms + far + HOLD_MS
+    yield (
+        f"the journal still has {counted(kept, 'entry', 'entries')}: copies of timers whose originals a broker that is "
+        "killed may deliver again, which only a shadow can acknowledge"
+    )
+    run = timewheel_command("shadow", "run", plan_file, *reached_by)
+    yield f"so let this go on until it is empty, then end it: {run}"
+    longer = "consumers are behind, or a message is never acknowledged, or one that is due later could not be lifted"
+    if until_ms <= now_ms:
+        yield f"it was to be empty by about {at(until_ms)}, so {longer}: status names the subscription"
+        return
+    yield (
+        f"at the latest that is about {at(until_ms)}: what was due within {spelled(far)} was not lifted, and stands in "
+        f"the topic before those originals until it is handled. It takes longer only where {longer}: status names the "
+        "subscription"
+    )
 
 
 def show_survey(console: Console, found: Survey) -> None:

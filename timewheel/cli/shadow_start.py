@@ -76,19 +76,18 @@ def start(
     started; 4 if the topic cannot be seen.
     """
     import json
-    from functools import partial
 
     from rich.console import Console
 
     from timewheel.cli.planning import console_for
-    from timewheel.cli.shadow_plan import plan_of_topic
+    from timewheel.cli.shadow_plan import bare_plan, plan_of_topic
     from timewheel.core.durations import parse_duration
     from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
     window_ms = None if window is None else parse_duration(window)
     from timewheel.shadow.survey import survey_facts
-    from timewheel.shadow.surveying import survey
+    from timewheel.shadow.surveying import read_topic
 
     access = access_to(
         service_url=service_url,
@@ -104,11 +103,12 @@ def start(
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
             given = None if is_topic else _loaded(target)
             url = access.service_url_of(target if given is None else given.due_topic, admin)
-            look = partial(survey, admin, access.dialer(url), target=file, most=entries, tell=tell)
-            made = given or plan_of_topic(admin, target, look, window_ms)
+            bare = given or bare_plan(admin, target)
+            read = read_topic(admin, access.dialer(url), bare, target=file, most=entries, tell=tell)
+            made = given or plan_of_topic(read.survey(bare), window_ms)
             plan = made if window_ms is None or is_topic else with_window(made, window_ms)
             text = "" if is_topic else _edited(target, made, plan)
-            found = look(plan)
+            found = read.survey(plan)
         if out is not None:
             _write(plan, out, console, as_json=as_json)
         if not as_json:

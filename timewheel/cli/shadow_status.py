@@ -132,7 +132,7 @@ def _row(part: PartStanding) -> tuple[str, ...]:
         _queue(part.intake),
         _queue(part.copies),
         _queue(part.journal),
-        f"{'' if part.is_whole else '~'}{part.left + sum(part.stays.values()):,}",
+        part.not_lifted.text,
     )
 
 
@@ -148,9 +148,14 @@ def _queue(queue: Queue) -> str:
 
 
 def _notes(found: Standing) -> Iterator[str]:
-    from timewheel.cli.shadow_said import fate_words
+    from timewheel.cli.shadow_said import fate_words, journal_words
     from timewheel.core.escapes import timewheel_command
-    from timewheel.shadow.machine.states import lifts
+    from timewheel.shadow.machine.states import State, lifts
+
+    kept = sum(part.journal.entries for part in found.parts)
+    if found.wish.state is State.NATIVE and (kept or any(part.lifter for part in found.parts)):
+        words = {"kept": kept, "since_ms": found.wish.since_ms, "now_ms": found.at_ms}
+        yield from journal_words(found.plan, found.target, **words, reached_by=found.reached_by)
 
     not_lifted: Counter[str] = Counter()
     for part in found.parts:
@@ -161,7 +166,10 @@ def _notes(found: Standing) -> Iterator[str]:
     if about:
         sampled = sum(part.sampled for part in found.parts)
         all_of_them = timewheel_command("shadow", "verify", found.target, *found.reached_by)
-        yield f"That is told by {sampled:,} entries that were looked at; all are looked at by: {all_of_them}"
+        yield (
+            f"Not lifted in all: {found.not_lifted.text} at 95 %, by {sampled:,} entries that were looked at; all are "
+            f"looked at by: {all_of_them}"
+        )
     yield "Ghosts are what the broker counts as delayed beyond what is pending."
     if found.writes is not None:
         yield f"A timer that was lifted lately is written {found.writes:.3g} times more: journal, holds, and back."

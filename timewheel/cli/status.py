@@ -91,7 +91,7 @@ def status(
         print(json.dumps(status_facts(found)))
     else:
         console = Console(highlight=False)
-        _show(console, found, str(plan_file), heads=heads)
+        _show(console, found, str(plan_file), limit_ms, heads=heads)
         if code in (EXIT_LATE, EXIT_UNATTENDED):
             doctor = timewheel_command("doctor", str(plan_file), *admin_options(typed_words(context)))
             show_line(console, f"What is wrong, with its cure: {doctor}")
@@ -100,23 +100,21 @@ def status(
 
 
 def _exit_status(found: Status, limit_ms: int | None) -> int:
-    if any(one.is_entrance for one in found.unattended()):
+    unattended = found.unattended(limit_ms or 0)
+    if any(one.is_entrance or limit_ms is not None for one in unattended):
         return EXIT_UNATTENDED
     if limit_ms is None:
         return EXIT_UNSEEN if found.missing else 0
-    late = [one for one in found.places if one.head is not None and one.head.late_ms > limit_ms]
-    if any(one in late for one in found.unattended()):
-        return EXIT_UNATTENDED
-    if late:
+    if found.late(limit_ms):
         return EXIT_LATE
     return EXIT_UNSEEN if found.unseen or found.missing else 0
 
 
-def _show(console: Console, found: Status, plan_file: str, *, heads: bool) -> None:
+def _show(console: Console, found: Status, plan_file: str, limit_ms: int | None, *, heads: bool) -> None:
     from timewheel._report.page import Table
 
-    is_bad = found.unattended() or found.missing
-    say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file)}", style="red" if is_bad else "")
+    is_bad = found.unattended(limit_ms or 0) or found.missing or _exit_status(found, limit_ms)
+    say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file, limit_ms or 0)}", style="red" if is_bad else "")
     rows = tuple(_due_rows(found))
     if rows:
         show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=rows))
@@ -176,7 +174,7 @@ def _show_heads(console: Console, found: Status) -> None:
     show_table(console, Table(caption="Heads", header=header, rows=tuple(rows)))
 
 
-def _verdict(found: Status, plan_file: str) -> str:
+def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:
     from timewheel.ops.status.places import summed
 
     entries = counted(found.former_entries, "entry waits", "entries wait")
@@ -194,29 +192,35 @@ def _verdict(found: Status, plan_file: str) -> str:
         waiting += f", {former}"
     if found.missing:
         waiting += f", and {counted(len(found.missing), 'topic', 'topics')} of the plan not there"
-    if not found.plan.needs_relay:
-        return f"{waiting}."
-    entrances = [one for one in found.unattended() if one.is_entrance]
+    unattended = found.unattended(limit_ms)
+    entrances = [one for one in unattended if one.is_entrance]
     if entrances:
         timers = summed(one.timers for one in entrances).text
         places = " and the ".join(dict.fromkeys(one.kind for one in entrances))
         run = timewheel_command("shadow", "run", plan_file)
         return f"{waiting}. {timers} of them wait in the {places}, which no relay reads: {run}"
-    if any(place.begins_anew for place in found.unattended()):
+    if any(place.begins_anew for place in unattended):
         late = f"heads should have left {span(found.relay_late_ms)} ago"
         return f"{waiting}. A relay begins anew again and again, or has just ended, where {late}: see what it logs."
-    if found.unattended():
+    if unattended:
         others = f"; see what {', '.join(found.relays())} logs, which reads other partitions" if found.relays() else ""
         return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago{others}."
-    return f"{waiting}; {_relays(found)}."
+    return f"{waiting}; {_lateness(found, limit_ms)}."
 
 
-def _relays(found: Status) -> str:
-    if found.relay_late_ms:
-        return f"relays are {span(found.relay_late_ms)} behind"
+def _lateness(found: Status, limit_ms: int) -> str:
+    late = found.late(limit_ms)
+    clauses = [f"relays are {span(found.relay_late_ms)} behind"] if any(one.is_held for one in late) else []
+    due = [(one.head.late_ms, one.topic) for one in late if one.head is not None and not one.is_held]
+    if due:
+        late_ms, topic = max(due)
+        clauses.append(f"the first timer in {topic.rpartition('/')[2]} is {span(late_ms)} late")
+    if clauses:
+        return " and ".join(clauses)
+    nothing = f"nothing is later than {span(limit_ms)}" if limit_ms else "nothing is late"
     # A ring's slots have a relay only while they are swept, so an idle plan is no finding.
-    is_idle = not found.relays()
-    return "nothing is late, and no relay is connected to a holding topic now" if is_idle else "relays are on time"
+    is_idle = found.plan.needs_relay and not found.relays()
+    return f"{nothing}, and no relay is connected to a holding topic now" if is_idle else nothing
 
 
 def _notes(found: Status, plan_file: str) -> Iterator[str]:

@@ -199,11 +199,9 @@ def show(
 
     from rich.console import Console
 
-    from timewheel.cli.whereis import exit_status, show_whereabouts
-    from timewheel.core.durations import parse_duration
+    from timewheel.cli.whereis import exit_status, show_whereabouts, wanted_of
     from timewheel.core.plan import Plan
     from timewheel.ops.errors import SendTimeUnknown
-    from timewheel.ops.whereis import Wanted
     from timewheel.ops.whereis import whereis as find
     from timewheel.ops.whereis.facts import whereabouts_facts
 
@@ -213,13 +211,7 @@ def show(
     with access.admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
-            wanted = Wanted.of(
-                timer_id,
-                sent_ms=moment_ms(sent_at, "--sent-at"),
-                within_ms=parse_duration(within),
-                due_ms=moment_ms(due, "--due"),
-                key=key,
-            )
+            wanted = wanted_of(timer_id, sent_at, within, due, key)
         except SendTimeUnknown:
             there = None
         else:

@@ -10,7 +10,7 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
 from timewheel.cli.cuts import cut_off_text, known_cut_offs
-from timewheel.cli.moments import at, moment_ms
+from timewheel.cli.moments import at, moment_ms, precision_ms
 from timewheel.cli.terminal import say
 from timewheel.core.durations import span
 from timewheel.core.plurals import counted
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.whereis import Whereabouts
+    from timewheel.ops.whereis import Wanted, Whereabouts
 
 __all__ = [
     "EXIT_DEAD",
@@ -32,6 +32,7 @@ __all__ = [
     "Within",
     "exit_status",
     "show_whereabouts",
+    "wanted_of",
     "whereis",
 ]
 
@@ -47,8 +48,8 @@ Due = Annotated[
     str | None,
     typer.Option(
         "--due",
-        help="When it is due, to the millisecond: then there is one way to look at; without --sent-at, of an id of "
-        "your own, all entries that are there.",
+        help="When it is due: to the millisecond, there is one way to look at; 2026-11-23T08:00Z is any time of that "
+        "minute. Without --sent-at, of an id of your own, all entries that are there.",
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")]
@@ -87,18 +88,12 @@ def whereis(
 
     from rich.console import Console
 
-    from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
-    from timewheel.ops.whereis import Wanted
     from timewheel.ops.whereis import whereis as find
     from timewheel.ops.whereis.facts import whereabouts_facts
 
     plan = Plan.load(plan_file)
-    sent_ms, due_ms = moment_ms(sent_at, "--sent-at"), moment_ms(due, "--due")
-    wanted = [
-        Wanted.of(timer_id, sent_ms=sent_ms, within_ms=parse_duration(within), due_ms=due_ms, key=key)
-        for timer_id in timer_ids
-    ]
+    wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]
     status = 0
     console = Console(highlight=False)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
@@ -113,6 +108,21 @@ def whereis(
                 show_whereabouts(console, found)
     if status:
         raise typer.Exit(status)
+
+
+def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, key: str | None) -> Wanted:
+    """Create the description of a timer from the options; a time that is not to the millisecond is a span."""
+    from timewheel.core.durations import parse_duration
+    from timewheel.ops.whereis import Wanted
+
+    return Wanted.of(
+        timer_id,
+        sent_ms=moment_ms(sent_at, "--sent-at"),
+        within_ms=max(parse_duration(within), precision_ms(sent_at)),
+        due_ms=moment_ms(due, "--due"),
+        due_within_ms=precision_ms(due) - 1,
+        key=key,
+    )
 
 
 def exit_status(found: Whereabouts) -> int:
@@ -188,8 +198,11 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     if found.wanted.knows_sent:
         is_exact = sent.first_ms == sent.last_ms
         yield "sent", at(sent.first_ms) if is_exact else f"{at(sent.first_ms)} to {at(sent.last_ms)}"
+    due_ms, within_ms = found.wanted.due_ms, found.wanted.due_within_ms
     if found.due_ms is not None:
         yield "due", at(found.due_ms)
+    elif due_ms is not None:
+        yield "due", f"{at(due_ms)} to {at(due_ms + within_ms)}"
     if found.reason:
         yield "reason", found.reason
     if found.cut_off is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
 
-__all__ = ["check_client_and_plan", "check_kind"]
+__all__ = ["check_client_and_plan", "check_kind", "has_methods", "is_async"]
 
 
 def check_kind(name: str, value: object, kind: type | tuple[str, ...], wanted: str) -> None:
@@ -22,13 +23,14 @@ def check_kind(name: str, value: object, kind: type | tuple[str, ...], wanted: s
     Raises:
         BadArgument: The value is of another kind.
     """
-    if isinstance(kind, type):
-        fits = isinstance(value, kind)
-    else:
-        # Not by a runtime protocol: that does not find methods which a wrapper passes on by __getattr__.
-        fits = not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in kind)
-    if not fits:
+    if not (isinstance(value, kind) if isinstance(kind, type) else has_methods(value, kind)):
         raise BadArgument(name, value, wanted)
+
+
+def has_methods(value: object, methods: tuple[str, ...]) -> bool:
+    """True if an object has these methods, also if it passes them on to another by ``__getattr__``."""
+    # Not by a runtime protocol, which does not find methods that are passed on.
+    return not isinstance(value, type) and all(callable(getattr(value, method, None)) for method in methods)
 
 
 def check_client_and_plan(client: object, plan: object) -> None:
@@ -39,6 +41,16 @@ def check_client_and_plan(client: object, plan: object) -> None:
     """
     wanted = 'a blocking client is needed, such as pulsar.Client("pulsar://localhost:6650")'
     check_kind("client", client, ("create_producer", "subscribe"), wanted)
-    if inspect.iscoroutinefunction(getattr(client, "create_producer", None)):
+    if is_async(getattr(client, "create_producer", None)):
         raise BadArgument("client", client, wanted)
     check_kind("plan", plan, Plan, 'a Plan is needed, such as Plan.load("reminders.toml")')
+
+
+def is_async(call: object) -> bool:
+    """True for an ``async def``, for an object with an async ``__call__``, and for a partial of either."""
+    while isinstance(call, functools.partial):
+        call = call.func
+    # A mock with the spec of a function passes as a function, and its flags are a mock too, which counts as true.
+    flags = getattr(getattr(call, "__code__", None), "co_flags", 0)
+    is_marked = isinstance(flags, int) and inspect.iscoroutinefunction(call)
+    return is_marked or inspect.iscoroutinefunction(getattr(type(call), "__call__", None))  # noqa: B004

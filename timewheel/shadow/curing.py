@@ -16,7 +16,7 @@ from timewheel.core.durations import (
     round_duration,
 )
 from timewheel.core.escapes import timewheel_command
-from timewheel.core.plan import Native, Plan, Tiered
+from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.ops.gaps.standing import WATCH_SHARE
 
@@ -107,7 +107,11 @@ def with_window(plan: Plan, window_ms: int) -> Plan:
         PlanError: The plan's rules forbid it.
     """
     scheme = _tiered(window_ms, plan)
-    return plan if scheme == plan.scheme else replace(plan, scheme=scheme, revision=plan.revision + 1)
+    return plan if scheme == plan.scheme else _next_revision(plan, scheme)
+
+
+def _next_revision(plan: Plan, scheme: Scheme) -> Plan:
+    return replace(plan, scheme=scheme, revision=plan.revision + 1)
 
 
 def _tiered(window_ms: int, plan: Plan) -> Tiered:
@@ -151,7 +155,7 @@ def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | N
     for share in SHARES:
         for one, after in every:
             if after <= share * limit:
-                return one if one is plan else replace(one, revision=plan.revision + 1)
+                return one if one is plan else _next_revision(plan, one.scheme)
     return None
 
 

@@ -14,6 +14,7 @@ from timewheel.core.plurals import counted
 from timewheel.ops.doctor import Unread
 from timewheel.ops.gaps.standing import WATCH_SHARE
 from timewheel.ops.status import Amount
+from timewheel.ops.status.places import summed
 from timewheel.shadow.machine.states import State, Wish, drains
 
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
@@ -113,6 +114,7 @@ class PartStanding:
         left: Estimated number of entries far from due that could have been lifted, without the newest entries.
         stays: Estimated number of entries far from due that cannot be lifted, by the reason.
         is_whole: All entries were read: both numbers are exact.
+        error: Error of the sum of both at 95 %.
         begun: How often a lifter began in the last `BEGUN_MS`: a session that meets the same failure again and again
             lifts nothing.
     """
@@ -132,7 +134,13 @@ class PartStanding:
     left: int
     stays: Mapping[str, int] = field(default_factory=dict)
     is_whole: bool = True
+    error: int = 0
     begun: int = 0
+
+    @property
+    def not_lifted(self) -> Amount:
+        """Entries far from due that were not lifted."""
+        return Amount(float(self.left + sum(self.stays.values())), float(self.error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +183,11 @@ class Standing:
     timers: Mapping[str, Amount | None] = field(default_factory=dict)
     target: str = "PLAN"
     reached_by: tuple[str, ...] = ()
+
+    @property
+    def not_lifted(self) -> Amount:
+        """Entries far from due that were not lifted, of all partitions."""
+        return summed(part.not_lifted for part in self.parts)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -310,5 +323,6 @@ def _part(part: PartStanding) -> dict[str, Any]:
         "left_about": part.left,
         "stays_about": dict(part.stays),
         "is_whole": part.is_whole,
+        "error": part.error,
         "begun": part.begun,
     }

@@ -27,6 +27,7 @@ from timewheel.core.topology import HoldingTopic, topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.status.estimate import of_pieces
 from timewheel.ops.status.looking import timers_held
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
@@ -37,7 +38,7 @@ from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, l
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
 from timewheel.shadow.standing import BEGUN_MS, Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
 from timewheel.shadow.stored_timers import properties_in, timers_in
-from timewheel.shadow.surveying import survey, writes_of
+from timewheel.shadow.surveying import read_topic, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
@@ -157,7 +158,7 @@ class _Look:
         """Find the excess like a dry run. So many entries are read only if gaps are beyond the limit."""
         if not lifts(wish.state) or not any(one.gaps > limit for part in parts for one in part.subscriptions):
             return ""
-        found = survey(self._admin, self._dialer, self._plan, target=self._target).excess
+        found = read_topic(self._admin, self._dialer, self._plan, target=self._target).survey(self._plan).excess
         if found is None:
             return ""
         cure = found.cure_in(self._target) or "more partitions, or a higher limit"
@@ -261,17 +262,27 @@ class _Look:
         """Count the entries that were read, and estimate those that are far from due and were not lifted."""
         cursors = acked_in(stats, counters).values()
         after = min((one.mark_delete for one in cursors), default=stats.last_confirmed)
-        pending, sampled = Pending(self._lifting, cursors, self._at_ms, self._arrived_ms, lifted), 0
-        for stretch in stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES):
+        pending, sampled, last = Pending(self._lifting, cursors, self._at_ms, self._arrived_ms, lifted), 0, after
+        counts: list[int] = []
+        stretches = stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES)
+        for stretch in stretches:
             for entries in entries_in(self._dialer, part, stretch, self._admin.clock):
                 sampled += len(entries)
                 for entry in entries:
                     pending.see(entry)
+                    last = entry.position
+            counts.append(pending.not_lifted - sum(counts))
         total = entries_after(stats.ledgers, after)
-        is_whole = total <= self._sample
+        # Of a whole topic all is read, but for the broker's own entries; a slow broker may end the reading before.
+        is_whole = total <= self._sample and (sampled == total or last == stretches[-1].upto)
         scale = 1.0 if is_whole else total / max(sampled, 1)
-        stays = {fate: round(count * scale) for fate, count in pending.stays.items()}
-        return {"sampled": sampled, "is_whole": is_whole, "left": round(pending.left * scale), "stays": stays}
+        return {
+            "sampled": sampled,
+            "is_whole": is_whole,
+            "left": round(pending.left * scale),
+            "stays": {fate: round(count * scale) for fate, count in pending.stays.items()},
+            "error": 0 if is_whole else round(of_pieces(counts, sampled, total).error),
+        }
 
     # All partitions
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from timewheel.admin.client import AdminClient
@@ -29,7 +29,7 @@ from timewheel.shadow.refusing import findings_on
 from timewheel.shadow.survey import Amount, Cost, Delays, PartSurvey, SubscriptionSurvey, Survey, summed
 from timewheel.shadow.walking import entries_in
 
-__all__ = ["DEFAULT_ENTRIES", "Tell", "survey", "writes_of"]
+__all__ = ["DEFAULT_ENTRIES", "Tell", "TopicRead", "read_topic", "writes_of"]
 
 DEFAULT_ENTRIES = 100_000
 """Limit of entries that are read in each partition."""
@@ -64,7 +64,51 @@ class _Read:
         return self.entries / self.wanted if self.wanted else 1.0
 
 
-def survey(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRead:
+    """A topic as it was read, from which it is surveyed by any plan.
+
+    Args:
+        facts: The facts about it.
+        reads: The data of each partition.
+        at_ms: When it was read, UTC milliseconds.
+        took_ms: How long the read took.
+    """
+
+    facts: Facts
+    reads: Mapping[str, _Read]
+    at_ms: int
+    took_ms: int
+
+    def survey(self, plan: Plan) -> Survey:
+        """Survey the topic by a plan."""
+        lifting, facts = Lifting(plan), replace(self.facts, plan=plan)
+        reads = {name: replace(read, tally=read.tally.under(lifting)) for name, read in self.reads.items()}
+        parts = tuple(_part(facts, name, read) for name, read in reads.items())
+        gap_limit = facts.seen.profile.gap_limit_ranges
+        fitting = curing(plan, gap_limit, partial(_most_after, reads)) if plan.holds_in_relay else None
+        excess = _excess(plan, parts, reads, gap_limit, fitting)
+        delays = _delays([read.tally.delays_ms for read in reads.values()])
+        fates = summed(part.fates for part in parts)
+        stays = {fate: amount.entries for fate, amount in fates.items() if fate not in ORDINARY}
+        per_s = sum(read.tally.seen for read in reads.values()) * 1_000 / self.took_ms
+        return Survey(
+            plan=plan,
+            at_ms=self.at_ms,
+            far_ms=lifting.far_ms,
+            gap_limit=gap_limit,
+            parts=parts,
+            delays=delays,
+            cost=_cost(plan, parts, reads.values(), per_s, self.at_ms) if per_s else None,
+            findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
+            excess=excess,
+            fitting=fitting,
+            native_per_hour=HOUR_MS * sum(read.tally.native_per_ms * read.scale for read in reads.values()),
+            gaps_with=_gaps_with(plan, reads),
+        )
+
+
+def read_topic(
     admin: AdminClient,
     dialer: Dialer,
     plan: Plan,
@@ -72,8 +116,8 @@ def survey(
     target: str,
     most: int = DEFAULT_ENTRIES,
     tell: Tell = lambda _done, _total: None,
-) -> Survey:
-    """Survey a plan's due topic.
+) -> TopicRead:
+    """Read a plan's due topic.
 
     Args:
         admin: Admin client of any broker.
@@ -100,29 +144,7 @@ def survey(
     }
     began_ms = clock.monotonic_ms()
     _read_all(dialer, clock, reads, most, tell)
-    took_ms = max(clock.monotonic_ms() - began_ms, 1)
-    parts = tuple(_part(facts, name, read) for name, read in reads.items())
-    gap_limit = facts.seen.profile.gap_limit_ranges
-    fitting = curing(plan, gap_limit, partial(_most_after, reads)) if plan.holds_in_relay else None
-    excess = _excess(plan, parts, reads, gap_limit, fitting)
-    delays = _delays([read.tally.delays_ms for read in reads.values()])
-    stays = {fate: amount.entries for fate, amount in summed(p.fates for p in parts).items() if fate not in ORDINARY}
-    seen = sum(read.tally.seen for read in reads.values())
-    cost = _cost(plan, parts, reads.values(), seen * 1_000 / took_ms, at_ms) if seen else None
-    return Survey(
-        plan=plan,
-        at_ms=at_ms,
-        far_ms=lifting.far_ms,
-        gap_limit=gap_limit,
-        parts=parts,
-        delays=delays,
-        cost=cost,
-        findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
-        excess=excess,
-        fitting=fitting,
-        native_per_hour=HOUR_MS * sum(read.tally.native_per_ms * read.scale for read in reads.values()),
-        gaps_with=_gaps_with(plan, reads),
-    )
+    return TopicRead(facts=facts, reads=reads, at_ms=at_ms, took_ms=max(clock.monotonic_ms() - began_ms, 1))
 
 
 def _prepared(internal: InternalStats, stats: TopicStats, lifting: Lifting, at_ms: int, most: int) -> _Read:

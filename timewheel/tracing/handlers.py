@@ -12,7 +12,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, Trac
 from opentelemetry.util.types import AttributeValue
 
 from timewheel.consumers import DelayedMessage, Handler
-from timewheel.consumers.handlers import is_async
+from timewheel.core.arguments import is_async
 from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
 from timewheel.tracing.attributes import (

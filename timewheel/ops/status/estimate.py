@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from timewheel.ops.status.horizon import Amount, Horizon
 
-__all__ = ["by_stretch", "total"]
+__all__ = ["by_stretch", "of_pieces", "total"]
 
 SURE = 1.96
 """Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
@@ -52,6 +52,21 @@ def by_stretch(
         Amount() if known is not None and number not in known and not any(one) else _scaled(one, entries)
         for number, one in enumerate(counts)
     )
+
+
+def of_pieces(counts: Sequence[int], drawn: int, entries: int) -> Amount:
+    """Estimate a number of entries from pieces of adjacent entries: neighbours are alike, so the pieces are the sample.
+
+    Args:
+        counts: Entries that count, by piece.
+        drawn: Number of entries in all pieces.
+        entries: Number of all entries.
+    """
+    drawn = max(drawn, 1)
+    if drawn >= entries:
+        return Amount(float(sum(counts)))
+    by_piece = _scaled(counts, round(len(counts) * entries / drawn)).error if len(set(counts)) > 1 else 0.0
+    return Amount(sum(counts) * entries / drawn, max(by_piece, RARE / drawn * (entries - drawn)))
 
 
 def _scaled(counts: Sequence[int], entries: int) -> Amount:

@@ -188,9 +188,20 @@ class Status:
                         found[_relay_of(consumer.name)].append(place)
         return {name: tuple(found[name]) for name in sorted(found)}
 
-    def unattended(self) -> tuple[PlaceStatus, ...]:
-        """Return the partitions of holding topics whose head is late, and that have no connected relay."""
-        return tuple(place for place in self.places if place.is_held and _late_ms(place) > 0 and not place.consumers)
+    def late(self, limit_ms: int = 0) -> tuple[PlaceStatus, ...]:
+        """Return the partitions whose head is later than a limit."""
+        return tuple(place for place in self.places if _late_ms(place) > limit_ms)
+
+    def unattended(self, limit_ms: int = 0) -> tuple[PlaceStatus, ...]:
+        """Return the partitions of holding topics whose head is later than a limit, and that have no connected relay.
+
+        The intake and the journal are without a limit: their timers move at once.
+        """
+        return tuple(
+            place
+            for place in self.places
+            if place.is_held and not place.consumers and _late_ms(place) > (0 if place.is_entrance else limit_ms)
+        )
 
 
 def _relay_of(consumer: str) -> str:

@@ -80,10 +80,13 @@ class Ways:
                     hops=hops,
                 )
 
-    def places(self, due_ms: int) -> dict[str, Step]:
-        """Return all topics that can contain a timer with this due time, whenever it was sent, each with its step."""
-        due = Span(due_ms, due_ms)
-        return {self._topic(step, topics, due, due_ms): step for step, topics in self._rows}
+    def places(self, due: Span) -> dict[str, Step]:
+        """Return all topics that can contain a timer with such a due time, whenever it was sent, each with its step."""
+        return {
+            self._topic(step, topics, part, due.first_ms): step
+            for step, topics in self._rows
+            for part in _parts(step, due, due.first_ms)
+        }
 
     def way(self, sent_ms: int, due_ms: int) -> tuple[Stop, ...]:
         """Return the whole way of a timer, from its first topic to its due topic, or as far as the plan's hops lead."""

@@ -104,7 +104,7 @@ class _Search:
     def run(self) -> Whereabouts:
         state = self._state() if self._wanted.knows_sent else self._state_by_id()
         seen = self._sightings
-        due_ms = seen[0].envelope.due_ms if seen else self._wanted.due_ms  # the due time of an attempt differs
+        due_ms = seen[0].envelope.due_ms if seen else self._wanted.exact_due_ms  # the due time of an attempt differs
         if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
             self._reason = (
                 f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
@@ -164,27 +164,28 @@ class _Search:
 
     def _state_by_id(self) -> State:
         """Search without a send time: read all entries of the places that the due time leads to."""
-        due_ms = self._wanted.due_ms
-        assert due_ms is not None, "without it the wanted timer is refused"
-        for topic, step in self._ways.places(due_ms).items():
+        assert self._wanted.due_ms is not None, "without it the wanted timer is refused"
+        due = self._wanted.due_span(self._plan)
+        for topic, step in self._ways.places(due).items():
             for number in self._wanted.partitions(self._plan):
                 partition = self._reading.partition(self._names.part(topic, number))
-                sighting = None if partition is None else self._with_id(partition, topic, step, due_ms)
+                sighting = None if partition is None else self._with_id(partition, topic, step, due)
                 if sighting is not None:
                     return self._follow(*sighting, number)
         return self._missing()
 
-    def _with_id(self, partition: Partition, topic: str, step: Step, due_ms: int) -> tuple[Sighting, Stop] | None:
+    def _with_id(self, partition: Partition, topic: str, step: Step, due: Span) -> tuple[Sighting, Stop] | None:
         before, found = self._reading.cost.reads, None
-        for entry in range(self._reading.start(partition, due_ms - self._plan.max_delay_ms), partition.entries):
+        entered_ms = due.first_ms - self._plan.max_delay_ms
+        for entry in range(self._reading.start(partition, entered_ms), partition.entries):
             if self._spent():
                 break
             seen = self._reading.entry(partition, partition.position_of(entry))
             timers = () if seen is None else seen.timers
-            envelope = next((one for one in timers if self._is_wanted(one, due_ms)), None)
+            envelope = next((one for one in timers if self._is_wanted(one, due)), None)
             if seen is not None and envelope is not None:
-                due = Span(envelope.due_ms, envelope.due_ms)
-                (routed,) = self._ways.after(envelope.entered_ms, due, envelope.hops)
+                its = Span(envelope.due_ms, envelope.due_ms)
+                (routed,) = self._ways.after(envelope.entered_ms, its, envelope.hops)
                 stop = replace(routed, topic=topic, step=step)
                 # Routed by another plan, or placed by hand: this plan does not determine its way.
                 if not envelope.hops and routed.topic == topic:
@@ -192,7 +193,6 @@ class _Search:
                 found = self._sighting(stop, partition, seen, envelope), stop
                 break
         reads = self._reading.cost.reads - before
-        entered_ms = due_ms - self._plan.max_delay_ms
         self._searched.append(
             Searched(
                 topic=partition.name, entered_ms=entered_ms, reads=reads, found=found is not None, is_before_all=False
@@ -200,9 +200,11 @@ class _Search:
         )
         return found
 
-    def _is_wanted(self, envelope: Envelope, due_ms: int) -> bool:
+    def _is_wanted(self, envelope: Envelope, due: Span) -> bool:
         """Return whether an envelope is the wanted timer: an id chosen by the caller may be reused by a later timer."""
-        return self._wanted.is_id(envelope.timer_id) and abs(envelope.due_ms - due_ms) < SECOND_MS
+        return self._wanted.is_id(envelope.timer_id) and (
+            due.first_ms - SECOND_MS < envelope.due_ms < due.last_ms + SECOND_MS
+        )
 
     def _is_after(self, earlier: Envelope | None, envelope: Envelope, stop: Stop) -> bool:
         """Return whether an envelope is a copy of the timer, made from the earlier copy if one is known."""

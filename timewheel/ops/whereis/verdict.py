@@ -136,6 +136,6 @@ class Whereabouts:
 
     @property
     def due_ms(self) -> int | None:
-        """Due time from its envelope, or else from the caller; None if unknown."""
+        """Due time from its envelope, or else from the caller; None if it is not known to the millisecond."""
         seen = self.sightings[-1].envelope.due_ms if self.sightings else None
-        return self.wanted.due_ms if seen is None else seen
+        return self.wanted.exact_due_ms if seen is None else seen

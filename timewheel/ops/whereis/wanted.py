@@ -40,6 +40,7 @@ class Wanted:
         timer_id: Id of the timer, given or generated.
         sent: Time of its send; a span from 0 on means any time before it is due.
         due_ms: Due time, UTC milliseconds; None if unknown: then the ways of all due times are possible.
+        due_within_ms: The due time is at most so much later; 0: it is exact.
         key: Partition key; None without a key, or if unknown.
         generated: Parts of a generated id; None for an id chosen by the caller.
     """
@@ -47,6 +48,7 @@ class Wanted:
     timer_id: str
     sent: Span
     due_ms: int | None = None
+    due_within_ms: int = 0
     key: str | None = None
     generated: GeneratedId | None = None
 
@@ -58,6 +60,7 @@ class Wanted:
         sent_ms: int | None = None,
         within_ms: int = DEFAULT_WITHIN_MS,
         due_ms: int | None = None,
+        due_within_ms: int = 0,
         key: str | None = None,
     ) -> Wanted:
         """Create the description of a timer from the caller's knowledge.
@@ -68,6 +71,7 @@ class Wanted:
                 contains the send time to the millisecond, which takes precedence.
             within_ms: Uncertainty of ``sent_ms``.
             due_ms: Due time, as in `Timer.due_at` of the send.
+            due_within_ms: By how much it may be later, as of a time without its milliseconds.
             key: Partition key.
 
         Raises:
@@ -79,20 +83,32 @@ class Wanted:
         elif sent_ms is not None:
             sent = Span(max(sent_ms - within_ms, 1), sent_ms + within_ms)
         elif due_ms is not None:
-            sent = Span(0, due_ms)
+            sent = Span(0, due_ms + due_within_ms)
         else:
             raise SendTimeUnknown(timer_id)
-        return cls(timer_id=timer_id, sent=sent, due_ms=due_ms, key=key or None, generated=generated)
+        return cls(
+            timer_id=timer_id,
+            sent=sent,
+            due_ms=due_ms,
+            due_within_ms=due_within_ms,
+            key=key or None,
+            generated=generated,
+        )
 
     @property
     def knows_sent(self) -> bool:
         """True if the send time is known, so that the way can be computed."""
         return self.sent.first_ms > 0
 
+    @property
+    def exact_due_ms(self) -> int | None:
+        """The due time, if it is known to the millisecond."""
+        return None if self.due_within_ms else self.due_ms
+
     def due_span(self, plan: Plan) -> Span:
         """Return the possible due times: no timer is sent for later than the plan's longest delay."""
         if self.due_ms is not None:
-            return Span(self.due_ms, self.due_ms)
+            return Span(self.due_ms, self.due_ms + self.due_within_ms)
         return Span(self.sent.first_ms, self.sent.last_ms + plan.max_delay_ms)
 
     def partitions(self, plan: Plan) -> tuple[int, ...]:

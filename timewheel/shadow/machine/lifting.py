@@ -64,6 +64,10 @@ class Fate(Enum):
     """The message has the properties of a timer, but malformed or of a later version."""
 
 
+TIMELESS = frozenset({Fate.DEFECT, Fate.MARKER, Fate.UNDELAYED, Fate.STIR})
+"""Fates that no time changes."""
+
+
 class Lifting:
     """The decision for the entries of a plan's due topic.
 
@@ -92,23 +96,33 @@ class Lifting:
             now_ms: UTC milliseconds.
             far_ms: Replaces the plan's value.
         """
-        deliver_at_ms = entry.deliver_at_ms
-        if entry.defect is not None:
-            return Fate.DEFECT
-        if entry.marker is not None:
-            return Fate.MARKER
-        if not deliver_at_ms:
-            return Fate.UNDELAYED
-        if STIR_PROPERTY in entry.properties:
-            return Fate.STIR
-        remaining_ms = deliver_at_ms - now_ms
+        if (timeless := _timeless(entry)) is not None:
+            return timeless
+        remaining_ms = (entry.deliver_at_ms or 0) - now_ms
+        if remaining_ms < (self.far_ms if far_ms is None else far_ms):
+            return Fate.NEAR  # first: of most entries no obstacle need be looked for
+        return self.at(self.far_fate(entry), remaining_ms, far_ms)
+
+    def far_fate(self, entry: Entry) -> Fate:
+        """Decide about an entry as if it was far from due, by any plan."""
+        if (fate := _timeless(entry) or self._obstacle(entry)) is not None:
+            return fate
+        return Fate.LARGE if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES else Fate.LIFT
+
+    def at(self, far_fate: Fate, remaining_ms: int, far_ms: int | None = None) -> Fate:
+        """Decide about an entry of which `far_fate` is known.
+
+        Args:
+            far_fate: The answer of `far_fate`.
+            remaining_ms: Time until it is due.
+            far_ms: Replaces the plan's value.
+        """
+        if far_fate in TIMELESS:
+            return far_fate
         if remaining_ms < (self.far_ms if far_ms is None else far_ms):
             return Fate.NEAR
-        if (obstacle := self._obstacle(entry)) is not None:
-            return obstacle
-        if remaining_ms > self._max_delay_ms:
-            return Fate.BEYOND
-        return Fate.LARGE if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES else Fate.LIFT
+        is_beyond = far_fate in (Fate.LIFT, Fate.LARGE) and remaining_ms > self._max_delay_ms
+        return Fate.BEYOND if is_beyond else far_fate
 
     def copy(self, entry: Entry, part: str, now_ms: int) -> dict[str, str]:
         """Return the properties of a copy, its envelope included.
@@ -163,6 +177,17 @@ class Lifting:
         # A timer for a single subscription waits in that subscription's own topic; here only another program can have
         # put it.
         return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
+
+
+def _timeless(entry: Entry) -> Fate | None:
+    """Return the fate of an entry that no time changes."""
+    if entry.defect is not None:
+        return Fate.DEFECT
+    if entry.marker is not None:
+        return Fate.MARKER
+    if not entry.deliver_at_ms:
+        return Fate.UNDELAYED
+    return Fate.STIR if STIR_PROPERTY in entry.properties else None
 
 
 def _is_text(entry: Entry) -> bool:

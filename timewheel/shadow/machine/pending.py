@@ -73,6 +73,11 @@ class Pending:
         return is_left
 
     @property
+    def not_lifted(self) -> int:
+        """Entries far from due that should have been lifted, or cannot be."""
+        return self.left + sum(self.stays.values())
+
+    @property
     def stays(self) -> dict[str, int]:
         """Entries far from due that cannot be lifted, by the reason."""
         return {fate: count for fate, count in self.fates.most_common() if fate not in ORDINARY}

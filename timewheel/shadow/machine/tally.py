@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 from timewheel.admin.internals import Ledger
@@ -18,6 +19,7 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["PARTLY", "Heap", "Tally"]
 
 _STAYS = -1
+_FATES = tuple(Fate)
 PARTLY = "acknowledged_by_some"
 """The fate of an entry that is pending on some subscriptions only: it stays, since its copy would reach all."""
 
@@ -29,10 +31,10 @@ class Heap:
     entries: int = 0
     size_bytes: int = 0
 
-    def add(self, entry: Entry) -> None:
+    def add(self, payload_bytes: int) -> None:
         """Add an entry."""
         self.entries += 1
-        self.size_bytes += entry.payload_bytes
+        self.size_bytes += payload_bytes
 
     def __add__(self, other: Heap) -> Heap:
         return Heap(self.entries + other.entries, self.size_bytes + other.size_bytes)
@@ -79,6 +81,13 @@ class Tally:
     _cursors: dict[str, _Cursor] = field(init=False)
     _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
     _entry_ids: array[int] = field(default_factory=lambda: array("q"))
+    _far_fates: array[int] = field(default_factory=lambda: array("b"))
+    """The fate of each pending entry as if it was far from due, as its place in `_FATES`; `_STAYS`: `PARTLY`."""
+    _left_ms: array[int] = field(default_factory=lambda: array("q"))
+    """The remaining time of each pending entry."""
+    _native_ms: array[int] = field(default_factory=lambda: array("q"))
+    """The delay of each pending entry that a client sent; 0: it is overdue, or was lifted and is back."""
+    _bytes: array[int] = field(default_factory=lambda: array("q"))
     _liftable_ms: array[int] = field(default_factory=lambda: array("q"))
     """The remaining time of each pending entry; `_STAYS`: it cannot be lifted."""
     _stretches: list[int] = field(default_factory=list)
@@ -94,28 +103,44 @@ class Tally:
         if not pending:
             self.settled += 1
             return
-        fate = PARTLY
-        if len(pending) == len(self._cursors):
-            fate = self.lifting.fate(entry, self.now_ms).value
-        self.fates.setdefault(fate, Heap()).add(entry)
         if entry.deliver_at_ms:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
-        liftable_ms, remaining_ms = _STAYS, (entry.deliver_at_ms or 0) - self.now_ms
-        delay_ms = (entry.deliver_at_ms or 0) - entry.publish_ms
-        # Neither overdue messages nor timers that have been lifted and are back.
-        if remaining_ms > 0 and 0 < delay_ms < self.lifting.far_ms and TIMER_PROPERTY not in entry.properties:
+        remaining_ms, delay_ms = (entry.deliver_at_ms or 0) - self.now_ms, (entry.deliver_at_ms or 0) - entry.publish_ms
+        is_native = remaining_ms > 0 and delay_ms > 0 and TIMER_PROPERTY not in entry.properties
+        is_whole = len(pending) == len(self._cursors)
+        for one in pending:
+            one.now.stays(position)
+            one.pending.append(len(self._left_ms))
+        self._ledger_ids.append(position.ledger)
+        self._entry_ids.append(position.entry)
+        self._far_fates.append(_FATES.index(self.lifting.far_fate(entry)) if is_whole else _STAYS)
+        self._left_ms.append(remaining_ms)
+        self._native_ms.append(delay_ms if is_native else 0)
+        self._bytes.append(entry.payload_bytes)
+        self._decide(len(self._left_ms) - 1)
+
+    def under(self, lifting: Lifting) -> Tally:
+        """Return the tally of the same entries by the decisions of another plan of the topic."""
+        found = copy(self)
+        found.lifting, found.fates, found.native_per_ms = lifting, {}, 0.0
+        found.remaining_ms, found._liftable_ms = array("q"), array("q")  # noqa: SLF001 - of its own class
+        for number in range(len(self._left_ms)):
+            found._decide(number)  # noqa: SLF001 - of its own class
+        return found
+
+    def _decide(self, number: int) -> None:
+        """Decide about a pending entry by the plan."""
+        place, remaining_ms, delay_ms = self._far_fates[number], self._left_ms[number], self._native_ms[number]
+        fate, is_liftable = PARTLY, False
+        if place != _STAYS:
+            fate = self.lifting.at(_FATES[place], remaining_ms).value
+            is_liftable = self.lifting.at(_FATES[place], remaining_ms, 0) is Fate.LIFT
+        self.fates.setdefault(fate, Heap()).add(self._bytes[number])
+        if 0 < delay_ms < self.lifting.far_ms:
             self.native_per_ms += 1 / delay_ms
         if fate == Fate.LIFT.value:
             self.remaining_ms.append(remaining_ms)
-            liftable_ms = remaining_ms
-        elif fate == Fate.NEAR.value and self.lifting.fate(entry, self.now_ms, 0) is Fate.LIFT:
-            liftable_ms = remaining_ms
-        for one in pending:
-            one.now.stays(position)
-            one.pending.append(len(self._liftable_ms))
-        self._ledger_ids.append(position.ledger)
-        self._entry_ids.append(position.entry)
-        self._liftable_ms.append(liftable_ms)
+        self._liftable_ms.append(remaining_ms if is_liftable else _STAYS)
 
     def new_stretch(self) -> None:
         """Begin a new stretch: the next entry does not follow the last entry."""
