@@ -52,7 +52,7 @@ def put_back(plan_file: Path, access: Access) -> bool:
     plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
     _check_native(plan)
     file = str(plan_file)
-    with access.client() as client, access.admin() as admin:
+    with access.client(plan.due_topic) as client, access.admin() as admin:
         # A native plan need not name the namespace in which an earlier plan held its timers.
         plan = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
         _check_topics(admin, plan, clock.now_ms(), file)

@@ -122,9 +122,8 @@ def start(
     else:
         if text:
             say(console, written_words(plan, made, file, is_written=begins))
-        reached_by = [*typed_words(context), *(["--service-url", url] if url != access.connection.service_url else [])]
         next_words = _next_words(
-            file, done, reached_by, is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)
+            file, done, typed_words(context), is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)
         )
         show_line(console, next_words)
     if found.is_refused and not begins:
