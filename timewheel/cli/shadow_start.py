@@ -148,9 +148,16 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
     """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
     change.
     """
+    from timewheel.core.errors import PlanError
     from timewheel.core.planfile import edit_plan, read_plan_text
 
-    return "" if plan == made else edit_plan(read_plan_text(Path(target)), plan)
+    if plan == made:
+        return ""
+    try:
+        return edit_plan(read_plan_text(Path(target)), plan)
+    except PlanError as error:
+        error.in_file(target)
+        raise
 
 
 def _next_words(

@@ -83,7 +83,7 @@ class Shadow:
         hold_ms: int = HOLD_MS,
     ) -> None:
         if not plan.intake:
-            raise PlanError("intake", plan.intake, "true for a shadow: it needs the topics that come with an intake")
+            raise PlanError("intake", plan.intake, "a shadow needs the topics that come with intake = true")
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
         self._client = reaching(client)
