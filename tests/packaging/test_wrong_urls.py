@@ -16,7 +16,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.errors import BrokerUnreachable, TimewheelError
+from timewheel.errors import BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.testing.ports import free_ports
 
 UNKNOWN = "pulsar://no-such-host.invalid:6650"
@@ -71,6 +71,13 @@ def test_a_closed_port_and_a_port_of_another_program_are_told_apart() -> None:
         said = unreached(f"pulsar://127.0.0.1:{port},127.0.0.1:{closed}").cause
     assert f"something listens at 127.0.0.1:{port}, and does not answer as a broker" in said
     assert f"nothing can be reached at 127.0.0.1:{closed}" in said
+
+
+def test_whoever_reads_entries_is_told_the_source_of_the_url_too() -> None:
+    (closed,) = free_ports(1)
+    dialer = Access(connection_of(f"pulsar://127.0.0.1:{closed}"), ()).dialer()
+    with pytest.raises(BrokerLost, match=f"127.0.0.1:{closed}: .* is the service URL .* comes from --service-url"):
+        dialer.reach(TOPIC)
 
 
 def test_any_other_error_of_the_client_has_the_url_and_no_traceback() -> None:

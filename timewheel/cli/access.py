@@ -125,8 +125,7 @@ class Access:
         from timewheel.wire.reaching import BrokerUnreachable, ReachingClient
 
         url = self.service_url_of(topic)
-        found_by = None if url == self.connection.service_url else f"a lookup at {self.connection.admin_url}"
-        hint = self._hint("service_url", "--service-url pulsar://HOST:6650", found_by)
+        hint = self._service_hint(url)
 
         def explain(call: str, topic: str, error: Exception) -> BrokerUnreachable:
             tried = f" within {operation_timeout_seconds} s" if isinstance(error, pulsar.Timeout) else ""
@@ -168,7 +167,8 @@ class Access:
             authentication = ByToken(self._token)
         elif self.connection.tls_certificate_file_path is not None:
             authentication = ByCertificate()
-        return Dialer(service_url, authentication=authentication, tls=self._tls, **options)
+        hint = self._service_hint(service_url)
+        return Dialer(service_url, authentication=authentication, tls=self._tls, url_hint=hint, **options)
 
     def client_options(self) -> dict[str, Any]:
         """Return the arguments of a `pulsar.Client` except its URL and its logger."""
@@ -189,6 +189,10 @@ class Access:
         elif certificate is not None:
             options["authentication"] = pulsar.AuthenticationTLS(certificate, key)
         return options
+
+    def _service_hint(self, url: str) -> str:
+        found_by = None if url == self.connection.service_url else f"a lookup at {self.connection.admin_url}"
+        return self._hint("service_url", "--service-url pulsar://HOST:6650", found_by)
 
     def _hint(self, url: str, option: str, found_by: str | None = None) -> str:
         """Return where a URL came from, and how to give another.
