@@ -230,7 +230,7 @@ def admin_client(
         connection = connection_of(None, admin_url, token, token_file, tls_ca, file, admin_option=option)
         return access_of(connection, hooks, admin_option=option).admin()
     except BadConnection as error:
-        if admin_url is None or error.field != "admin_url":
+        if option == "--admin-url" or admin_url is None or error.field != "admin_url":
             raise
         raise typer.BadParameter(str(error), param_hint=option) from error
 
