@@ -31,6 +31,7 @@ from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 from timewheel.wire.process import ProcessGuard, end_at_exit
+from timewheel.wire.reaching import reaching
 from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Consuming:
         arounds = (*around, self._guard) if self._guard is not None else tuple(around)
         self._arounds = Arounds(arounds, self._hooks) if arounds else None
         self._reception = Reception(
-            client,
+            reaching(client),
             plan,
             subscription,
             consumer_type=consumer_type,

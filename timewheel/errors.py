@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         BrokerUnavailable,
     )
     from timewheel.watch.errors import LogUnreadable
+    from timewheel.wire.reaching import BrokerUnreachable
 
 __all__ = [
     "AdminDenied",
@@ -116,6 +117,7 @@ __all__ = [
     "BrokerSilent",
     "BrokerTooOld",
     "BrokerUnavailable",
+    "BrokerUnreachable",
     "CancelFailed",
     "CancelOutcomeUnknown",
     "CancelRefused",
@@ -211,6 +213,7 @@ _MODULE_OF = {
     "WrongTimeUnit": "timewheel.spark_planner.errors",
     "BrokerFailed": "timewheel.testing.errors",
     "BrokerUnavailable": "timewheel.testing.errors",
+    "BrokerUnreachable": "timewheel.wire.reaching",
 }
 
 __getattr__ = names_on_first_use(__name__, _MODULE_OF)

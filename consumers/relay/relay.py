@@ -33,6 +33,7 @@ from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.partitioned import unpartitioned_problem
 from timewheel.wire.process import EXIT_MS, ProcessGuard, end_at_exit, has_ended
+from timewheel.wire.reaching import reaching
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["Relay", "new_relay_id"]
@@ -115,7 +116,7 @@ class Relay:
         self._process = ProcessGuard()
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
-        self._client = client
+        self._client = client = reaching(client)
         self._clock = clock or SystemClock()
         emitting = Hooks(hooks)
         self._own_cut_log: CutLog | None = None

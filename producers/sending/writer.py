@@ -43,6 +43,7 @@ from timewheel.producers.sending.tally import Tally
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.process import ProcessGuard
+from timewheel.wire.reaching import BrokerUnreachable, reaching
 from timewheel.wire.results import Outcome, cause_of, is_producer_closed, outcome_of_error
 from timewheel.wire.surface import ClientLike
 
@@ -174,7 +175,7 @@ class TimerWriter:
         self.tally = Tally()
         self.process = ProcessGuard()
         self.pool = ProducerPool(
-            client,
+            reaching(client),
             ProducerOptions(schema, options),
             plan=plan,
             max_producers=room_for_all(plan) if max_producers is None else max_producers,
@@ -283,7 +284,7 @@ class TimerWriter:
         Raises:
             TimewheelError: The send ends here; nothing was sent, or nothing further.
         """
-        if isinstance(error, TimewheelError):
+        if isinstance(error, TimewheelError) and not isinstance(error, BrokerUnreachable):
             if not send.stored or send.outgoing.place == "cuts":
                 raise error
             raise self._as_unknown(send, error) from error

@@ -167,7 +167,7 @@ def test_one_token_of_the_issuer_serves_relay_and_commands_until_it_expires(
     issuer.life_s = 3
     me = who("oauth2", "admin")
     access = Access(load_connection(me.file), (events.append,))
-    with access.admin() as admin, access.client() as client:
+    with access.admin() as admin, access.client("persistent://public/default/issued") as client:
         admin.tenants.list()
         client.subscribe("persistent://public/default/issued", "s").close()
         assert issuer.given == 1

@@ -89,7 +89,7 @@ def test_an_answer_says_whose_limit_it_goes_by(
         "LIMIT  10,000 gaps in a partition: the default of Pulsar 4.0 (--profile or --broker names yours)",
         "LIMIT  10,000 gaps in a partition: of --profile 4.2",
         "LIMIT  5 gaps in a partition: of the broker that the sample is from",
-        f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (--connection)",
+        f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (admin_url in {file})",
         f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (--broker)",
         f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (PULSAR_ADMIN_URL)",
     ]

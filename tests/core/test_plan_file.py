@@ -16,7 +16,17 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.planfile import MAX_FILE_BYTES, dump_plan, edit_plan, load_plan, parse_plan, save_plan
+from timewheel.core.plan_files import PlanFiles
+from timewheel.core.planfile import (
+    EXAMPLES,
+    MAX_FILE_BYTES,
+    _File,
+    dump_plan,
+    edit_plan,
+    load_plan,
+    parse_plan,
+    save_plan,
+)
 
 TOP = 'format = 1\ndue_topic = "persistent://acme/crm/reminders"\nsubscriptions = ["billing"]\n'
 GOOD = TOP + '[tiered]\nwindow = "12h"\ntiers = ["12h", "1d", "5d"]\n'
@@ -136,20 +146,37 @@ BROKEN: list[tuple[Any, ...]] = [
     ("a = " + "[" * 50_000, "file", None, "TOML"),
     (GOOD + GOOD, "file", None, "TOML"),
     # form
-    ("", "format", None, "required"),
+    ("", "format", None, "for example: format = 1"),
     ("future = 1\n" + TOP.replace("format = 1", "format = 2") + "[native]", "format", 2, "reads format 1"),
     (TOP.replace("format = 1", 'format = "1"') + "[native]", "format", "1", "integer"),
     (TOP.replace("format = 1", "format = true") + "[native]", "format", True, "integer"),
-    (TOP.replace("due_topic", "duetopic") + "[native]", "due_topic", None, "required"),
-    ("window = '1h'\n" + TOP + "[native]", "window", "1h", "not a key"),
+    (TOP.replace('due_topic = "persistent://acme/crm/reminders"', "") + "[native]", "due_topic", None, "required"),
+    (TOP.replace("due_topic", "duetopic") + "[native]", "duetopic", None, "did you mean due_topic?"),
+    (TOP.replace("format", "formt") + "[native]", "formt", 1, "did you mean format?"),
+    (
+        TOP.replace("subscriptions", "subscription") + "[native]",
+        "subscription",
+        ["billing"],
+        "did you mean subscriptions?",
+    ),
+    (GOOD.replace("window", "windows"), "tiered.windows", "12h", "did you mean window?"),
+    (GOOD + "subscriptions = ['x']", "tiered.subscriptions", ["x"], "did you mean subscriptions of the plan's top"),
+    (GOOD + "zzz = 1", "tiered.zzz", 1, "is not a key of [tiered], which has window, tiers, hold"),
+    (GOOD.replace('window = "12h"', ""), "tiered.window", None, 'for example: window = "12h"'),
+    ("window = '1h'\n" + TOP + "[native]", "window", "1h", "did you mean window of [tiered]?"),
     (GOOD + "interval = '1d'", "tiered.interval", "1d", "not a key"),
     (TOP + "[native]\nwindow = '1h'", "native.window", "1h", "not a key"),
-    (TOP + "[wheel]\nrings = [{slot = '1d', slots = 32, size = 3}]", "wheel.rings.0.size", 3, "not a key"),
-    (TOP + "[rings]\n", "rings", {}, "not a key"),
+    (
+        TOP + "[wheel]\nrings = [{slot = '1d', slots = 32, size = 3}]",
+        "wheel.rings.0.size",
+        3,
+        "is not a key of a ring of [wheel]",
+    ),
+    (TOP + "[rings]\n", "rings", {}, "did you mean rings of [wheel]?"),
     # schemes
     (TOP, "scheme", [], "exactly one"),
     (GOOD + "[calendar]", "scheme", ["tiered", "calendar"], "exactly one"),
-    ("tiered = 5\n" + TOP, "tiered", 5, "dictionary"),
+    ("tiered = 5\n" + TOP, "tiered", 5, "must be a table"),
     # types
     ("partitions = '4'\n" + GOOD, "partitions", "4", "integer"),
     ("partitions = 4.0\n" + GOOD, "partitions", 4.0, "integer"),
@@ -159,7 +186,7 @@ BROKEN: list[tuple[Any, ...]] = [
     ("relay = 'elsewhere'\n" + GOOD, "relay", "elsewhere", "'embedded' or 'service'"),
     ("readers = 'all'\n" + GOOD, "readers", "all", "'timewheel' or 'any'"),
     ("holding_namespace = 7\n" + GOOD, "holding_namespace", 7, "string"),
-    (GOOD.replace('["billing"]', '"billing"'), "subscriptions", "billing", "list"),
+    (GOOD.replace('["billing"]', '"billing"'), "subscriptions", "billing", "for example: subscriptions = ["),
     (GOOD.replace('["billing"]', "[7]"), "subscriptions.0", 7, "string"),
     (GOOD + "hold = 'both'", "tiered.hold", "both", "'relay' or 'broker'"),
     # durations
@@ -187,6 +214,42 @@ def test_a_broken_file_names_field_value_and_limit(text: str, field: str, value:
     assert limit in caught.value.limit
     assert field in str(caught.value)
     assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize("text", [text for text, *_ in BROKEN], ids=range(len(BROKEN)))
+def test_every_error_of_a_file_names_the_file(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "reminders.toml"
+    file.write_text(text)
+    for read in (lambda: load_plan(file), lambda: PlanFiles([tmp_path]).read().plans()):
+        with pytest.raises(PlanError) as caught:
+            read()
+        assert str(caught.value).startswith(f"plan {file}: {caught.value.field}")
+        assert caught.value.file == str(file)
+
+
+def test_a_missing_key_is_told_as_a_sentence_with_a_line_to_write() -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_plan(TOP.replace('subscriptions = ["billing"]', "") + "[native]")
+    example = 'subscriptions = ["billing"]'
+    assert str(caught.value) == f"plan: subscriptions is missing: it is required; for example: {example}"
+
+
+def test_the_example_of_every_key_is_a_line_that_works() -> None:
+    """Each line is written where its key belongs, beside the keys that it needs."""
+    lines = {line.split()[0]: line for line in EXAMPLES}
+    top = "\n".join(lines.pop(key) for key in _File.model_fields if key in lines and key != "intake")
+    cancel = f"[cancel]\n{lines.pop('keep')}\n{lines.pop('skew')}"
+    tiered = f"[tiered]\n{lines.pop('window')}\n{lines.pop('tiers')}"
+    ring = "\n".join(lines.pop(key) for key in ("slot", "slots", "headstart"))
+    for scheme in (
+        tiered,
+        f"[wheel]\n{lines.pop('rings')}",
+        f"[[wheel.rings]]\n{ring}",
+        f"[calendar]\n{lines.pop('interval')}",
+    ):
+        assert parse_plan(f"{top}\n{scheme}\n{cancel}").retry
+    assert parse_plan(f'{top}\n{lines.pop("intake")}\nrelay = "service"\n{tiered}').intake
+    assert not lines
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

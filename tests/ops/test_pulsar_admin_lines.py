@@ -52,6 +52,7 @@ MORE_OF_OTHERS = [
 NEVER_A_FINDING = [
     f"pulsar-admin namespaces set-max-unacked-messages-per-consumer {SPACE} -c 5000",  # of `gaps explain`
     f"pulsar-admin topics stats {DUE}",  # of `gaps explain`
+    f"pulsar-admin topics lookup {DUE}",  # of a broker that cannot be reached
     f"pulsar-admin topics unload {DUE}",  # of `shadow status`
     f"pulsar-admin tenants create {SPACE.partition('/')[0]}",  # of `topics ensure`, and the next two
     f"pulsar-admin namespaces create {SPACE}",

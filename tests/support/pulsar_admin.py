@@ -89,6 +89,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
     ("topics", "unsubscribe"): Command(about=TOPIC, needs={"-s": NAME}),
     ("topics", "delete"): Command(about=TOPIC),
     ("topics", "delete-partitioned-topic"): Command(about=TOPIC),
+    ("topics", "lookup"): Command(about=TOPIC),
     ("topics", "stats"): Command(about=TOPIC),
     ("topics", "unload"): Command(about=TOPIC),
     ("tenants", "create"): Command(about=TENANT),

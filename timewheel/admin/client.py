@@ -46,6 +46,7 @@ class AdminClient:
         entries: Source that is tried first for single entries; None: they are read through the admin API, which makes
             the broker open them.
         clock: Waits between attempts, and for changes that the broker applies a moment later; None: the machine's.
+        url_hint: Where the URL came from, and how to give another; errors that a wrong URL explains end with it.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class AdminClient:
         transport: httpx.BaseTransport | None = None,
         entries: EntrySource | None = None,
         clock: Clock | None = None,
+        url_hint: str = "",
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         """The clock by which users of this client wait."""
@@ -71,6 +73,7 @@ class AdminClient:
             retry_for_s=retry_for_s,
             transport=transport,
             clock=self.clock,
+            url_hint=url_hint,
         )
         self.brokers = Brokers(self._http, Hooks(hooks), self.clock)
         self.tenants = Tenants(self._http)

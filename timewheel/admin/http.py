@@ -87,6 +87,7 @@ class AdminHttp:
         retry_for_s: Seconds since a call's begin within which it may be repeated; 0: never.
         transport: An httpx transport, for tests.
         clock: Waits between attempts; None: the machine's.
+        url_hint: Where the URL came from, and how to give another; errors that a wrong URL explains end with it.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class AdminHttp:
         retry_for_s: float = DEFAULT_RETRY_FOR_S,
         transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
+        url_hint: str = "",
     ) -> None:
         base = httpx.URL(admin_url)
         if base.scheme not in {"http", "https"} or not base.host:
@@ -108,6 +110,8 @@ class AdminHttp:
         self._base = str(base).rstrip("/")
         self.is_secure = base.scheme == "https"
         """True if the URL uses TLS."""
+        self._url_hint = f"is the admin URL that of a broker?{f' {url_hint}' if url_hint else ''}"
+        self._has_answered = False
         self._token = token
         self._retry_for_ms = int(retry_for_s * 1000)
         self._clock: Clock = clock or SystemClock()
@@ -162,7 +166,21 @@ class AdminHttp:
         Raises:
             AdminError: As for `call`, and if the answer is no JSON, such as a proxy's login page.
         """
-        return read_json(self.call("GET", path, query=query, base=base))
+        return self.read_json(self.call("GET", path, query=query, base=base))
+
+    def read_json(self, response: httpx.Response) -> Any:
+        """Return the answer's JSON; None if the answer is empty.
+
+        Raises:
+            AdminError: The answer is no JSON.
+        """
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            endpoint = f"{response.request.method} {response.request.url.path}"
+            raise AdminError(response.status_code, endpoint, f"the answer is no JSON; {self._url_hint}") from error
 
     def make(self, path: str, *, body: Any = None) -> bool:
         """PUT a new resource; False if it exists already, perhaps from our own attempt whose answer was lost."""
@@ -214,15 +232,16 @@ class AdminHttp:
             try:
                 response = self._connections.request(method, url, headers=headers, content=content)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                raise AdminUnreachable(endpoint, f"no connection to {origin_of(url)}: {error}", sent=False) from error
+                reason = f"no connection to {origin_of(url)}: {error}{self._remedy(redirects)}"
+                raise AdminUnreachable(endpoint, reason, sent=False) from error
             except httpx.TransportError as error:
                 if str(error).startswith(_NO_HEADER):
                     raise AdminError(httpx.codes.OK, endpoint, _UNREADABLE) from error
-                raise AdminUnreachable(
-                    endpoint, f"{origin_of(url)} gave no answer: {type(error).__name__} {error}", sent=True
-                ) from error
+                reason = f"{origin_of(url)} gave no answer: {type(error).__name__} {error}"
+                raise AdminUnreachable(endpoint, f"{reason}{self._remedy(redirects)}", sent=True) from error
             except AnswerTooLarge as error:
-                raise AdminError(httpx.codes.OK, endpoint, f"{error}; is the admin URL that of a broker?") from error
+                raise AdminError(httpx.codes.OK, endpoint, f"{error}; {self._url_hint}") from error
+            self._has_answered = True
             if response.status_code not in REDIRECTS:
                 return response
             url = owner_url(response, url, method, endpoint)
@@ -232,19 +251,7 @@ class AdminHttp:
                     response.status_code, endpoint, f"more than {MAX_REDIRECTS} redirects, the last to {origin_of(url)}"
                 )
 
-
-def read_json(response: httpx.Response) -> Any:
-    """Return the answer's JSON; None if the answer is empty.
-
-    Raises:
-        AdminError: The answer is no JSON.
-    """
-    if not response.content:
-        return None
-    try:
-        return response.json()
-    except ValueError as error:
-        endpoint = f"{response.request.method} {response.request.url.path}"
-        raise AdminError(
-            response.status_code, endpoint, "the answer is no JSON; is the admin URL that of a broker?"
-        ) from error
+    def _remedy(self, redirects: int) -> str:
+        if redirects:
+            return f"; {self._base} redirected there: does this host reach the web address that this broker advertises?"
+        return "" if self._has_answered else f"; {self._url_hint}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from timewheel.admin.entries import EntrySource, StoredEntry, read_entry
-from timewheel.admin.http import AdminHttp, read_json
+from timewheel.admin.http import AdminHttp
 from timewheel.admin.internals import EntryPosition, InternalStats, read_internal_stats
 from timewheel.admin.names import namespace_path, subscription_path, topic_path
 from timewheel.admin.redirects import LOOKUP
@@ -131,7 +131,7 @@ class Topics:
         Returns:
             The last position in each partition; entry -1: the partition is empty.
         """
-        ends = read_json(self._http.call("POST", f"{topic_path(topic)}/terminate/partitions"))
+        ends = self._http.read_json(self._http.call("POST", f"{topic_path(topic)}/terminate/partitions"))
         return {int(partition): EntryPosition(end["ledgerId"], end["entryId"]) for partition, end in ends.items()}
 
     def unload(self, topic: str) -> None:

@@ -31,6 +31,7 @@ class Dialer:
         connect_ms: See `CONNECT_MS`.
         request_ms: Time-out of each answer.
         open_transport: Connects to an address; None: through a socket.
+        url_hint: Where the service URL came from, and how to give another; an error without a connection ends with it.
 
     Raises:
         BadConnection: The URL is no service URL.
@@ -46,7 +47,9 @@ class Dialer:
         connect_ms: int = CONNECT_MS,
         request_ms: int = REQUEST_MS,
         open_transport: Callable[[Address], Transport] | None = None,
+        url_hint: str = "",
     ) -> None:
+        self._url_hint = url_hint
         self._service = ServiceUrl.parse(service_url)
         self._authentication = authentication or Anonymous()
         self._tls = (tls or ssl.create_default_context()) if self._service.is_tls else None
@@ -97,6 +100,10 @@ class Dialer:
             except BrokerLost as error:
                 lost = error
         assert lost is not None, "a service URL has at least one address"
+        if self._url_hint and addresses == self._service.addresses:
+            raise BrokerLost(
+                lost.address, lost.reason, f"is the service URL that of a broker? {self._url_hint}"
+            ) from lost
         raise lost
 
     def _open_socket(self, address: Address) -> Transport:

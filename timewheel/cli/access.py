@@ -22,6 +22,8 @@ __all__ = ["Access"]
 
 RETRY_FOR_S = 5.0
 """A user waits for the answer, and a wrong URL stays wrong; a topic that moves to another broker needs less time."""
+OPERATION_TIMEOUT_S = 30
+"""The default of `pulsar.Client`."""
 LOOK_CONNECT_MS = 3_000
 """Connect timeout for reading entries. If only the admin API can be reached, as through a tunnel, a command waits for
 this timeout once.
@@ -34,14 +36,16 @@ class Access:
     Args:
         connection: All layers, including the defaults.
         hooks: Receive an event when a token has expired, or when a later token request fails.
+        admin_option: The command's option for the admin URL.
 
     Raises:
         BadConnection: A file that the connection names cannot be read.
         TokenNotGiven: The authorization server issues no token now.
     """
 
-    def __init__(self, connection: Connection, hooks: tuple[Hook, ...]) -> None:
+    def __init__(self, connection: Connection, hooks: tuple[Hook, ...], *, admin_option: str = "--admin-url") -> None:
         self.connection = connection
+        self._admin_option = admin_option
         self._hooks = hooks
         self._tls = _tls_of(connection)
         self._token = _token_reader(connection, self._tls, hooks)
@@ -62,6 +66,7 @@ class Access:
             retry_for_s=RETRY_FOR_S,
             hooks=self._hooks if hooks is None else hooks,
             entries=self._entries(lambda: admin),
+            url_hint=self._hint("admin_url", f"{self._admin_option} http://HOST:8080"),
         )
         return admin
 
@@ -75,48 +80,70 @@ class Access:
 
         return StoredEntries(lambda topic: self.dialer(self.service_url_of(topic, admin()), connect_ms=LOOK_CONNECT_MS))
 
-    def service_url_of(self, topic: str, admin: AdminClient) -> str:
-        """Return the connection's service URL; if none was given, the address of the topic's broker.
+    def service_url_of(self, topic: str, admin: AdminClient | None = None) -> str:
+        """Return the connection's service URL; if only an admin URL was given, the address of the topic's broker.
 
         Args:
             topic: Full name.
-            admin: Looks the topic up.
+            admin: Looks the topic up; None: a client for this call.
 
         Raises:
             LookupFailed: The broker reports no address of its own protocol.
             AdminError: The lookup failed.
         """
         from timewheel.binary_protocol.errors import LookupFailed
-        from timewheel.core.connection import DEFAULTS
 
         url = self.connection.service_url
-        found = admin.topics.service_url(topic) if url == DEFAULTS.service_url else url
+        assert url is not None, "one of the defaults"
+        if self.connection.is_given("service_url") or not self.connection.is_given("admin_url"):
+            return url
+        if admin is None:
+            with self.admin() as own:
+                return self.service_url_of(topic, own)
+        found = admin.topics.service_url(topic)
         if found is None:
             raise LookupFailed(topic, "its broker tells no address of its own protocol")
         return found
 
     @contextmanager
-    def client(self, **options: Any) -> Iterator[Any]:
+    def client(self, topic: str, *, operation_timeout_seconds: int = OPERATION_TIMEOUT_S) -> Iterator[Any]:
         """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``.
 
         Args:
-            options: Further arguments of `pulsar.Client`.
+            topic: See `service_url_of`.
+            operation_timeout_seconds: As for `pulsar.Client`.
 
         Raises:
             BadConnection: `pulsar.Client` rejects the service URL.
+            BrokerUnreachable: No broker answers there; with the state of the port, and the option to change.
+            TimewheelError: Any other error of the client, with the service URL.
         """
         import pulsar
 
         from timewheel.cli.client_log import client_log
-        from timewheel.core.errors import BadConnection
+        from timewheel.core.errors import BadConnection, TimewheelError
+        from timewheel.wire.reaching import BrokerUnreachable, ReachingClient
+
+        url = self.service_url_of(topic)
+        hint = self._service_hint(url)
+
+        def explain(call: str, topic: str, error: Exception) -> BrokerUnreachable:
+            tried = f" within {operation_timeout_seconds} s" if isinstance(error, pulsar.Timeout) else ""
+            cause = f"{url} gave no answer{tried} ({error}): {', '.join(_states_of(url))}"
+            return BrokerUnreachable(call, topic, cause, f"is the service URL that of a broker? {hint}")
 
         with client_log() as log:
+            options = {**self.client_options(), "operation_timeout_seconds": operation_timeout_seconds}
             try:
-                client = pulsar.Client(self.connection.service_url, logger=log, **self.client_options(), **options)
+                client = pulsar.Client(url, logger=log, **options)
             except ValueError as error:
                 raise BadConnection("service_url", f"is none for pulsar-client: {error}") from error
             try:
-                yield client
+                yield ReachingClient(client, explain)
+            except pulsar.PulsarException as error:
+                if isinstance(error, TimewheelError):
+                    raise
+                raise TimewheelError(f"{url}: {error}") from error
             finally:
                 client.close()
 
@@ -140,7 +167,8 @@ class Access:
             authentication = ByToken(self._token)
         elif self.connection.tls_certificate_file_path is not None:
             authentication = ByCertificate()
-        return Dialer(service_url, authentication=authentication, tls=self._tls, **options)
+        hint = self._service_hint(service_url)
+        return Dialer(service_url, authentication=authentication, tls=self._tls, url_hint=hint, **options)
 
     def client_options(self) -> dict[str, Any]:
         """Return the arguments of a `pulsar.Client` except its URL and its logger."""
@@ -161,6 +189,39 @@ class Access:
         elif certificate is not None:
             options["authentication"] = pulsar.AuthenticationTLS(certificate, key)
         return options
+
+    def _service_hint(self, url: str) -> str:
+        found_by = None if url == self.connection.service_url else f"a lookup at {self.connection.admin_url}"
+        return self._hint("service_url", "--service-url pulsar://HOST:6650", found_by)
+
+    def _hint(self, url: str, option: str, found_by: str | None = None) -> str:
+        """Return where a URL came from, and how to give another.
+
+        Args:
+            url: ``service_url`` or ``admin_url``.
+            option: The command's option for it, with an example.
+            found_by: The source of a URL that no layer gave.
+        """
+        source = found_by or self.connection.sources.get(url)
+        came = "It is the default" if source is None else f"It comes from {source}"
+        # An option comes before a variable.
+        other = "" if source is not None and option.startswith(source) else f", or set PULSAR_{url.upper()}"
+        return f"{came}; give a broker's with {option}{other}"
+
+
+def _states_of(url: str) -> Iterator[str]:
+    """Yield, for each address of a service URL, whether a program listens there now."""
+    import socket
+
+    from timewheel.binary_protocol.addresses import ServiceUrl
+
+    for address in ServiceUrl.parse(url).addresses:
+        try:
+            socket.create_connection(address, LOOK_CONNECT_MS / 1_000).close()
+        except OSError as error:
+            yield f"nothing can be reached at {address} ({error.strerror or error})"
+        else:
+            yield f"something listens at {address}, and does not answer as a broker; TLS needs pulsar+ssl://"
 
 
 def _identity_of(connection: Connection) -> tuple[str | None, str | None]:

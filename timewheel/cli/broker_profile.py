@@ -70,14 +70,14 @@ def profile_of(
         return _stored(name), f"of --profile {name}"
     if broker_url is None and sampled is not None:
         return sampled, "of the broker that the sample is from"
-    given = given_connection(file=connection).admin_url
-    if broker_url is None and given is None:
+    given = given_connection(file=connection)
+    if broker_url is None and given.admin_url is None:
         return _stored(DEFAULT_PROFILE), f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
     from timewheel.ops.profile import profile_of as live
 
-    option, source = ("--broker", "--broker") if broker_url is not None else (None, _source(given))
-    with admin_client(broker_url, token, token_file, tls_ca, connection, option=option) as admin:
-        return live(admin), f"read from {broker_url or given} ({source})"
+    with admin_client(broker_url, token, token_file, tls_ca, connection, option="--broker") as admin:
+        source = "--broker" if broker_url is not None else given.sources["admin_url"]
+        return live(admin), f"read from {broker_url or given.admin_url} ({source})"
 
 
 def shown_profile(console: Console, *options: Any) -> BrokerProfile:
@@ -85,12 +85,6 @@ def shown_profile(console: Console, *options: Any) -> BrokerProfile:
     found, source = profile_of(*options)
     say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
     return found
-
-
-def _source(url: str | None) -> str:
-    import os
-
-    return "PULSAR_ADMIN_URL" if os.environ.get("PULSAR_ADMIN_URL") == url else "--connection"
 
 
 def _stored(name: str) -> BrokerProfile:

@@ -91,6 +91,8 @@ def connection_of(
     token_file: Path | None = None,
     tls_ca: Path | None = None,
     file: Path | None = None,
+    *,
+    admin_option: str = "--admin-url",
 ) -> Connection:
     """Return all layers merged; for the arguments see `given_connection`.
 
@@ -101,7 +103,8 @@ def connection_of(
     from timewheel.core.connection_file import secrets_open_to_all
     from timewheel.events import SecretFileOpen
 
-    connection = given_connection(service_url, admin_url, token, token_file, tls_ca, file).over(DEFAULTS)
+    given = given_connection(service_url, admin_url, token, token_file, tls_ca, file, admin_option=admin_option)
+    connection = given.over(DEFAULTS)
     for path in secrets_open_to_all(connection):
         warn(SecretFileOpen(path=str(path)))
     return connection
@@ -116,6 +119,7 @@ def given_connection(
     file: Path | None = None,
     *,
     environment: Mapping[str, str] | None = None,
+    admin_option: str = "--admin-url",
 ) -> Connection:
     """Return all layers but the defaults.
 
@@ -127,6 +131,7 @@ def given_connection(
         tls_ca: From the options.
         file: The connection's file.
         environment: None: the environment of this process.
+        admin_option: The command's option for the admin URL.
 
     Raises:
         BadConnection: A layer is invalid.
@@ -145,7 +150,7 @@ def given_connection(
         token=None if token is None else Secret(token),
         token_file=token_file,
         tls_trust_certs_file_path=tls_ca,
-    )
+    ).given_by(lambda name: admin_option if name == "admin_url" else "--service-url")
     variables = connection_of_environment(os.environ if environment is None else environment)
     return options.over(variables).over(_of_file(file))
 
@@ -165,16 +170,19 @@ def _of_file(file: Path | None) -> Connection:
     return connection
 
 
-def access_of(connection: Connection, hooks: tuple[Hook, ...] | None = None) -> Access:
+def access_of(
+    connection: Connection, hooks: tuple[Hook, ...] | None = None, *, admin_option: str = "--admin-url"
+) -> Access:
     """Return the factory of clients for a connection.
 
     Args:
         connection: All layers.
         hooks: None: `warn`.
+        admin_option: The command's option for the admin URL.
     """
     from timewheel.cli.access import Access
 
-    return Access(connection, (warn,) if hooks is None else hooks)
+    return Access(connection, (warn,) if hooks is None else hooks, admin_option=admin_option)
 
 
 def access_to(
@@ -198,7 +206,7 @@ def admin_client(
     tls_ca: Path | None,
     file: Path | None,
     *,
-    option: str | None = None,
+    option: str = "--admin-url",
     hooks: tuple[Hook, ...] | None = None,
 ) -> AbstractContextManager[AdminClient]:
     """Return an admin client for these options.
@@ -209,7 +217,7 @@ def admin_client(
         token_file: File with a bearer token, read before every call.
         tls_ca: PEM file with the certificate authorities to trust.
         file: The connection's file.
-        option: The option that gave the URL, if not ``--admin-url``: an error names the option that was typed.
+        option: The command's option for the URL, which errors name.
         hooks: None: `warn`.
 
     Raises:
@@ -219,9 +227,10 @@ def admin_client(
     from timewheel.core.errors import BadConnection
 
     try:
-        return access_to(None, admin_url, token, token_file, tls_ca, file, hooks=hooks).admin()
+        connection = connection_of(None, admin_url, token, token_file, tls_ca, file, admin_option=option)
+        return access_of(connection, hooks, admin_option=option).admin()
     except BadConnection as error:
-        if option is None or error.field != "admin_url":
+        if option == "--admin-url" or admin_url is None or error.field != "admin_url":
             raise
         raise typer.BadParameter(str(error), param_hint=option) from error
 

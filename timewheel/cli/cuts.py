@@ -172,7 +172,7 @@ def reading(
 
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cut-offs")
-    with access.client(operation_timeout_seconds=connecting_s) as client:
+    with access.client(plan.due_topic, operation_timeout_seconds=connecting_s) as client:
         log = CutLog(client, plan, SystemClock(), Hooks((warn,)))
         log.start()
         try:

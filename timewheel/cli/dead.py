@@ -129,7 +129,7 @@ def replay(
         if dry_run:
             dealt = _would(found, plan, admin, again, Refused, due_now=due_now)
         else:
-            with access.client(operation_timeout_seconds=20) as client:
+            with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
                 dealt = send_again(client, admin, plan, found.letters, due_now=due_now)
     end(dealt, found, wish, "would be sent again" if dry_run else "sent again", as_json=as_json)
 
@@ -163,12 +163,12 @@ def drop(
     wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
-        found = _found(admin, plan_file, wish, most)
+        found, plan = _found(admin, plan_file, wish, most), _plan(plan_file)
         if dry_run:
             dealt = [Dealt(letter=letter) for letter in found.letters]
         else:
-            with access.client(operation_timeout_seconds=20) as client:
-                dealt = take_out(client, dead_letter_box(_plan(plan_file)), found.letters, clock=admin.clock)
+            with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
+                dealt = take_out(client, dead_letter_box(plan), found.letters, clock=admin.clock)
     end(dealt, found, wish, "would be dropped" if dry_run else "dropped", as_json=as_json)
 
 

@@ -148,7 +148,7 @@ def replay(
         if dry_run:
             dealt = _would(plan, whose, found.letters, admin.clock.now_ms(), rate)
         else:
-            with access.client(operation_timeout_seconds=20) as client:
+            with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
                 dealt = replay_parked(client, admin, plan, whose, found.letters, chance=system_chance(), per_s=rate)
     end(dealt, found, wish, "would be handled again" if dry_run else "sent to be handled again", as_json=as_json)
 
@@ -188,7 +188,7 @@ def discard(
         if dry_run:
             dealt = [Dealt(letter=letter) for letter in found.letters]
         else:
-            with access.client(operation_timeout_seconds=20) as client:
+            with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
                 dealt = drop(client, parked_box(plan, whose), found.letters, clock=admin.clock)
     end(dealt, found, wish, "would be discarded" if dry_run else "discarded", as_json=as_json)
 

@@ -32,11 +32,14 @@ def check(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
     *,
     broker: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--broker", metavar="URL", envvar="PULSAR_ADMIN_URL", help="Web service of any broker: topics and settings."
+            "--broker",
+            metavar="URL",
+            help="Web service of any broker: topics and settings; else PULSAR_ADMIN_URL.",
+            show_default="http://localhost:8080",
         ),
-    ] = "http://localhost:8080",
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option("--profile", help="A file of `timewheel profile`, where the role may not read settings."),

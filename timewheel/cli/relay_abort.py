@@ -50,9 +50,9 @@ def put_back(plan_file: Path, access: Access) -> bool:
     from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 
     plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
-    _check_native(plan)
     file = str(plan_file)
-    with access.client() as client, access.admin() as admin:
+    _check_native(plan, file)
+    with access.client(plan.due_topic) as client, access.admin() as admin:
         # A native plan need not name the namespace in which an earlier plan held its timers.
         plan = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
         _check_topics(admin, plan, clock.now_ms(), file)
@@ -97,19 +97,20 @@ def put_back(plan_file: Path, access: Access) -> bool:
     return not senders and not dead and all(topic.is_followed for topic in others)
 
 
-def _check_native(plan: Plan) -> None:
+def _check_native(plan: Plan, file: str) -> None:
     from timewheel.core.errors import PlanError
     from timewheel.core.plan import Native
 
     if plan.intake:
-        raise PlanError("intake", plan.intake, "false here; the way out of a shadow is timewheel shadow abort PLAN")
+        way_out = timewheel_command("shadow", "abort", file)
+        raise PlanError("intake", plan.intake, f"false here; the way out of a shadow is {way_out}").in_file(file)
     if not isinstance(plan.scheme, Native):
         raise PlanError(
             "scheme",
             type(plan.scheme).__name__.lower(),
             "native to leave: write [native] in place of that table, run timewheel topics ensure PLAN "
             "--despite-former-topics, restart the services with it, then run this again",
-        )
+        ).in_file(file)
 
 
 def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> None:

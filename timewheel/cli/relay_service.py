@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from timewheel.admin.client import AdminClient
-    from timewheel.cli.access import Access
+    from timewheel.binary_protocol.dialing import Dialer
     from timewheel.cli.logs import Format, Level
     from timewheel.cli.relay_crew import RelayCrew
     from timewheel.core.connection import Connection
@@ -97,13 +97,10 @@ def run_service(asked: ServiceOptions) -> None:
     Raises:
         typer.Exit: The service failed, and the error was printed.
     """
-    import pulsar
-
     from timewheel.cli.connecting import connection_of
     from timewheel.cli.http import address_of, or_say_why_not
     from timewheel.cli.logs import log_to_stderr
     from timewheel.cli.stopping import call_at_hangup
-    from timewheel.cli.terminal import print_error
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan_files import PlanFiles
 
@@ -119,11 +116,7 @@ def run_service(asked: ServiceOptions) -> None:
     if asked.processes > 1:
         with or_say_why_not():
             raise typer.Exit(_run_processes(asked, texts.plans(), drain_ms, address))
-    try:
-        _run_here(asked, way, files, texts, drain_ms, address)
-    except pulsar.PulsarException as error:
-        print_error(f"{way.service_url}: {error}")
-        raise typer.Exit(1) from error
+    _run_here(asked, way, files, texts, drain_ms, address)
 
 
 def _run_here(
@@ -149,8 +142,11 @@ def _run_here(
     # Hooks of everything here: expired tokens and refused plans are counted as well as events of relays.
     hooks: tuple[Hook, ...] = (log_event,) if metrics is None else (log_event, metrics.count_event)
     access = access_of(way, hooks)
-    with access.client() as client, access.admin() as admin:
-        crew = _crew(asked, access, client, admin, texts.plans(), hooks)
+    # Any broker of the cluster will do.
+    topic = texts.plans()[0].due_topic
+    with access.client(topic) as client, access.admin() as admin:
+        dialer = access.dialer(access.service_url_of(topic, admin)) if asked.kind == "shadow" else None
+        crew = _crew(asked, dialer, client, admin, texts.plans(), hooks)
         service = Service(
             [crew.relay_of(plan) for plan in texts.plans()],
             drain_ms=drain_ms,
@@ -183,7 +179,7 @@ def _run_here(
 
 def _crew(
     asked: ServiceOptions,
-    access: Access,
+    dialer: Dialer | None,
     client: Any,
     admin: AdminClient,
     plans: tuple[Plan, ...],
@@ -194,9 +190,9 @@ def _crew(
 
     hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
     alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
-    if asked.kind == "relay":
+    if dialer is None:
         return RelayCrew(*alike)
-    return ShadowCrew(*alike, dialer=access.dialer(), hold_ms=parse_duration(asked.journal_hold))
+    return ShadowCrew(*alike, dialer=dialer, hold_ms=parse_duration(asked.journal_hold))
 
 
 def _run_processes(

@@ -41,12 +41,13 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
 
     plan = plan_with_intake(plan_file)
     told = Console(stderr=True)
-    with access.client() as client, access.admin() as admin:
+    with access.client(plan.due_topic) as client, access.admin() as admin:
         timers = waiting_timers(admin, plan)  # first: from the wish on, every running shadow sends timers back
         show_line(told, note(admin, plan, State.DRAINING))
         # Timers that were lifted before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
-        shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
+        dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
+        shadow = Shadow(client, plan, dialer, admin, hooks=(warn,), former_topics=former)
         shadow.start()
         try:
             stalls = Stalls(admin, plan)

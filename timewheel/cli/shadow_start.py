@@ -122,9 +122,8 @@ def start(
     else:
         if text:
             say(console, written_words(plan, made, file, is_written=begins))
-        reached_by = [*typed_words(context), *(["--service-url", url] if url != access.connection.service_url else [])]
         next_words = _next_words(
-            file, done, reached_by, is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)
+            file, done, typed_words(context), is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)
         )
         show_line(console, next_words)
     if found.is_refused and not begins:
@@ -149,9 +148,16 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
     """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
     change.
     """
+    from timewheel.core.errors import PlanError
     from timewheel.core.planfile import edit_plan, read_plan_text
 
-    return "" if plan == made else edit_plan(read_plan_text(Path(target)), plan)
+    if plan == made:
+        return ""
+    try:
+        return edit_plan(read_plan_text(Path(target)), plan)
+    except PlanError as error:
+        error.in_file(target)
+        raise
 
 
 def _next_words(

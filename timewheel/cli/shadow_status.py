@@ -66,7 +66,8 @@ def status(
     console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         while True:
-            found = standing_of(admin, access.dialer(), plan, target=str(plan_file), reached_by=typed_words(context))
+            dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
+            found = standing_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
             if as_json:
                 print(json.dumps(standing_facts(found)), flush=True)
             else:

@@ -67,7 +67,8 @@ def verify(
     plan = plan_with_intake(plan_file)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as tell:
-        found = look(admin, access.dialer(), plan, tell=tell)
+        dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
+        found = look(admin, dialer, plan, tell=tell)
     if as_json:
         print(json.dumps(verification_facts(found)))
     else:

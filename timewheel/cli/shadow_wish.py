@@ -24,7 +24,8 @@ def plan_with_intake(file: Path) -> Plan:
 
     plan = load_plan(file)
     if not plan.intake:
-        raise PlanError("intake", plan.intake, "true for a shadow: it needs the topics that come with an intake")
+        limit = "a shadow needs the topics that come with intake = true"
+        raise PlanError("intake", plan.intake, limit).in_file(file)
     return plan
 
 

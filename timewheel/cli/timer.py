@@ -74,7 +74,7 @@ def cancel(
     plan = Plan.load(plan_file)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with (
-        access.client(operation_timeout_seconds=20) as client,
+        access.client(plan.due_topic, operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
     ):
         cancels = [partial(producer.cancel, timer_id) for timer_id in timer_ids or ()]
@@ -151,7 +151,7 @@ def reschedule(
     plan = Plan.load(plan_file)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with (
-        access.client(operation_timeout_seconds=20) as client,
+        access.client(plan.due_topic, operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
     ):
         found = producer.send(

@@ -6,8 +6,8 @@ of ``pulsar.Client`` and ``pulsar.AuthenticationOauth2``. No error message repea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -23,6 +23,7 @@ _AUTHENTICATION = ("token", "token_file", "oauth2")
 _IDENTITY = ("tls_certificate_file_path", "tls_private_key_file_path")
 _FILES = ("token_file", "tls_trust_certs_file_path", *_IDENTITY)
 _SWITCHES = ("tls_validate_hostname", "tls_allow_insecure_connection")
+_URLS = ("service_url", "admin_url")
 
 
 def _check_url(name: str, url: str, schemes: tuple[str, ...]) -> None:
@@ -85,6 +86,7 @@ class Connection:
         tls_private_key_file_path: PEM file with the certificate's key; None: the certificate's file holds both.
         tls_validate_hostname: Require that a certificate names the host that presents it.
         tls_allow_insecure_connection: Accept any certificate.
+        sources: The option, variable or file that gave a URL, by field; errors name it.
 
     Raises:
         BadConnection: The settings contradict each other, or a URL is not valid.
@@ -100,6 +102,7 @@ class Connection:
     tls_private_key_file_path: Path | None = None
     tls_validate_hostname: bool | None = None
     tls_allow_insecure_connection: bool | None = None
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if self.service_url is not None:
@@ -126,7 +129,24 @@ class Connection:
         for group in (_AUTHENTICATION, _IDENTITY):
             if any(getattr(self, name) is not None for name in group):
                 taken = {name: value for name, value in taken.items() if name not in group}
-        return replace(self, **taken)
+        sources = {name: source for name, source in lower.sources.items() if name in taken}
+        return replace(self, **taken, sources={**sources, **self.sources})
+
+    def given_by(self, source: Callable[[str], str]) -> Connection:
+        """Return this layer, with the source of its URLs.
+
+        Args:
+            source: Names the option, variable or key of a field.
+        """
+        return replace(self, sources={name: source(name) for name in _URLS if getattr(self, name) is not None})
+
+    def is_given(self, url: str) -> bool:
+        """Return whether a URL comes from a layer above the defaults.
+
+        Args:
+            url: ``service_url`` or ``admin_url``.
+        """
+        return url in self.sources or getattr(self, url) not in (None, getattr(DEFAULTS, url))
 
 
 DEFAULTS = Connection(
@@ -161,7 +181,7 @@ def connection_of_environment(environment: Mapping[str, str]) -> Connection:
         oauth2=_oauth2({field.name: said(f"oauth2_{field.name}") for field in fields(OAuth2)}),
         **paths,
         **switches,
-    )
+    ).given_by(lambda name: f"PULSAR_{name.upper()}")
 
 
 def _oauth2(given: Mapping[str, str | None]) -> OAuth2 | None:

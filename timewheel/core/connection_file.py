@@ -62,7 +62,7 @@ def load_connection(path: Path) -> Connection:
     if len(content) > MAX_FILE_BYTES:
         raise BadConnection(str(path), f"has more than {MAX_FILE_BYTES} bytes")
     try:
-        return parse_connection(text, path.parent)
+        return parse_connection(text, path.parent).given_by(lambda name: f"{name} in {path}")
     except BadConnection as error:
         # Not "from error": reports of pydantic and TOML repeat the file's content.
         raise BadConnection(f"{path}: {error.field}", error.problem) from None

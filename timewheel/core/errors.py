@@ -90,13 +90,28 @@ class PlanError(TimewheelError, ValueError):
         field: The key in the plan file, dotted (``tiered.window``).
         value: The given value.
         limit: The broken rule, as a sentence without a full stop.
+        is_missing: Whether the key is not in the file; then there is no value.
+        file: The plan's file; empty: the plan comes from no file.
     """
 
-    def __init__(self, field: str, value: object, limit: str) -> None:
+    def __init__(self, field: str, value: object, limit: str, *, is_missing: bool = False) -> None:
         self.field = field
         self.value = value
         self.limit = limit
-        super().__init__(f"plan: {field} = {_shown(value)}: {limit}")
+        self.is_missing = is_missing
+        self.file = ""
+        super().__init__(self._message())
+
+    def in_file(self, file: object) -> PlanError:
+        """Name the plan's file in the message, and return this error."""
+        self.file = str(file)
+        self.args = (self._message(),)
+        return self
+
+    def _message(self) -> str:
+        plan = f"plan {self.file}" if self.file else "plan"
+        found = " is missing" if self.is_missing else f" = {_shown(self.value)}"
+        return f"{plan}: {self.field}{found}: {self.limit}"
 
 
 class ProfileError(TimewheelError, ValueError):

@@ -32,7 +32,7 @@ class PlanTexts:
         Raises:
             PlanError: A plan is wrong; the error names its file.
         """
-        return tuple(_parsed(path, text) for path, text in self.texts)
+        return tuple(parse_plan(text, path) for path, text in self.texts)
 
 
 class PlanFiles:
@@ -63,11 +63,3 @@ def _files_of(path: Path) -> list[Path]:
     if not found:
         raise PlanError("folder", str(path), "must have at least one plan, a file *.toml")
     return found
-
-
-def _parsed(path: Path, text: str) -> Plan:
-    try:
-        return parse_plan(text)
-    except PlanError as error:
-        told = PlanError(f"{path.name}: {error.field}", error.value, error.limit)
-        raise told from error.__cause__

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,7 +101,42 @@ class _File(_Table):
     intake: StrictBool = False
 
 
-_OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
+_TABLES: Mapping[str, type[_Table]] = {
+    "": _File,
+    "native": _Native,
+    "tiered": _Tiered,
+    "calendar": _Calendar,
+    "wheel": _Wheel,
+    "rings": _Ring,
+    "cancel": _Cancel,
+}
+EXAMPLES = (
+    f"format = {FORMAT}",
+    'due_topic = "persistent://public/default/reminders"',
+    'subscriptions = ["billing"]',
+    "revision = 1",
+    "partitions = 4",
+    'holding_namespace = "public/holding"',
+    'max_delay = "30d"',
+    'guard = "10m"',
+    'tick = "1s"',
+    'jitter = "30s"',
+    'former_intervals = ["1d"]',
+    'former_namespaces = ["public/holding"]',
+    "retry = true",
+    "intake = true",
+    'window = "12h"',
+    'tiers = ["12h", "1d", "5d"]',
+    'interval = "1d"',
+    'rings = [{slot = "1d", slots = 32}]',
+    'slot = "1d"',
+    "slots = 32",
+    'headstart = "1h"',
+    'keep = "3d"',
+    'skew = "5s"',
+)
+"""The line of each key that has more than a few values, for errors."""
+_OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection) if field.compare)}
 """Keys of a connection that a user may put into a plan by mistake."""
 _ONE_VALUE = r"""(?:\d+|"[^"\n]*"|'[^'\n]*'|\[[^\]#]*\])"""
 """A number, a text, or a list without comments inside."""
@@ -110,9 +147,9 @@ def load_plan(path: str | Path) -> Plan:
     """Read a plan file.
 
     Raises:
-        PlanError: The file is unreadable, is not TOML, or breaks a rule; the error names field, value and limit.
+        PlanError: The file is unreadable, is not TOML, or breaks a rule; the error names file, field, value and limit.
     """
-    return parse_plan(read_plan_text(Path(path)))
+    return parse_plan(read_plan_text(Path(path)), path)
 
 
 def read_plan_text(path: Path) -> str:
@@ -135,8 +172,21 @@ def read_plan_text(path: Path) -> str:
     return text
 
 
-def parse_plan(text: str) -> Plan:
-    """Read a plan from the text of a plan file; see `load_plan` for the errors."""
+def parse_plan(text: str, file: str | Path = "") -> Plan:
+    """Read a plan from the text of a plan file; see `load_plan` for the errors.
+
+    Args:
+        text: TOML.
+        file: The file's path, for errors.
+    """
+    try:
+        return _parsed(text)
+    except PlanError as error:
+        error.in_file(file)
+        raise
+
+
+def _parsed(text: str) -> Plan:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting without end
@@ -243,7 +293,8 @@ def _ring_table(ring: Ring) -> dict[str, Any]:
 def _to_plan(file: _File) -> Plan:
     given = [name for name in _SCHEMES if getattr(file, name) is not None]
     if len(given) != 1:
-        raise PlanError("scheme", given, f"exactly one table of {', '.join(f'[{name}]' for name in _SCHEMES)}")
+        tables = ", ".join(f"[{name}]" for name in _SCHEMES)
+        raise PlanError("scheme", given, f"write exactly one table of {tables}", is_missing=not given)
     optional = {"max_delay_ms": file.max_delay, "guard_ms": file.guard, "tick_ms": file.tick, "jitter_ms": file.jitter}
     return Plan(
         due_topic=file.due_topic,
@@ -283,13 +334,48 @@ def _scheme(file: _File) -> Scheme:
 
 
 def _as_plan_error(error: ValidationError) -> PlanError:
-    """Convert the first complaint into field, value and limit; pydantic's own report stays the cause."""
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "file"
-    limit = {"missing": "is required", "extra_forbidden": "is not a key of the plan file"}.get(first["type"])
-    if first["type"] == "extra_forbidden" and first["loc"][0] in _OF_CONNECTION:
+    """Convert the most telling complaint into field, value and limit; pydantic's own report stays the cause."""
+    found = error.errors(include_url=False)
+    first = min(found, key=_rank)
+    kind, loc = first["type"], first["loc"]
+    field = ".".join(str(part) for part in loc) or "file"
+    if kind == "extra_forbidden" and loc[0] in _OF_CONNECTION:
         # Without value and without pydantic's report as the cause: they may contain a secret, and errors are logged.
         remedy = "belongs into the connection's file (--connection), never into a plan: plans are shown and shared"
         return PlanError(field, Secret(""), remedy)
-    value = None if first["type"] == "missing" else first["input"]
-    return PlanError(field, value, limit or first["msg"].removeprefix("Value error, "))
+    if kind == "extra_forbidden":
+        return PlanError(field, first["input"], _unknown(loc))
+    if kind == "model_type":
+        return PlanError(field, first["input"], "must be a table")
+    key = next((part for part in reversed(loc) if isinstance(part, str)), "")
+    example = next((f"for example: {line}" for line in EXAMPLES if line.startswith(f"{key} = ")), "")
+    if kind == "missing":
+        return PlanError(field, None, f"it is required; {example}", is_missing=True)
+    limit = first["msg"].removeprefix("Value error, ")
+    return PlanError(field, first["input"], f"{limit}; {example}" if example else limit)
+
+
+def _rank(found: Mapping[str, Any]) -> int:
+    """Return the place of a complaint: a later format explains all others, a misspelt key explains a missing one."""
+    if found["loc"] == ("format",) and found["type"] != "missing":
+        return 0
+    return 1 if found["type"] == "extra_forbidden" else 2
+
+
+def _unknown(loc: Sequence[int | str]) -> str:
+    """Return the rule that an unknown key breaks, with the key that was probably meant."""
+    key, table = str(loc[-1]), next((str(part) for part in reversed(loc[:-1]) if isinstance(part, str)), "")
+    broken = f"is not a key of {_place(table)}"
+    own = _TABLES[table].model_fields
+    if near := get_close_matches(key, own, 1):
+        return f"{broken}; did you mean {near[0]}?"
+    for other, model in _TABLES.items():
+        if near := get_close_matches(key, model.model_fields, 1):
+            return f"{broken}; did you mean {near[0]} of {_place(other)}?"
+    return f"{broken}, which has {', '.join(own) or 'none'}"
+
+
+def _place(table: str) -> str:
+    if not table:
+        return "the plan's top level"
+    return "a ring of [wheel]" if table == "rings" else f"[{table}]"

@@ -32,6 +32,7 @@ from timewheel.shadow.machine.states import Wish, drains
 from timewheel.shadow.status import LifterStatus, ShadowStatus
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import EntryPosition
+from timewheel.wire.reaching import reaching
 from timewheel.wire.surface import ClientLike, ConsumerLike
 
 __all__ = ["Shadow"]
@@ -82,10 +83,10 @@ class Shadow:
         hold_ms: int = HOLD_MS,
     ) -> None:
         if not plan.intake:
-            raise PlanError("intake", plan.intake, "true for a shadow: it needs the topics that come with an intake")
+            raise PlanError("intake", plan.intake, "a shadow needs the topics that come with intake = true")
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
-        self._client = client
+        self._client = reaching(client)
         self._dialer = dialer
         self._clock = clock or SystemClock()
         self._chance = chance or system_chance()

@@ -33,6 +33,7 @@ from timewheel.ops.letters.replay import Again, Refused, again, handled_again
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_SCHEMA
 from timewheel.wire.native import carry, keys_of, schema_version_of
 from timewheel.wire.own_numbers import own_numbers
+from timewheel.wire.reaching import reaching
 from timewheel.wire.results import Outcome, cause_of, is_of_message, outcome_of_result
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike
@@ -215,7 +216,7 @@ class _Desk:
     """Producers and consumer for the letters of a partition, opened once."""
 
     def __init__(self, client: ClientLike, topic: str, box: Box, clock: Clock) -> None:
-        self._client = client
+        self._client = reaching(client)
         self._clock = clock
         self._topic = topic
         self._box = box
