@@ -14,7 +14,7 @@ from timewheel import errors
 
 PAGE = ROOT / "docs" / "reference.md"
 BEGIN = "<!-- drawn from the errors' doc strings by `make docs-tables` -->\n"
-ROOMS = ("core", "consumers", "ops", "watch", "binary_protocol", "spark_planner", "testing")
+ROOMS = ("core", "wire", "consumers", "ops", "watch", "binary_protocol", "spark_planner", "testing")
 """Packages that define errors, in the order of the table: those of the SDK first."""
 
 
