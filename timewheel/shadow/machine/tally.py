@@ -62,8 +62,7 @@ class Tally:
         fates: All others, by fate.
         delays_ms: Delays from publish to delivery, of the entries with a delivery time.
         remaining_ms: Remaining times to delivery, of the entries to be lifted.
-        native_per_ms: Messages sent per millisecond with a delay too short for lifting, estimated. A message is pending
-            for as long as its delay, so each pending message stands for one message per delay.
+        sent_for_ms: Time since the first of the entries was sent; 0: none, or a producer's clock is fast.
     """
 
     lifting: Lifting
@@ -75,7 +74,8 @@ class Tally:
     fates: dict[str, Heap] = field(default_factory=dict)
     delays_ms: array[int] = field(default_factory=lambda: array("q"))
     remaining_ms: array[int] = field(default_factory=lambda: array("q"))
-    native_per_ms: float = 0.0
+    sent_for_ms: int = 0
+    _native: int = 0
     _cursors: dict[str, _Cursor] = field(init=False)
     _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
     _entry_ids: array[int] = field(default_factory=lambda: array("q"))
@@ -88,6 +88,11 @@ class Tally:
 
     def see(self, entry: Entry) -> None:
         """Add an entry."""
+        if not self.seen:
+            self.sent_for_ms = max(self.now_ms - entry.publish_ms, 0)
+        elif 0 < (entry.deliver_at_ms or 0) - entry.publish_ms < self.lifting.far_ms:
+            # A timer that has been lifted and is back was sent long before.
+            self._native += 0 if TIMER_PROPERTY in entry.properties else entry.message_count
         self.seen += 1
         position = entry.position
         pending = [one for one in self._cursors.values() if position not in one.acked]
@@ -101,10 +106,6 @@ class Tally:
         if entry.deliver_at_ms:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
         liftable_ms, remaining_ms = _STAYS, (entry.deliver_at_ms or 0) - self.now_ms
-        delay_ms = (entry.deliver_at_ms or 0) - entry.publish_ms
-        # Neither overdue messages nor timers that have been lifted and are back.
-        if remaining_ms > 0 and 0 < delay_ms < self.lifting.far_ms and TIMER_PROPERTY not in entry.properties:
-            self.native_per_ms += 1 / delay_ms
         if fate == Fate.LIFT.value:
             self.remaining_ms.append(remaining_ms)
             liftable_ms = remaining_ms
@@ -116,6 +117,15 @@ class Tally:
         self._ledger_ids.append(position.ledger)
         self._entry_ids.append(position.entry)
         self._liftable_ms.append(liftable_ms)
+
+    @property
+    def native_per_ms(self) -> float:
+        """Messages sent per millisecond with a delay too short for lifting, acknowledged or not.
+
+        A topic keeps everything that was sent after its first pending entry. That entry itself begins the time, and is
+        not counted: a message with a long delay is more often the first.
+        """
+        return self._native / self.sent_for_ms if self.sent_for_ms else 0.0
 
     def new_stretch(self) -> None:
         """Begin a new stretch: the next entry does not follow the last entry."""
