@@ -15,7 +15,7 @@ from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints, most_countable
+from timewheel.spark_planner.choice.constraints import Constraints, at_growth, most_countable, times_until
 from timewheel.spark_planner.choice.hindrance import Hindrance
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.deciding import Deciding
@@ -27,7 +27,10 @@ from timewheel.spark_planner.progress import Tell, told, untold
 from timewheel.spark_planner.replays import Replays
 from timewheel.spark_planner.traffic import History, Traffic, traffic_of
 
-__all__ = ["Planned", "Prediction", "compare", "plan_for", "predict"]
+__all__ = ["TWICE", "Planned", "Prediction", "compare", "plan_for", "predict"]
+
+TWICE = 2.0
+"""Multiple of a burst's volume for which a plan needs room: the next burst comes while timers of the first wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,6 +120,21 @@ class Planned:
     def keeps_limits(self) -> bool:
         """True if the plan breaks no constraint, and the exact count of gaps is within `most_countable_gaps`."""
         return not self.choice.recommended.broken and self.is_borne_out
+
+    @property
+    def counted_gaps(self) -> float:
+        """The gaps that decide: those of the count, at the planned volume."""
+        return at_growth(self.recommended.replay.peak_per_partition.gap_count, self.growth)
+
+    @property
+    def gap_room(self) -> float:
+        """Multiple of the traffic's volume at which the plan's gaps reach the broker's limit, by the count."""
+        return times_until(self.recommended.replay.peak_per_partition.gap_count, self.profile.gap_limit_ranges)
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """True if the history is too short to be continued, and `TWICE` as many timers would break the gap limit."""
+        return self.traffic.is_short and self.gap_room < TWICE
 
 
 def compare(

@@ -7,13 +7,23 @@ from dataclasses import dataclass
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
+from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["GAP_FRACTION", "SILENCE_SECONDS", "Constraints", "Cost", "Room", "most_countable"]
+__all__ = [
+    "GAP_FRACTION",
+    "SILENCE_SECONDS",
+    "Constraints",
+    "Cost",
+    "Room",
+    "at_growth",
+    "most_countable",
+    "times_until",
+]
 
 GAP_FRACTION = "gap_fraction"
 """The only constraint that is decided by a count."""
@@ -82,7 +92,7 @@ class Constraints:
             a few more native partitions are cheaper than tiers up to some hundred thousand timers a day.
     """
 
-    gap_fraction: float = 0.8
+    gap_fraction: float = WATCH_SHARE
     gap_margin: float = 1.0
     silence_seconds: float | None = 10.0
     hops_mean: float | None = None
@@ -238,6 +248,17 @@ def most_countable(allowed: float, growth: float) -> int:
     """
     mean = _mean_of(allowed) / growth
     return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
+
+
+def at_growth(counted: float, growth: float) -> float:
+    """Return the peak that a counted peak becomes at a multiple of the volume; the inverse of `most_countable`."""
+    mean = _mean_of(counted) * growth
+    return mean + PEAK_ROOTS * math.sqrt(mean)
+
+
+def times_until(counted: float, allowed: float) -> float:
+    """Return the multiple of the counted volume at which so many gaps are reached, as in `most_countable`."""
+    return _mean_of(allowed) / max(_mean_of(counted), 1e-9)
 
 
 def _mean_of(peak: float) -> float:

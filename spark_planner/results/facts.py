@@ -41,6 +41,8 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "constraints": asdict(planned.constraints),
         "growth": planned.growth,
         "keeps_limits": planned.keeps_limits,
+        "gap_room": planned.gap_room,
+        "is_short_of_room": planned.is_short_of_room,
         "plan": dump_plan(planned.plan),
         "reasons": list(choice.reasons),
         "recommended": {**assessed_facts(choice.recommended), "on_this_traffic": prediction_facts(planned.recommended)},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from timewheel.core.durations import spelled
+from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.hindrance import MOSTLY
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.history.sampled import sample_note
-from timewheel.spark_planner.job import Planned
+from timewheel.spark_planner.job import TWICE, Planned
 from timewheel.spark_planner.results.peaks import peaks_of
 
 __all__ = ["verdict"]
@@ -20,7 +21,31 @@ def verdict(planned: Planned) -> str:
 
     If no plan keeps the gap limit, the verdict names the cause and the remedies.
     """
-    return _recommendation(planned) + _hindrance(planned)
+    return _recommendation(planned) + _hindrance(planned) + _narrow(planned)
+
+
+def _narrow(planned: Planned) -> str:
+    """Describe a plan that keeps the limits with little room, and the remedies; empty: there is room, or it breaks
+    them.
+    """
+    limit, gaps = planned.profile.gap_limit_ranges, planned.counted_gaps
+    if not planned.keeps_limits:
+        return ""
+    said = ""
+    if planned.growth != 1 and peaks_of(planned).then > planned.constraints.allowed_gaps(limit):
+        said = f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
+    if gaps > WATCH_SHARE * limit + 1e-6:
+        said += (
+            f" That fits the limit, but is above the {WATCH_SHARE:.0%} of it from which gaps are a warning: for more "
+            f"room plan again with --gap-fraction {WATCH_SHARE:g}."
+        )
+    if planned.is_short_of_room:
+        said += (
+            f" This history is SHORT, and shows one burst: {planned.gap_room:.2g} times as many timers at a time, or a "
+            f"second burst while the first waits, reach the limit. Plan again with --growth {TWICE:g} to have room, or "
+            "from a longer history."
+        )
+    return said
 
 
 def _hindrance(planned: Planned) -> str:

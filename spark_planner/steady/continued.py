@@ -44,6 +44,11 @@ class Continued:
     band: Band | None = None
 
     @property
+    def is_short(self) -> bool:
+        """True if the history is too short, is not continued, and the user did not take it as complete."""
+        return self.unfit not in ("", "as_is")
+
+    @property
     def upper(self) -> float:
         """Factor on the continuation's figures for which the plan is made: the upper end of the band."""
         return 1.0 if self.band is None else self.band.high

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ import pytest
 from timewheel.admin.client import AdminClient
 from timewheel.cli.gaps_said import aid_of
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.ops.gaps import Level, look_at, topics_of
 from timewheel.ops.gaps.advice import advice_on
@@ -266,6 +267,34 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
     # What is printed of one of its partitions is about the topic, which alone can have a plan.
     (of_partition,) = advice_on(explain(admin, part, "billing", LOW), LOW)
     assert of_partition.commands == advice.commands
+    consumer.close()
+
+
+def test_where_the_sdk_has_a_plan_too_many_gaps_are_answered_with_another_plan(
+    pulsar_broker: Broker, admin: AdminClient, pulsar_client: Any, topic: str, tmp_path: Path
+) -> None:
+    """No shadow can stand beside it."""
+    admin.topics.create(topic, 1)
+    admin.subscriptions.create(topic, "billing")
+    send(pulsar_client, f"{topic}-partition-0", 300, lambda number: HOUR_MS if number % 2 == 0 else 1)
+    consumer = consume(pulsar_client, topic, 150, lambda _: True)
+    settled(admin, topic, 150)
+    file = tmp_path / "plan.toml"
+    save_plan(Plan(due_topic=topic, subscriptions=("billing",), scheme=Native(), partitions=1), file)
+
+    told = run(pulsar_broker, str(file), "--limit", "150")
+
+    assert "shadow" not in told.stdout
+    line = next(line for line in told.stdout.splitlines() if "a shorter window, or more partitions: " in line)
+    command, *words = shlex.split(line.rpartition(": ")[2])
+    assert [command, *words] == ["timewheel", "plan", "check", str(file), "--broker", pulsar_broker.admin_url]
+    checked = subprocess.run(
+        [sys.executable, "-m", "timewheel", *words, "--no-change"], capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert "150 gaps in the fullest partition" in checked.stdout, checked.stderr
+    # A shadow's own plan has its shadow, and the topic alone names no plan.
+    assert f"shadow start {topic}" in run(pulsar_broker, topic, "--limit", "150").stdout
     consumer.close()
 
 

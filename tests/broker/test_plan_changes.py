@@ -453,4 +453,5 @@ def test_timers_in_a_holding_namespace_that_the_next_plan_does_not_name_are_no_s
         stage.close_producers()
         stage.await_all_acknowledged()
         remove_drained(stage.admin, cured)
+        plan = replace(plan, revision=4)
         ensure(stage.admin, plan, now_ms=now_ms())

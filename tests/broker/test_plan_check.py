@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import shlex
 import subprocess
 import sys
 import threading
@@ -253,7 +254,7 @@ def test_growth_over_logged_checks_gives_the_date_and_the_change(
     """A fifth more a week, over five weeks."""
     assert SparkSession.getActiveSession() is spark, "the command takes the one that is there"
     monkeypatch.setattr(job, "candidate_plans", some_candidates)
-    log, new = tmp_path / "checks.jsonl", tmp_path / "new.toml"
+    log = tmp_path / "checks.jsonl"
     now = live.checked(samples=1_500).line()
     assert now.per_second is not None
     assert now.peak is not None
@@ -264,26 +265,37 @@ def test_growth_over_logged_checks_gives_the_date_and_the_change(
             replace(now, at_ms=now.at_ms - weeks * WEEK_MS, per_second=now.per_second * less, peak=now.peak * less),
         )
 
-    status, said = run(
-        *("plan", "check", live.file(tmp_path), "--broker", live.broker.admin_url, "--samples", "1500"),
-        *("--log", str(log), "--horizon", "70d", "-o", str(new)),
-    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    look = ["plan", "check", live.file(tmp_path), "--broker", live.broker.admin_url, "--samples", "1500"]
+    earlier = log.read_text()
+    status, said = run(*look, "--log", str(log), "--horizon", "70d")
 
     assert status == 3, said
     # Up to 80 % of 777 gaps, from what there are now.
     weeks = np.log(0.8 * GAP_LIMIT / now.peak) / np.log(1.2)
     day = dt.datetime.fromtimestamp(now.at_ms / 1_000, dt.UTC) + dt.timedelta(weeks=float(weeks))
-    words = said.split("the limit is reached on ")[1]
-    told = dt.datetime.strptime(words[:10] + "+0000", "%Y-%m-%d%z")
+    date = said.split("the limit is reached on ")[1]
+    told = dt.datetime.strptime(date[:10] + "+0000", "%Y-%m-%d%z")
     assert abs(told - day) < dt.timedelta(days=7), said
     assert "at this growth (+2" in said or "at this growth (+1" in said
     assert "This change keeps every limit at" in said
     assert {"-revision = 1", "+revision = 2"} <= set(said.splitlines()), said  # others may stand between
-    changed = load_plan(new)
+    assert len(log.read_text().splitlines()) == 6
+    # As printed, it is written.
+    to_write = next(line for line in said.splitlines() if line.startswith("To write it: "))
+    written = tmp_path / "new-plan.toml"
+    assert not written.exists()
+    log.write_text(earlier)
+    command, *words = shlex.split(to_write.partition(": ")[2])
+    _, said = run(*words)
+    assert command == "timewheel"
+    assert f"Written: {written.name}" in said
+    changed = load_plan(written)
+    grow = f"timewheel topics ensure {written.name} --grow --admin-url {live.broker.admin_url}"
+    assert (f"Then raise the partitions: {grow}" in said) is (changed.partitions > live.plan.partitions)
     assert changed.revision == 2
     assert (changed.scheme, changed.partitions) != (live.plan.scheme, live.plan.partitions)
     assert changed.partitions >= live.plan.partitions
-    assert len(log.read_text().splitlines()) == 6
 
 
 def test_what_cannot_be_checked_is_one_clear_line(live: Live, tmp_path: Path) -> None:

@@ -557,7 +557,7 @@ def test_a_subscription_that_a_plan_adds_begins_with_what_is_sent_from_then_on_a
     assert [str(one) for one in go(admin, both).steps] == ["create subscription audit at earliest"]
     assert b"not yet handled by audit" in read_all(pulsar_client, part, "audit", 4)
     # Taken out of the plan and added again, it is a new one.
-    go(admin, plan)
+    go(admin, replace(plan, revision=3))
     admin.subscriptions.delete(plan.due_topic, "audit")
-    assert [str(one) for one in go(admin, both).steps] == [step]
+    assert [str(one) for one in go(admin, replace(both, revision=4)).steps] == [step]
     producer.close()

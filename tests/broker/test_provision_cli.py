@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -194,3 +195,35 @@ def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
     assert "own delay" not in timewheel("topics", "ensure", str(plan_file), *where).stdout, "later on some always wait"
     consumer.close()
     producer.close()
+
+
+def test_of_two_plans_of_a_topic_the_older_is_named_and_what_is_printed_ends_the_circle(
+    plan_file: Path, pulsar_broker: Broker
+) -> None:
+    """The doctor asked for the old file's topics, and ensure, run for that, refused it for the new partitions."""
+    where = ["--admin-url", pulsar_broker.admin_url]
+    new = plan_file.with_name("new.toml")
+    grown = plan_file.read_text().replace("partitions = 2", "partitions = 4")
+    new.write_text("revision = 2\n" + grown.replace('"5d"]', '"10d"]'))
+    for options in ([str(plan_file)], [str(new), "--grow"], [str(new), "--remove-drained"]):
+        assert timewheel("topics", "ensure", *options, *where).returncode == 0
+
+    found = timewheel("doctor", str(plan_file), *where, env=os.environ | {"COLUMNS": "400"})
+    assert found.returncode == 4
+    assert "was provisioned by revision 2 of its plan, and this file has revision 1: it is the older" in found.stdout
+    assert "missing-topic" not in found.stdout
+    for options in (["--dry-run"], [], ["--grow"]):
+        refused = timewheel("topics", "ensure", str(plan_file), *options, *where)
+        assert refused.returncode == 1
+        assert "use the file with revision = 2 for all processes, and remove this one" in refused.stderr
+        assert "timewheel topics ensure" in refused.stderr
+    # The newer file goes on working, and is not in its own way.
+    assert timewheel("topics", "ensure", str(new), *where).returncode == 0
+    sound = timewheel("doctor", str(new), *where)
+    assert "topic-in-the-way" not in sound.stdout
+    assert "missing-topic" not in sound.stdout
+    # Back to the old plan, as printed; then the other file is the older of the two.
+    plan_file.write_text(f"revision = 3\n{grown}")
+    assert timewheel("topics", "ensure", str(plan_file), *where).returncode == 0
+    assert "missing-topic" not in timewheel("doctor", str(plan_file), *where).stdout
+    assert "use the file with revision = 3" in timewheel("topics", "ensure", str(new), *where).stderr

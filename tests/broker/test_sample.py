@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
+from tests.broker.test_shadow import DELAY_MS, shadow_plan, staged
 from timewheel.admin.client import AdminClient
 from timewheel.ops.profile import profile_of
 from timewheel.ops.sample import NothingToSample, Sample, sample
+from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import NOTE
 from timewheel.testing import eventually
 
@@ -273,3 +276,31 @@ def test_what_cannot_be_sampled_is_one_clear_line(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_of_a_topic_with_a_shadow_each_timer_is_counted_once(pulsar_broker: Broker, partitions: int) -> None:
+    """By brute force: a row for each send, with its whole delay; neither copies nor what the shadow sent for itself."""
+    sent: Counter[int] = Counter()
+    with staged(pulsar_broker, shadow_plan(partitions=partitions)) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        producer, chance = on.plain_producer(), random.Random(5)
+        for number in range(SENT):
+            due_ms = now_ms() + chance.randrange(500, DELAY_MS)
+            producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
+            sent[due_ms] += 1
+        producer.flush()
+        eventually(lambda: len(consumer.handled) == SENT, 60)
+        lifted = sum(one.lifted for one in shadow.shadow_status().lifters)
+        whole = sample(on.admin, on.plan.due_topic, now_ms=now_ms())
+        part = sample(on.admin, on.plan.due_topic, now_ms=now_ms(), samples=200, seed=3)
+
+    assert lifted > SENT / 4
+    assert Counter(entry.due_ms for entry in whole.entries) == sent
+    assert whole.of_shadow >= lifted
+    assert (whole.population, whole.scale, whole.is_whole) == (SENT + whole.of_shadow, 1, True)
+    figures = figures_of(whole)
+    span_s = (figures.last_publish_ms - figures.first_publish_ms) / 1_000
+    assert figures.entries_per_second * span_s == pytest.approx(SENT)
+    assert Counter(entry.due_ms for entry in part.entries) <= sent
+    assert len(part.entries) * part.scale == pytest.approx(SENT, rel=0.2), "and a sample stands for the sends"

@@ -33,6 +33,7 @@ from timewheel.shadow.machine.lifting import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, lifts, wish_in
 from timewheel.shadow.standing import Phase
 from timewheel.shadow.standing_look import standing_of
+from timewheel.shadow.survey import Survey
 from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import LOOKS, verify
@@ -157,6 +158,25 @@ def test_a_large_topic_is_read_in_stretches(pulsar_client: Any, admin: AdminClie
     assert found.parts[0].read == 300
     assert found.parts[0].entries == 1_500
     assert abs(found.lifted.entries - 1_000) < 100
+    assert native_since_first(found) == pytest.approx(500, abs=50)
+
+
+def native_since_first(found: Survey) -> float:
+    """Timers due soon that were sent since the first pending entry, by their hourly number."""
+    return found.native_per_hour * found.native_seen_ms / HOUR_MS
+
+
+def test_what_stays_an_hour_is_what_was_sent_though_none_of_it_waits(
+    pulsar_client: Any, admin: AdminClient, dialer: Dialer, plan: Plan
+) -> None:
+    producer = pulsar_client.create_producer(plan.due_topic)
+    for delay_ms in (2 * DAY_MS, *(SECOND_MS for _ in range(15)), 0, 2 * DAY_MS):
+        producer.send(b"x", **({"deliver_at": now_ms() + delay_ms} if delay_ms else {}))
+    acknowledge_due(pulsar_client, plan.due_topic, 16)
+    eventually(lambda: admin.topics.stats(plan.due_topic).subscriptions[GROUP].backlog == 2)
+    found = read_topic(admin, dialer, plan, target="plan.toml").survey(plan)
+    assert {name: amount.entries for name, amount in found.fates.items()} == {"lifted": 2}
+    assert native_since_first(found) == pytest.approx(15)
 
 
 def test_what_stands_against_it_is_named(

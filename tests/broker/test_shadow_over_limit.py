@@ -90,6 +90,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert gaps(on) >= EACH - 1
             status = run(broker, "status", file)
             assert status.returncode == 3, status.stderr
+            assert "--dry-run" not in status.stdout, "one excess, one remedy"
             Path(file).write_text("# written by hand\n" + Path(file).read_text())
             done = as_printed(broker, status.stdout)
             assert done.returncode == 0, done.stderr + done.stdout

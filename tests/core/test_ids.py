@@ -3,11 +3,13 @@
 import os
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS
-from timewheel.core.ids import TimerIds
+from timewheel.core.ids import TimerIds, is_native_id, native_id
+from timewheel.wire.positions import EntryPosition
 
 
 def test_an_id_tells_when_who_and_which() -> None:
@@ -48,3 +50,19 @@ def test_threads_that_share_a_generator_never_share_an_id() -> None:
     for thread in threads:
         thread.join()
     assert len(set(made)) == 4 * 2_000
+
+
+@pytest.mark.parametrize("topic", ["persistent://a/b/c", f"persistent://a/b/{'c' * 300}"], ids=["short", "cut"])
+@pytest.mark.parametrize("part", ["", "-partition-0", "-partition-12"])
+def test_an_id_of_a_position_tells_its_topic(topic: str, part: str) -> None:
+    timer_id = native_id(f"{topic}{part}", EntryPosition(1_234, 56))
+    assert is_native_id(timer_id, topic)
+    assert is_native_id(timer_id, f"{topic}-partition-7")
+    assert not is_native_id(timer_id, "persistent://a/b/d")
+    assert not is_native_id(timer_id, f"{topic}.tw.intake")
+
+
+@pytest.mark.parametrize("timer_id", ["sub-42", "", ":1:2", "persistent://a/b/c", "persistent://a/b/c:1:x", "1:2"])
+def test_an_id_that_a_caller_gave_is_no_position(timer_id: str) -> None:
+    assert not is_native_id(timer_id, "persistent://a/b/c")
+    assert not is_native_id(TimerIds(lambda count: b"x" * count).new(1_700_000_000_000), "persistent://a/b/c")

@@ -48,6 +48,7 @@ from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.ops.gaps import GapStanding, SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.provision_steps import TopicState, wanted_policies
+from timewheel.ops.provisioned import Provisioned
 from timewheel.ops.shadowed import ENDS, LIFTS, UNDER_WAY
 from timewheel.shadow.machine import states
 
@@ -255,6 +256,7 @@ CASES: list[tuple[str, Change]] = [
     ("missing-subscription", state(subscriptions={0: frozenset()})),
     ("topic-in-the-way", state(partitions=0)),
     ("topic-in-the-way", state(partitions=2, existing=frozenset({0, 1}))),
+    ("topic-in-the-way", state(provisioned=Provisioned(revision=2))),
     ("unguarded-topic", own(MESSAGE_TTL_S, None)),
     ("foreign-subscription", state(TIER, subscriptions={0: frozenset({RELAY_SUBSCRIPTION, "curious"})})),
     ("former-topic", all_of(planned(relay="service"), former())),
@@ -526,7 +528,7 @@ def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
 
 
 @pytest.mark.parametrize("again", [(), (Run(1, 0, 0),)], ids=["near", "beyond"])
-def test_where_delays_may_cause_the_gaps_the_cure_names_the_shadow(again: tuple[Run, ...]) -> None:
+def test_where_delays_may_cause_the_gaps_the_cure_names_another_plan_or_the_shadow(again: tuple[Run, ...]) -> None:
     def cure(seen: Seen, *, delayed: int, kind: str = "Shared") -> str:
         near = gaps(9, *again)
         near = replace(near, parts=tuple(replace(part, delayed=delayed, type=kind) for part in near.parts))
@@ -535,7 +537,9 @@ def test_where_delays_may_cause_the_gaps_the_cure_names_the_shadow(again: tuple[
 
     explain = f"timewheel gaps explain {DUE} --subscription billing"
     aid = f"{explain}; if delays cause them: timewheel shadow start {DUE} -o shadow.toml --dry-run"
-    assert cure(healthy(), delayed=5) == cure(of_others(), delayed=5, kind="Key_Shared") == aid
+    assert cure(of_others(), delayed=5, kind="Key_Shared") == aid
+    other = "the plan leaves too many: a shorter window, or more partitions: timewheel plan check plan.toml"
+    assert cure(healthy(), delayed=5) == f"{explain}; if delays cause them: {other}", "the SDK's"
     assert cure(healthy(), delayed=0) == cure(healthy(), delayed=5, kind="Failover") == explain
     assert cure(shadowed(), delayed=5) == explain, "it has one"
     assert cure(replace(of_others(), shadowed={DUE: "paused"}), delayed=5) == explain, "by a plan of its own"
@@ -552,6 +556,14 @@ def _has(verdict: Verdict, slug: str) -> None:
     assert [finding.severity for finding in verdict.findings] == sorted(
         (finding.severity for finding in verdict.findings), reverse=True
     )
+
+
+def test_topics_of_an_older_plan_are_not_asked_for() -> None:
+    seen = all_of(MISSING, state(provisioned=Provisioned(revision=2)))(healthy())
+    found = [one for one in verdict_on(seen).findings if one.slug in {"missing-topic", "topic-in-the-way"}]
+    assert [(one.slug, one.subject) for one in found] == [("topic-in-the-way", DUE)]
+    assert "use the file with revision = 2 for all processes" in found[0].cure
+    assert "write revision = 3 in it and run timewheel topics ensure plan.toml" in found[0].cure
 
 
 def test_every_kind_has_a_case() -> None:

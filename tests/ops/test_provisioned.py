@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from timewheel.core.durations import DAY_MS
+from timewheel.core.errors import TopologyError
 from timewheel.core.names import PROVISIONED_PROPERTY
 from timewheel.core.plan import MAX_FORMER, Plan, Tiered
-from timewheel.ops.provisioned import Provisioned, provided, with_noted_namespaces
+from timewheel.ops.provisioned import Provisioned, provided, refuse_older, with_noted_namespaces
 
 PLAN = Plan(
     due_topic="persistent://acme/crm/reminders",
@@ -22,7 +23,9 @@ OF_HELD = "persistent://acme/held/acme~crm~reminders.tw.tier-1d-partition-0"
 
 def test_a_note_is_read_as_it_was_written() -> None:
     noted = provided(PLAN, None, [])
-    assert noted == Provisioned(subscriptions=frozenset(PLAN.subscriptions), namespaces=frozenset({"acme/held"}))
+    assert noted == Provisioned(
+        subscriptions=frozenset(PLAN.subscriptions), namespaces=frozenset({"acme/held"}), revision=PLAN.revision
+    )
     assert Provisioned.read(noted.properties()) == noted
 
 
@@ -46,3 +49,14 @@ def test_a_note_that_somebody_else_wrote_breaks_nothing(names: set[str]) -> None
         0,
         MAX_FORMER,
     }
+
+
+def test_only_an_older_plan_is_refused() -> None:
+    noted = provided(replace(PLAN, revision=2), None, [])
+    for plan in (replace(PLAN, revision=2), replace(PLAN, revision=3)):
+        refuse_older(plan, plan.due_topic, noted)
+    refuse_older(PLAN, PLAN.due_topic, None)
+    refuse_older(PLAN, PLAN.due_topic, Provisioned())
+    with pytest.raises(TopologyError, match="revision 2 of its plan, and this file has revision 1") as refused:
+        refuse_older(PLAN, PLAN.due_topic, noted, "old plan.toml")
+    assert "write revision = 3 in it and run timewheel topics ensure 'old plan.toml'" in refused.value.remedy

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
-from timewheel.core.gap_law import exact_gaps, peak
+from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
 from timewheel.spark_planner.exact.ways import ways
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import TWICE, Planned, plan_for
 from timewheel.spark_planner.results.charts import gaps_over_time
 from timewheel.spark_planner.results.headlines import headlines
 from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table
@@ -44,7 +44,11 @@ def limit_of(ranges: int) -> BrokerProfile:
 @pytest.fixture(scope="module")
 def burst() -> tuple[np.ndarray, np.ndarray]:
     """A topic's first second: half is due within seconds, the rest in hours to weeks."""
-    rng = np.random.default_rng(7)
+    return burst_of(7)
+
+
+def burst_of(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
     sent_ms = START_MS + np.arange(TIMERS) // 4
     far_ms = (rng.choice([1, 6, 24, 72, 408, 696], TIMERS) * HOUR_MS * rng.uniform(0.9, 1.1, TIMERS)).astype(np.int64)
     return sent_ms, sent_ms + np.where(rng.random(TIMERS) < 0.5, rng.integers(*RETRIES_MS, TIMERS), far_ms)
@@ -220,3 +224,42 @@ def test_for_how_long_the_limit_is_broken_is_told(refused: Planned, burst: tuple
     assert 0 < above_ms <= found.lasts_ms <= above_ms + 1_000
     assert found.mostly_gaps < found.allowed
     assert f"This plan leaves more for {spelled(found.lasts_ms)} at most, and for 99% of the time" in verdict(refused)
+
+
+def test_a_plan_above_the_warning_line_says_so(history: History, refused: Planned) -> None:
+    """The remedy of less room was once called a plan that fits, and the commands warned of it from the first day."""
+    found = refused.hindrance
+    assert found is not None
+    assert found.gap_fraction is not None
+    asked = Constraints(gap_fraction=found.gap_fraction)
+    planned = plan_for(history, "", BASE, refused.profile, asked, candidates=CANDIDATES)
+    limit, gaps = planned.profile.gap_limit_ranges, planned.recommended.replay.peak_per_partition.gap_count
+    assert planned.keeps_limits
+    assert WATCH_SHARE * limit < gaps <= limit
+    assert "That fits the limit, but is above the 80% of it" in verdict(planned)
+    assert "for more room plan again with --gap-fraction 0.8." in verdict(planned)
+
+
+def test_a_burst_that_fits_says_how_many_more_timers_break_it(
+    history: History, burst: tuple[np.ndarray, np.ndarray], alone: int
+) -> None:
+    planned = plan_for(history, "", BASE, limit_of(int(alone * 1.6)), candidates=CANDIDATES)
+    limit = planned.profile.gap_limit_ranges
+    assert planned.keeps_limits
+    assert 1 < planned.gap_room < TWICE
+    assert planned.is_short_of_room
+    said = verdict(planned)
+    assert f"This history is SHORT, and shows one burst: {planned.gap_room:.2g} times as many timers at a time" in said
+    assert "above the 80%" not in said
+    # A second burst beside the first, as the next day brings it.
+    both = [np.concatenate(column) for column in zip(burst, burst_of(8), strict=True)]
+    order = np.argsort(both[0], kind="stable")
+    assert by_hand(planned.plan, *(column[order] for column in both)) > limit
+    # As the answer says: with room for twice as many, or when the history is all that there will be.
+    parts = [replace(plan, partitions=1) for plan in CANDIDATES]
+    base = replace(BASE, partitions=1)
+    for growth, as_is in ((TWICE, False), (1.0, True)):
+        again = plan_for(history, "", base, planned.profile, candidates=parts, growth=growth, as_is=as_is)
+        assert again.keeps_limits
+        assert not again.is_short_of_room
+        assert "SHORT" not in verdict(again)

@@ -14,6 +14,7 @@ from tests.core.plan_space import DUE_TOPIC
 from tests.packaging.test_printed_commands import COMMANDS, command_of
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.machine.states import State, Wish
 from timewheel.shadow.standing import (
     GHOSTS,
@@ -71,6 +72,10 @@ def one_subscription(**changes: Any) -> dict[str, Any]:
     return {"subscriptions": (replace(SOUND.subscriptions[0], **changes),)}
 
 
+EXCESS = Excess(
+    topic=SOUND.topic, subscription="billing", gaps=20_000, gaps_after=12_000, limit=10_000,
+    cure=with_window(PLAN, 30 * MINUTE_MS), shortest_ms=MINUTE_MS, stays=1, pending=9,
+)  # fmt: skip
 SAID: list[tuple[Standing, str]] = [
     (standing(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
     (standing(phase=Phase.NOBODY, lifter=None), "nobody lifts"),
@@ -81,6 +86,7 @@ SAID: list[tuple[Standing, str]] = [
     (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
     (standing(left=12), "about 12 entries are far from due"),
     (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
+    (replace(standing(**one_subscription(gaps=20_000)), excess=EXCESS), "shadow start PLAN --window 30m"),
     (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
     (standing(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
     (
@@ -111,7 +117,7 @@ def test_what_needs_attention_ends_with_a_command_that_works_as_printed(found: S
     reached_by = ("--service-url", "pulsar://b:6650", "--admin-url", "http://b:8080", "--tls-ca", "my ca.pem")
     (warning,) = replace(found, target="my plan.toml", reached_by=reached_by).warnings
     assert "PLAN" not in warning
-    words = shlex.split(warning.rpartition(": ")[2])
+    words = shlex.split(warning.partition("   # ")[0].rpartition(": ")[2])
     if words[0] == "pulsar-admin":
         assert words == ["pulsar-admin", "topics", "unload", SOUND.topic]
         return

@@ -7,7 +7,7 @@ defaults.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,7 @@ __all__ = [
     "connection_of",
     "given_connection",
     "is_typed",
+    "typed_again",
     "typed_words",
     "warn",
 ]
@@ -249,6 +250,22 @@ def is_typed(context: typer.Context, parameter: str) -> bool:
     """Return whether a parameter was given on the command line."""
     source = context.get_parameter_source(parameter)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def typed_again(context: typer.Context, **changed: Any) -> list[str]:
+    """Return a command's words as they were typed, with other values for some parameters; the token, a secret, is
+    omitted.
+    """
+    words = (context.info_name or "").split()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        value = changed.get(name, context.params.get(name))
+        if name == "token" or not (name in changed or is_typed(context, name)):
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [max(parameter.opts, key=len)] if parameter.param_type_name == "option" else []
+            words += [] if each is True else [str(each)]
+    return words
 
 
 def warn(event: Event) -> None:

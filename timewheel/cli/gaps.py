@@ -102,6 +102,7 @@ def gaps(
                         messages=messages,
                         top=top,
                         reached_by=typed_words(context),
+                        plan_files=seeing.plan_files,
                     )
                 )
     if status:
@@ -154,6 +155,10 @@ class _Seeing:
 
         self._admin = admin
         self._names, self._plans = names_and_plans(targets)
+        files = [target for target in targets if target not in self._names]
+        self.plan_files = {
+            plan.due_topic: file for file, plan in zip(files, self._plans, strict=True) if not plan.intake
+        }
         self._everything = everything
         self._at_once = at_once
         self._log = log

@@ -5,6 +5,7 @@ subscription.
 from __future__ import annotations
 
 import datetime as dt
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from timewheel.cli.looks import type_words
@@ -46,6 +47,7 @@ def show_look(
     *,
     top: int,
     reached_by: Sequence[str],
+    plan_files: Mapping[str, str] | None = None,
 ) -> None:
     """Print a look.
 
@@ -57,6 +59,7 @@ def show_look(
         messages: Messages that an unload would repeat, by topic and subscription, if they were counted.
         top: Highest number of rows.
         reached_by: Options by which a command reaches the cluster.
+        plan_files: Files of plans for timewheel's clients, by topic.
     """
     say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level] if look.is_whole else "red")
     if len(look.subscriptions) == 1:
@@ -69,7 +72,7 @@ def show_look(
             _show_worst(console, look, looks, top)
     for text in notes_of(look):
         say(console, text, style=AID)
-    for text in aid_of(look, reached_by):
+    for text in aid_of(look, reached_by, plan_files or {}):
         show_line(console, text, style=AID)
 
 
@@ -143,15 +146,19 @@ def notes_of(look: Look) -> Iterator[str]:
         yield f"Without a durable subscription, so that nothing sent there is kept for anybody: {_named(look.bare)}."
 
 
-def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
-    """Yield first aid for the worst subscription: shadow commands if delays may be why it is near its limit, else the
-    command that explains its gaps; each command ends a line.
+def aid_of(
+    look: Look, reached_by: Sequence[str] = (), plan_files: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """Yield first aid for the worst subscription: if delays may be why it is near its limit, the command for another
+    plan where timewheel's clients have one, elsewhere that for a shadow; else the command that explains its gaps. Each
+    command ends a line.
 
     Args:
         look: The look.
         reached_by: Options by which a command reaches the cluster.
+        plan_files: Files of plans for timewheel's clients, by topic.
     """
-    from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands, shadow_helps
+    from timewheel.ops.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command, shadow_commands, shadow_helps
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
     if worst is None:
@@ -160,10 +167,13 @@ def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
             words = ("gaps", "explain", near.topic, "--subscription", near.subscription, *reached_by)
             yield f"Why subscription {near.subscription} has so many: {timewheel_command(*words)}"
         return
-    shadow = look.shadowed.get(worst.topic)
-    yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
-    for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
-        yield f"Begin with: {command}"
+    shadow, file = look.shadowed.get(worst.topic), plan_files.get(worst.topic)
+    if file and not shadow:
+        yield f"If delays cause it, {PLAN_HELPS}: {plan_command(file, reached_by)}"
+    else:
+        yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
+        for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
+            yield f"Begin with: {command}"
     yield f"Whether delays cause it: {timewheel_command('gaps', 'explain', worst.topic, *reached_by)}"
 
 

@@ -44,6 +44,7 @@ from timewheel.cli.planning import (
     surveyed,
 )
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.gap_law import WATCH_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Planned, Prices
 
-__all__ = ["plan", "show_planned"]
+__all__ = ["EXIT_ATTENTION", "plan", "show_planned"]
+
+EXIT_ATTENTION = 3
+"""The same as in `plan check`."""
 
 PriceMillionWrites = Annotated[
     float | None,
@@ -136,7 +140,7 @@ def plan(
     ] = None,
     gap_fraction: Annotated[
         float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
-    ] = 0.8,
+    ] = WATCH_SHARE,
     max_silence: Annotated[
         str, typer.Option("--max-silence", help="Of a partition after an unload: 10s; none: no limit.")
     ] = "10s",
@@ -165,8 +169,9 @@ def plan(
     """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
     it.
 
-    Exit status 1 if no plan keeps every limit; the plan that breaks the fewest limits is written nevertheless. Once the
-    plan is live, `timewheel plan check` monitors whether it still holds.
+    Exit status 1 if no plan keeps every limit; the plan that breaks the fewest limits is written nevertheless. Exit
+    status: 3 if the history is a burst, and twice as many timers would break the broker's gap limit. Once the plan is
+    live, `timewheel plan check` monitors whether it still holds.
     """
     import json
     from dataclasses import replace
@@ -293,8 +298,8 @@ def plan(
     write_planned(context, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
-    if not planned.keeps_limits:
-        raise typer.Exit(1)
+    if not planned.keeps_limits or planned.is_short_of_room:
+        raise typer.Exit(EXIT_ATTENTION if planned.keeps_limits else 1)
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:
@@ -363,7 +368,8 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     for said in (said_of_copies(planned), *said_of_native(planned), said_of_keys(planned)):
         if said:
             say(console, said)
-    say(console, verdict(planned), style="bold green" if planned.keeps_limits else "bold red")
+    style = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
+    say(console, verdict(planned), style=f"bold {style}")
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
         say(console, said, style="bold", indent=2)

@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import (
+    ConnectionFile,
+    Token,
+    TokenFile,
+    TrustFile,
+    admin_client,
+    typed_again,
+    typed_words,
+)
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.gap_law import WATCH_SHARE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +39,7 @@ EXIT_BROKEN = 4
 
 
 def check(
+    context: typer.Context,
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
     *,
     broker: Annotated[
@@ -67,7 +78,7 @@ def check(
     seed: Annotated[int, typer.Option("--seed", help="Which entries.")] = 0,
     gap_fraction: Annotated[
         float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
-    ] = 0.8,
+    ] = WATCH_SHARE,
     max_silence: Annotated[
         str, typer.Option("--max-silence", help="Of a partition after an unload: 10s; none: no limit.")
     ] = "10s",
@@ -124,7 +135,7 @@ def check(
     if change and checked.needs_change:
         found = _change(console, checked, cores, memory)
         if found is not None:
-            _show_change(console, found, plan_file, out)
+            _show_change(context, console, found, plan_file, out)
     if as_json:
         facts = {**checked_facts(checked), "change": None if found is None else change_facts(found, str(plan_file))}
         print(json.dumps(facts, indent=1))
@@ -228,12 +239,14 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
     return found
 
 
-def _show_change(console: Console, change: Change, plan_file: Path, out: Path | None) -> None:
+def _show_change(context: typer.Context, console: Console, change: Change, plan_file: Path, out: Path | None) -> None:
     from timewheel.core.planfile import save_plan
     from timewheel.watch.said import said_of_change
 
     if out is not None and change.is_one:
         save_plan(change.after, out)
     console.print()
-    for text in said_of_change(change, str(plan_file), str(out or "")):
+    new = out or Path(f"new-{plan_file.name}")
+    write = "" if out is not None else timewheel_command(*typed_again(context, out=new))
+    for text in said_of_change(change, str(plan_file), str(new), write, typed_words(context)):
         show_line(console, text)

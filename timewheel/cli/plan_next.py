@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from timewheel.cli.connecting import is_typed, typed_words
+from timewheel.cli.connecting import typed_again, typed_words
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Native
@@ -110,19 +110,3 @@ def _beside(file: Path) -> Path:
 
 def _show_line(console: Console, name: str, words: list[str]) -> None:
     show_line(console, f"{name:8}{timewheel_command(*words)}")
-
-
-def typed_again(context: typer.Context, **changed: Any) -> list[str]:
-    """Return a command's words as they were typed, with other values for some parameters; the token, a secret, is
-    omitted.
-    """
-    words = [context.info_name or ""]
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        value = changed.get(name, context.params.get(name))
-        if name == "token" or not (name in changed or is_typed(context, name)):
-            continue
-        for each in value if isinstance(value, list | tuple) else [value]:
-            words += [max(parameter.opts, key=len)] if parameter.param_type_name == "option" else []
-            words += [] if each is True else [str(each)]
-    return words

@@ -292,8 +292,8 @@ def growth_of(growth: float | None, note: SampleNote | None, console: Console) -
     """
     if note is not None:
         said = f"SAMPLE  {note.rows:,} of {counted(note.population, 'entry', 'entries')} of {note.topic}: "
-        if growth is None and note.rows == note.population:
-            said = f"SAMPLE  all {counted(note.population, 'entry', 'entries')} of {note.topic}"
+        if growth is None and note.scale == 1:
+            said = f"SAMPLE  all {counted(note.rows, 'entry', 'entries')} of {note.topic}"
         elif growth is None:
             said += f"taken as all of them (--growth {note.scale:.6g})"
         else:

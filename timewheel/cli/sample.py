@@ -101,7 +101,7 @@ def _lines(
     yield "topic", f"{taken.topic}, {kind}, {counted(figures.population, 'entry', 'entries')}"
     yield "read by", ", ".join(of_topic.subscriptions) or "no durable subscription"
     yield "limit", f"{of_topic.profile.gap_limit_ranges:,} gaps of a partition, {limit_source}"
-    is_whole = figures.rows == figures.population
+    is_whole = taken.is_whole
     part = "all of them" if is_whole else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
     yield "sample", f"{counted(figures.rows, 'entry', 'entries')}, {part}"
     first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)
@@ -126,6 +126,9 @@ def _lines(
     if figures.overdue:
         overdue = counted(figures.overdue, "entry was", "entries were")
         yield "note", f"{overdue} due before they were sent: written as due when they were sent"
+    if figures.of_shadow:
+        left_out = counted(figures.of_shadow, "entry is", "entries are")
+        yield "note", f"{left_out} its shadow's, brought back or its own: left out, as the originals are in the sample"
     if figures.moved_entries:
         moved = counted(figures.moved_entries, "entry was", "entries were")
         said = "what they waited before is not in them (timewheel plan check has the plan's holding topics too)"

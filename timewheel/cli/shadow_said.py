@@ -166,7 +166,8 @@ def window_words(found: Survey) -> str:
     """Describe the cost of the window, and the gaps with other windows."""
     from timewheel.core.steps import spare_ms
 
-    native = f"about {found.native_per_hour:,.0f} messages an hour have a delay below {span(found.far_ms)}"
+    seen = f"about {found.native_per_hour:,.0f} messages an hour, by those of the last {span(found.native_seen_ms)},"
+    native = f"{seen} have a delay below {span(found.far_ms)}"
     spare = f"a standby may take over {span(spare_ms(found.plan))} late before a lifted timer comes late"
     others = ", ".join(f"{gaps:,} with a window of {span(window_ms)}" for window_ms, gaps in found.gaps_with.items())
     gaps = f" Gaps would be {others}." if others else ""

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple, Protocol
 
+from timewheel.core.digits import whole_number
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS
+from timewheel.core.names import partition_of
 
-__all__ = ["GeneratedId", "TimerIds", "native_id", "place_id"]
+__all__ = ["GeneratedId", "TimerIds", "is_native_id", "native_id", "place_id"]
 
 _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCII)
 
@@ -83,6 +85,22 @@ def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
     text = place_id(part, position.ledger, position.entry, batch_index)
     # The end distinguishes entries; a topic's name may be longer than an id.
     return text[-MAX_TIMER_ID_CHARS:]
+
+
+def is_native_id(timer_id: str, topic: str) -> bool:
+    """Return whether a timer id is a `native_id` of a topic: a shadow has copied the message from a position there.
+
+    Args:
+        timer_id: The timer id.
+        topic: Full name of the topic, or of a partition of it.
+    """
+    place, _, entry = timer_id.rpartition(":")
+    part, _, ledger = place.rpartition(":")
+    if not part or whole_number(ledger) is None or whole_number(entry) is None:
+        return False
+    if len(timer_id) == MAX_TIMER_ID_CHARS:
+        return partition_of(topic)[0].endswith(partition_of(part)[0])
+    return partition_of(part)[0] == partition_of(topic)[0]
 
 
 def place_id(part: str, ledger: int, entry: int, batch_index: int = -1) -> str:

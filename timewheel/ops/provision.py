@@ -47,7 +47,7 @@ from timewheel.ops.provision_steps import (
     wanted_policies,
     waves_of,
 )
-from timewheel.ops.provisioned import note, provided, provisioned, with_noted_namespaces
+from timewheel.ops.provisioned import note, provided, provisioned, refuse_older, with_noted_namespaces
 
 __all__ = ["Report", "ensure"]
 
@@ -120,7 +120,8 @@ def ensure(
         The steps and the findings. Findings do not stop the run.
 
     Raises:
-        TopologyError: A tenant or namespace is missing, or a topic exists in a form that cannot be repaired.
+        TopologyError: A tenant or namespace is missing, a topic exists in a form that cannot be repaired, or a later
+            revision of the plan was provisioned last.
         TimersLeftBehind: Timers wait in topics of an earlier plan, and no relay or consumer would move them
             (broker-facts: topics-outside-the-plan).
         AdminDenied: The role lacks permission; the error names the missing permission.
@@ -131,6 +132,7 @@ def ensure(
     )
     stored = {namespace: _names_in(admin, namespace, create=create_namespaces) for namespace in namespaces}
     noted = provisioned(admin, plan.due_topic)
+    refuse_older(plan, plan.due_topic, noted)
     whole = with_noted_namespaces(plan, noted)
     listed = [name for names in stored.values() for name in names or ()]
     listed += former_names(admin, whole, besides=namespaces)

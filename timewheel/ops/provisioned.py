@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.errors import AdminError, AdminMissing, PlanError
+from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import PROVISIONED_PROPERTY, Names, namespace_of
 from timewheel.core.plan import MAX_FORMER, Plan
 
-__all__ = ["Provisioned", "note", "provided", "provisioned", "with_noted_namespaces"]
+__all__ = ["Provisioned", "note", "provided", "provisioned", "refuse_older", "with_noted_namespaces"]
 
 NO_PROPERTIES = 405
 """Method Not Allowed: the answer of brokers older than 2.11 to topic properties."""
@@ -25,23 +26,33 @@ class Provisioned:
     Args:
         subscriptions: Subscriptions of the plan that was provisioned last.
         namespaces: Holding namespaces that contain topics of this or an earlier plan.
+        revision: Revision of the plan that was provisioned last; 0: unknown, by an earlier version.
     """
 
     subscriptions: frozenset[str] = frozenset()
     namespaces: frozenset[str] = frozenset()
+    revision: int = 0
 
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Self | None:
         """Read the record from a topic's properties; None if it is missing or unreadable."""
         try:
             stored = json.loads(properties.get(PROVISIONED_PROPERTY, ""))
-            return cls(subscriptions=frozenset(stored["subscriptions"]), namespaces=frozenset(stored["namespaces"]))
+            return cls(
+                subscriptions=frozenset(stored["subscriptions"]),
+                namespaces=frozenset(stored["namespaces"]),
+                revision=int(stored.get("revision", 0)),
+            )
         except (ValueError, KeyError, TypeError):
             return None
 
     def properties(self) -> dict[str, str]:
         """Return the record as topic properties."""
-        stored = {"subscriptions": sorted(self.subscriptions), "namespaces": sorted(self.namespaces)}
+        stored = {
+            "subscriptions": sorted(self.subscriptions),
+            "namespaces": sorted(self.namespaces),
+            "revision": self.revision,
+        }
         return {PROVISIONED_PROPERTY: json.dumps(stored, ensure_ascii=False)}
 
 
@@ -85,7 +96,32 @@ def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Pr
     return Provisioned(
         subscriptions=frozenset(plan.subscriptions),
         namespaces=frozenset(before | {Names(plan).holding_namespace}) - {due},
+        revision=plan.revision,
     )
+
+
+def refuse_older(plan: Plan, topic: str, noted: Provisioned | None, target: str = "PLAN") -> None:
+    """Refuse a plan that is older than the plan by which a due topic was provisioned last: its topics may be removed,
+    and timers sent into them would have to be drained again.
+
+    Args:
+        plan: The plan.
+        topic: The due topic.
+        noted: The record of the due topic.
+        target: The user's name for the plan.
+
+    Raises:
+        TopologyError: The plan is older.
+    """
+    if noted is not None and plan.revision < noted.revision:
+        raise TopologyError(
+            topic,
+            f"was provisioned by revision {noted.revision} of its plan, and this file has revision {plan.revision}: it "
+            "is the older of two",
+            f"use the file with revision = {noted.revision} for all processes, and remove this one; or, to go back to "
+            f"this plan, write revision = {noted.revision + 1} in it and run "
+            f"{timewheel_command('topics', 'ensure', target)}",
+        )
 
 
 def with_noted_namespaces(plan: Plan, noted: Provisioned | None) -> Plan:

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import (
     AdminDenied,
     AdminError,
@@ -29,6 +29,7 @@ from timewheel.core.errors import (
     AdminUnreachable,
     EnvelopeError,
 )
+from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
 from timewheel.ops.errors import NothingToSample
 
@@ -133,6 +134,8 @@ class Sample:
         entries: Entries in the order of sending.
         unread: Chosen entries that had disappeared or were unreadable.
         unreadable: Those of them that existed but were unreadable.
+        of_shadow: Chosen entries that the topic's shadow put there, which are no sends and left out: timers that it has
+            brought back, whose originals are in the topic too, and its own messages.
     """
 
     topic: str
@@ -143,11 +146,17 @@ class Sample:
     entries: tuple[SampledEntry, ...]
     unread: int
     unreadable: int = 0
+    of_shadow: int = 0
 
     @property
     def scale(self) -> float:
         """Number of the topic's entries that each sampled entry stands for."""
-        return self.population / len(self.entries)
+        return self.population / (len(self.entries) + self.of_shadow)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all entries of the topic were read."""
+        return len(self.entries) + self.of_shadow == self.population
 
 
 def sample(
@@ -182,9 +191,11 @@ def sample(
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
     # In the order of the draw, not of the topic, so that calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
-    found, unread = look(
-        admin, topic, places_of(numbers, stretches), len(numbers), lambda _, entry: sampled(entry), tell
-    )
+    read, unread = look(admin, topic, places_of(numbers, stretches), len(numbers), _sampled, tell)
+    found = [entry for entry in read if entry is not None]
+    if not found:
+        problem = f"all {len(read):,} entries that were looked at were put there by its shadow, and are no sends"
+        raise NothingToSample(topic, problem)
     return Sample(
         topic=topic,
         partitions=partitions,
@@ -194,6 +205,7 @@ def sample(
         entries=tuple(sorted(found, key=lambda entry: entry.publish_ms)),
         unread=unread.all,
         unreadable=unread.unreadable,
+        of_shadow=len(read) - len(found),
     )
 
 
@@ -328,6 +340,14 @@ def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
         raise
     except AdminError as error:
         return error
+
+
+def _sampled(place: Place, entry: StoredEntry) -> SampledEntry | None:
+    """Convert a stored entry to a row of the history; None if the topic's shadow put it there."""
+    envelope = envelope_in(entry.properties)
+    is_copy = envelope is not None and envelope.hops > 0 and is_native_id(envelope.timer_id, place.topic)
+    is_own = TIMER_PROPERTY not in entry.properties and entry.properties.keys() & {STIR_PROPERTY, PROBE_PROPERTY}
+    return None if is_copy or is_own else sampled(entry)
 
 
 def sampled(entry: StoredEntry) -> SampledEntry:

@@ -35,6 +35,7 @@ class SampleFigures:
         timewheel_entries: Entries written by timewheel.
         native_entries: Sampled timers under the broker's own delay that are not due yet and were not sent by timewheel.
         native_until_ms: Latest due time of these, UTC milliseconds; None without native timers.
+        of_shadow: Entries beside these rows that the topic's shadow put there, and that are no sends.
         moved_entries: Entries of timewheel that a relay has moved: they have waited in other topics before.
         first_publish_ms: Earliest send time of the sample, UTC milliseconds.
         last_publish_ms: Latest send time of the sample, UTC milliseconds.
@@ -64,6 +65,7 @@ class SampleFigures:
     batches: int
     batched_messages: int
     timewheel_entries: int
+    of_shadow: int
     moved_entries: int
     native_entries: int
     native_until_ms: int | None
@@ -86,14 +88,14 @@ def figures_of(sample: Sample) -> SampleFigures:
     entries, rows = sample.entries, len(sample.entries)
     delays_ms = sorted(entry.due_ms - entry.publish_ms for entry in entries)
     # The error of a sample without replacement shrinks with its fraction of the whole, to 0 for the whole.
-    whole = rows == sample.population
-    finite = sqrt(max(0, sample.population - rows) / max(1, sample.population - 1))
+    whole, sends = sample.is_whole, rows * sample.scale
+    finite = sqrt(max(0.0, sends - rows) / max(1.0, sends - 1))
     mean_ms = sum(delays_ms) / rows
     half_ms, half_error_ms = half_gini(delays_ms)
     first_ms, last_ms = entries[0].publish_ms, entries[-1].publish_ms
     # The earliest and the latest of n values lie (n - 1) / (n + 1) of the whole span apart, on average.
     span_ms = (last_ms - first_ms) * (1.0 if whole else (rows + 1) / max(1, rows - 1))
-    rate_per_ms = sample.population / span_ms if span_ms else 0.0
+    rate_per_ms = sends / span_ms if span_ms else 0.0
     longest_ms = _quantile(delays_ms, 0.99)
     is_steady = shows_full(span_ms, longest_ms)
     delayed = sum(entry.is_delayed for entry in entries)
@@ -110,6 +112,7 @@ def figures_of(sample: Sample) -> SampleFigures:
         batches=sum(entry.batch_messages > 0 for entry in entries),
         batched_messages=sum(entry.batch_messages for entry in entries),
         timewheel_entries=sum(entry.is_timewheel for entry in entries),
+        of_shadow=sample.of_shadow,
         moved_entries=sum(bool(entry.hops) for entry in entries),
         native_entries=len(native_ms),
         native_until_ms=max(native_ms, default=None),

@@ -73,17 +73,18 @@ class Excess:
             f"{format_duration(self.shortest_ms)}, or cannot be lifted"
         )
 
-    def cure_in(self, target: str) -> str:
+    def cure_in(self, target: str, reached_by: Sequence[str] = ()) -> str:
         """Return the command that corrects the plan, with the lines that it writes; empty: no window would be short
         enough.
 
         Args:
             target: Name of the plan as the user typed it.
+            reached_by: Options by which a command reaches the cluster.
         """
         if self.cure is None or not isinstance(self.cure.scheme, Tiered):
             return ""
         window = format_duration(self.cure.scheme.window_ms)
-        start = timewheel_command("shadow", "start", target, "--window", window)
+        start = timewheel_command("shadow", "start", target, "--window", window, *reached_by)
         return f"{start}   # writes into the plan: {lines_of(self.cure)}"
 
 

@@ -15,6 +15,7 @@ from timewheel.ops.doctor import Unread
 from timewheel.ops.gaps.standing import WATCH_SHARE
 from timewheel.ops.status import Amount
 from timewheel.ops.status.places import summed
+from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.states import State, Wish, drains
 
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
@@ -160,7 +161,7 @@ class Standing:
         writes: Mean writes for each lifted timer; None: no timer was lifted lately.
         unread: Topics that could not be read.
         former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
-        excess: Gaps beyond the limit that it leaves however long it runs, with the remedy; empty: none.
+        excess: Gaps beyond the limit that it leaves however long it runs; None: none.
         timers: Number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or
             missing: unknown.
         target: Name of the plan as the user typed it.
@@ -179,7 +180,7 @@ class Standing:
     writes: float | None
     unread: tuple[Unread, ...]
     former: Mapping[str, int] = field(default_factory=dict)
-    excess: str = ""
+    excess: Excess | None = None
     timers: Mapping[str, Amount | None] = field(default_factory=dict)
     target: str = "PLAN"
     reached_by: tuple[str, ...] = ()
@@ -221,9 +222,10 @@ def warnings_of(found: Standing) -> Iterator[str]:
         if part.phase is Phase.SHADOWING and part.left:
             verify = timewheel_command("shadow", "verify", found.target, *found.reached_by)
             yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted. Which: {verify}"
-        yield from _of_subscriptions(part, found.gap_limit, dry_run)
+        yield from _of_subscriptions(part, found.gap_limit, "" if found.excess else dry_run)
     if found.excess:
-        yield found.excess
+        cure = found.excess.cure_in(found.target, found.reached_by) or "more partitions, or a higher limit"
+        yield f"{found.excess.topic}: {found.excess.read}. To put it right: {cure}"
     yield from _of_journals(found, run)
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
@@ -258,7 +260,7 @@ def _of_movers(part: PartStanding, run: str, doctor: str) -> Iterator[str]:
 
 def _of_subscriptions(part: PartStanding, gap_limit: int, dry_run: str) -> Iterator[str]:
     for one in part.subscriptions:
-        if one.gaps >= WATCH_SHARE * gap_limit:
+        if dry_run and one.gaps >= WATCH_SHARE * gap_limit:
             gaps = f"subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}"
             yield f"{part.topic}: {gaps}. What a shadow would leave, by window: {dry_run}"
         if one.ghosts >= GHOSTS:

@@ -29,6 +29,7 @@ from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.ops.status.estimate import of_pieces
 from timewheel.ops.status.looking import timers_held
+from timewheel.shadow.curing import Excess
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.former_holding import former_backlogs
@@ -154,15 +155,11 @@ class _Look:
             unread=self._asking.unread,
         )
 
-    def _excess(self, wish: Wish, parts: Sequence[PartStanding], limit: int) -> str:
+    def _excess(self, wish: Wish, parts: Sequence[PartStanding], limit: int) -> Excess | None:
         """Find the excess like a dry run. So many entries are read only if gaps are beyond the limit."""
         if not lifts(wish.state) or not any(one.gaps > limit for part in parts for one in part.subscriptions):
-            return ""
-        found = read_topic(self._admin, self._dialer, self._plan, target=self._target).survey(self._plan).excess
-        if found is None:
-            return ""
-        cure = found.cure_in(self._target) or "more partitions, or a higher limit"
-        return f"{found.topic}: {found.read}. To put it right: {cure}"
+            return None
+        return read_topic(self._admin, self._dialer, self._plan, target=self._target).survey(self._plan).excess
 
     # Calls that may be refused
 

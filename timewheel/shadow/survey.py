@@ -113,7 +113,8 @@ class Survey:
         excess: Gaps beyond the limit that the shadow would leave; None: there are none.
         fitting: The plan itself, or with the longest shorter window that leaves so few gaps that the broker keeps them
             with room to spare; None: no window does.
-        native_per_hour: Estimated number of delayed messages an hour that are due too soon to be lifted.
+        native_per_hour: Number of delayed messages an hour that are sent too short before they are due to be lifted.
+        native_seen_ms: Time over which these were counted: since the oldest pending entry was sent.
         gaps_with: Gaps of the worst subscription once the shadow has caught up, with the next shorter and the next
             longer window, by the window, milliseconds.
     """
@@ -129,6 +130,7 @@ class Survey:
     excess: Excess | None = None
     fitting: Plan | None = None
     native_per_hour: float = 0.0
+    native_seen_ms: int = 0
     gaps_with: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -172,6 +174,7 @@ def survey_facts(found: Survey) -> dict[str, Any]:
         "far_ms": found.far_ms,
         "spare_ms": spare_ms(found.plan),
         "native_per_hour": round(found.native_per_hour),
+        "native_seen_ms": found.native_seen_ms,
         "gaps_after_with": {format_duration(window_ms): gaps for window_ms, gaps in found.gaps_with.items()},
         "gap_limit": found.gap_limit,
         "fates": {name: _amount(amount) for name, amount in found.fates.items()},

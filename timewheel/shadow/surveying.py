@@ -6,7 +6,7 @@ Nothing is consumed or changed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -103,7 +103,8 @@ class TopicRead:
             findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
             excess=excess,
             fitting=fitting,
-            native_per_hour=HOUR_MS * sum(read.tally.native_per_ms * read.scale for read in reads.values()),
+            native_per_hour=_native_per_hour(reads.values()),
+            native_seen_ms=max((read.tally.sent_for_ms for read in reads.values()), default=0),
             gaps_with=_gaps_with(plan, reads),
         )
 
@@ -224,6 +225,14 @@ def _most_after(reads: Mapping[str, _Read], far_ms: int) -> int:
     """Return the gaps of the worst subscription once all entries with at least this remaining time are lifted."""
     every = (_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
     return max(every, default=0)
+
+
+def _native_per_hour(reads: Collection[_Read]) -> float:
+    """Return the hourly number of messages that are due too soon; a partition where nothing is pending counts like the
+    others.
+    """
+    known = [read.tally.native_per_ms * read.scale for read in reads if read.tally.sent_for_ms]
+    return HOUR_MS * len(reads) * sum(known) / len(known) if known else 0.0
 
 
 def _gaps_with(plan: Plan, reads: Mapping[str, _Read]) -> dict[int, int]:

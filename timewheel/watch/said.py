@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from timewheel._report.page import Table
 from timewheel.core.durations import span
+from timewheel.core.escapes import timewheel_command
 from timewheel.watch.change import Change
 from timewheel.watch.checking import Checked
 from timewheel.watch.sends import SHARES
@@ -79,13 +80,15 @@ def said_of_sends(checked: Checked) -> Iterator[tuple[str, str]]:
         yield "room", f"{nearest.times:,.3g} times this volume until {nearest.limit} is reached"
 
 
-def said_of_change(change: Change, path: str, written: str) -> Iterator[str]:
+def said_of_change(change: Change, path: str, new: str, write: str, reached_by: Sequence[str]) -> Iterator[str]:
     """Yield the lines that describe a change of the plan and how to roll it out.
 
     Args:
         change: Change of the plan.
         path: Path of the present plan file.
-        written: Path to which the new plan was written; empty if it was not written.
+        new: Path of the new plan file.
+        write: Command that writes it; empty: it is written.
+        reached_by: Options by which a command reaches the cluster.
     """
     at = "at the present volume" if change.times == 1 else f"at {change.times:.3g} times the present volume"
     if not change.is_one:
@@ -97,11 +100,10 @@ def said_of_change(change: Change, path: str, written: str) -> Iterator[str]:
     else:
         yield f"No plan keeps every limit {at}. This change breaks fewest:"
     yield from change.diff(path).splitlines()
+    yield f"To write it: {write}" if write else f"Written: {new}"
     if change.after.partitions > change.before.partitions:
-        yield f"Raise the partitions with `timewheel topics ensure PLAN --grow`, and look at {HOW_TO_CHANGE}."
-    else:
-        yield f"How to roll it out while timers wait: {HOW_TO_CHANGE}."
-    yield f"Written: {written}" if written else "Write it with -o new-plan.toml."
+        yield f"Then raise the partitions: {timewheel_command('topics', 'ensure', new, '--grow', *reached_by)}"
+    yield f"How to roll it out while timers wait: {HOW_TO_CHANGE}."
 
 
 def _row(name: str, one: Standing) -> tuple[str, ...]:

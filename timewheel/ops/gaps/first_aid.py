@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timewheel.admin.stats import DELAYING_TYPES
-from timewheel.core.escapes import timewheel_command
+from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
 from timewheel.ops.gaps.standing import Level, SubscriptionGaps
@@ -13,10 +13,12 @@ from timewheel.ops.gaps.standing import Level, SubscriptionGaps
 __all__ = [
     "FIRST_AID",
     "FOR_GOOD",
+    "PLAN_HELPS",
     "is_lone_partition",
     "is_own",
     "may_have_shadow",
     "may_need_shadow",
+    "plan_command",
     "shadow_commands",
     "shadow_helps",
 ]
@@ -33,6 +35,8 @@ BESIDE_SHADOW = (
     "the topic has its first aid already, a shadow ({state}): timewheel shadow status PLAN, with the plan file that it "
     "was started with, shows what it has left here, and why"
 )
+PLAN_HELPS = "the plan leaves too many: a shorter window, or more partitions"
+"""For a topic of a plan for timewheel's clients, which a shadow cannot stand beside."""
 FIRST_AID = "now, with no change to any service: a shadow, by a plan of its own"
 FOR_GOOD = "in place of a shadow, never beside it, where all services use timewheel's clients: another plan"
 PLAN_FILE = "shadow.toml"
@@ -85,6 +89,17 @@ def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[
         timewheel_command("shadow", "start", PLAN_FILE, *reached_by),
         timewheel_command("shadow", "run", PLAN_FILE, *reached_by),
     )
+
+
+def plan_command(file: str, reached_by: Sequence[str] = ()) -> str:
+    """Return the command that looks for a change of an SDK's plan that keeps the limit on gaps.
+
+    Args:
+        file: The plan file.
+        reached_by: Options by which a command connects to the cluster.
+    """
+    words = ["--broker" if word == "--admin-url" else word for word in admin_options(reached_by)]
+    return timewheel_command("plan", "check", file, *words)
 
 
 def is_lone_partition(topic: str) -> bool:

@@ -12,13 +12,11 @@ from enum import IntEnum
 from timewheel.admin.internals import CursorStats, InternalStats
 from timewheel.admin.stats import IN_ORDER_TYPES, SubscriptionStats
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
+from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.names import partition_of
 from timewheel.ops.gaps.reload import Reload, Run, reload_of
 
 __all__ = ["WATCH_SHARE", "GapStanding", "Level", "SubscriptionGaps", "by_subscription", "ghost_words", "standing_of"]
-
-WATCH_SHARE = 0.8
-"""Fraction of the limit. The makers of TDMQ, a Pulsar service, advise alarms between 8,000 and 10,000 of 10,000."""
 
 
 class Level(IntEnum):

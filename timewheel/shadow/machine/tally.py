@@ -64,8 +64,7 @@ class Tally:
         fates: All others, by fate.
         delays_ms: Delays from publish to delivery, of the entries with a delivery time.
         remaining_ms: Remaining times to delivery, of the entries to be lifted.
-        native_per_ms: Messages sent per millisecond with a delay too short for lifting, estimated. A message is pending
-            for as long as its delay, so each pending message stands for one message per delay.
+        sent_for_ms: Time since the first of the entries was sent; 0: none, or a producer's clock is fast.
     """
 
     lifting: Lifting
@@ -77,7 +76,7 @@ class Tally:
     fates: dict[str, Heap] = field(default_factory=dict)
     delays_ms: array[int] = field(default_factory=lambda: array("q"))
     remaining_ms: array[int] = field(default_factory=lambda: array("q"))
-    native_per_ms: float = 0.0
+    sent_for_ms: int = 0
     _cursors: dict[str, _Cursor] = field(init=False)
     _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
     _entry_ids: array[int] = field(default_factory=lambda: array("q"))
@@ -85,8 +84,10 @@ class Tally:
     """The fate of each pending entry as if it was far from due, as its place in `_FATES`; `_STAYS`: `PARTLY`."""
     _left_ms: array[int] = field(default_factory=lambda: array("q"))
     """The remaining time of each pending entry."""
-    _native_ms: array[int] = field(default_factory=lambda: array("q"))
-    """The delay of each pending entry that a client sent; 0: it is overdue, or was lifted and is back."""
+    _sent_ms: array[int] = field(default_factory=lambda: array("q"))
+    """The delay of each entry behind the first that a client sent with a delay, acknowledged or not."""
+    _sent_messages: array[int] = field(default_factory=lambda: array("q"))
+    """The messages of these entries."""
     _bytes: array[int] = field(default_factory=lambda: array("q"))
     _liftable_ms: array[int] = field(default_factory=lambda: array("q"))
     """The remaining time of each pending entry; `_STAYS`: it cannot be lifted."""
@@ -97,6 +98,13 @@ class Tally:
 
     def see(self, entry: Entry) -> None:
         """Add an entry."""
+        remaining_ms, delay_ms = (entry.deliver_at_ms or 0) - self.now_ms, (entry.deliver_at_ms or 0) - entry.publish_ms
+        if not self.seen:
+            self.sent_for_ms = max(self.now_ms - entry.publish_ms, 0)
+        elif delay_ms > 0 and TIMER_PROPERTY not in entry.properties:
+            # A timer that has been lifted and is back was sent long before.
+            self._sent_ms.append(delay_ms)
+            self._sent_messages.append(entry.message_count)
         self.seen += 1
         position = entry.position
         pending = [one for one in self._cursors.values() if position not in one.acked]
@@ -104,9 +112,7 @@ class Tally:
             self.settled += 1
             return
         if entry.deliver_at_ms:
-            self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
-        remaining_ms, delay_ms = (entry.deliver_at_ms or 0) - self.now_ms, (entry.deliver_at_ms or 0) - entry.publish_ms
-        is_native = remaining_ms > 0 and delay_ms > 0 and TIMER_PROPERTY not in entry.properties
+            self.delays_ms.append(max(delay_ms, 0))
         is_whole = len(pending) == len(self._cursors)
         for one in pending:
             one.now.stays(position)
@@ -115,14 +121,13 @@ class Tally:
         self._entry_ids.append(position.entry)
         self._far_fates.append(_FATES.index(self.lifting.far_fate(entry)) if is_whole else _STAYS)
         self._left_ms.append(remaining_ms)
-        self._native_ms.append(delay_ms if is_native else 0)
         self._bytes.append(entry.payload_bytes)
         self._decide(len(self._left_ms) - 1)
 
     def under(self, lifting: Lifting) -> Tally:
         """Return the tally of the same entries by the decisions of another plan of the topic."""
         found = copy(self)
-        found.lifting, found.fates, found.native_per_ms = lifting, {}, 0.0
+        found.lifting, found.fates = lifting, {}
         found.remaining_ms, found._liftable_ms = array("q"), array("q")  # noqa: SLF001 - of its own class
         for number in range(len(self._left_ms)):
             found._decide(number)  # noqa: SLF001 - of its own class
@@ -130,17 +135,28 @@ class Tally:
 
     def _decide(self, number: int) -> None:
         """Decide about a pending entry by the plan."""
-        place, remaining_ms, delay_ms = self._far_fates[number], self._left_ms[number], self._native_ms[number]
+        place, remaining_ms = self._far_fates[number], self._left_ms[number]
         fate, is_liftable = PARTLY, False
         if place != _STAYS:
             fate = self.lifting.at(_FATES[place], remaining_ms).value
             is_liftable = self.lifting.at(_FATES[place], remaining_ms, 0) is Fate.LIFT
         self.fates.setdefault(fate, Heap()).add(self._bytes[number])
-        if 0 < delay_ms < self.lifting.far_ms:
-            self.native_per_ms += 1 / delay_ms
         if fate == Fate.LIFT.value:
             self.remaining_ms.append(remaining_ms)
         self._liftable_ms.append(remaining_ms if is_liftable else _STAYS)
+
+    @property
+    def native_per_ms(self) -> float:
+        """Messages sent per millisecond with a delay too short for lifting, acknowledged or not.
+
+        A topic keeps everything that was sent after its first pending entry. That entry itself begins the time, and is
+        not counted: a message with a long delay is more often the first.
+        """
+        far_ms = self.lifting.far_ms
+        sent = sum(
+            count for delay_ms, count in zip(self._sent_ms, self._sent_messages, strict=True) if delay_ms < far_ms
+        )
+        return sent / self.sent_for_ms if self.sent_for_ms else 0.0
 
     def new_stretch(self) -> None:
         """Begin a new stretch: the next entry does not follow the last entry."""

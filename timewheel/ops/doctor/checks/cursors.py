@@ -12,7 +12,7 @@ from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
 from timewheel.ops.doctor.settings import broker_command, is_on, number
 from timewheel.ops.gaps import Level, SubscriptionGaps
-from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands
+from timewheel.ops.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command, shadow_commands
 
 __all__ = [
     "CURSORS",
@@ -26,17 +26,21 @@ __all__ = [
     "SMALL_LEDGERS",
 ]
 
+CURES = (
+    "See the cause of the gaps. Against delays: another plan (`timewheel plan check PLAN`), or a shadow for clients "
+    "without timewheel."
+)
 FORGETS_GAPS = Kind(
     slug="forgets-acknowledgements",
     severity=Severity.ERROR,
     why="An unload right now would deliver messages again that were acknowledged.",
-    do="See the cause of the gaps. First aid against delays: a shadow.",
+    do=CURES,
 )
 MANY_GAPS = Kind(
     slug="many-gaps",
     severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
-    do="See the cause of the gaps. First aid against delays: a shadow.",
+    do=CURES,
 )
 PAUSED = Kind(
     slug="paused-at-the-limit",
@@ -89,10 +93,19 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
-            is_shadowed = gaps.topic in seen.shadowed or (seen.plan is not None and seen.plan.intake)
-            aid = shadow_commands(gaps.topic)[:1] if may_need_shadow(gaps) and not is_shadowed else ()
-            cure = "; if delays cause them: ".join((explain, *aid))
+            cure = "; if delays cause them: ".join((explain, *_aid(seen, gaps)))
             yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
+
+
+def _aid(seen: Seen, gaps: SubscriptionGaps) -> tuple[str, ...]:
+    """Return the command against gaps of delays: another plan where timewheel's clients have one, elsewhere a shadow;
+    empty if delays cause none, or the topic has a shadow.
+    """
+    if not may_need_shadow(gaps) or gaps.topic in seen.shadowed:
+        return ()
+    if seen.plan is None:
+        return shadow_commands(gaps.topic)[:1]
+    return () if seen.plan.intake else (f"{PLAN_HELPS}: {plan_command(seen.target)}",)
 
 
 def _read(gaps: SubscriptionGaps) -> str:

@@ -18,6 +18,7 @@ from timewheel.ops.provision_steps import (
     Step,
     steps_for,
 )
+from timewheel.ops.provisioned import refuse_older
 
 __all__ = [
     "FOREIGN_SUBSCRIPTION",
@@ -123,7 +124,10 @@ def _namespaces(seen: Seen) -> Iterator[Finding]:
 
 
 def _topics(seen: Seen) -> Iterator[Finding]:
-    for topic in seen.topics:
+    older = [finding for topic in seen.topics if (finding := _older(seen, topic)) is not None]
+    yield from older
+    # An older plan's topics may be missing for good reason, and nobody is to make them again.
+    for topic in () if older else seen.topics:
         if topic.spec is None or seen.namespaces.get(topic.namespace) is None:
             continue
         try:
@@ -138,6 +142,17 @@ def _topics(seen: Seen) -> Iterator[Finding]:
             if kind is not None:
                 yield Finding(kind=kind, subject=topic.name, read=_missing(step), cure=seen.provisions, fix=step)
         yield from _unguarded(seen, topic, [step for step in steps if isinstance(step, SetPolicy)])
+
+
+def _older(seen: Seen, topic: SeenTopic) -> Finding | None:
+    """Return the finding of a due topic that a later revision of the plan was provisioned for."""
+    if seen.plan is None or topic.spec is None:
+        return None
+    try:
+        refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
+    except TopologyError as error:
+        return Finding(kind=TOPIC_IN_THE_WAY, subject=topic.name, read=error.problem, cure=error.remedy)
+    return None
 
 
 def _missing(step: Step) -> str:
