@@ -65,10 +65,10 @@ class Place(NamedTuple):
     is_plain: bool = False
 
 
-def held(stage: ShadowStage, due_ms: int, without: str = BEYOND) -> Target:
+def held(stage: ShadowStage, due_ms: int) -> Target:
     route = stage.router.route(due_ms, now_ms())
     assert isinstance(route, Hold)
-    return Target(route.topic, 0, is_timer=True, without=without)
+    return Target(route.topic, 0, is_timer=True, without=BEYOND)
 
 
 PLACES = {
@@ -78,7 +78,7 @@ PLACES = {
             Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=longest_ms // SLOT_MS + 7, headstart_ms=500),)),
             max_delay_ms=longest_ms,
         ),
-        partial(held, without=f"{BEYOND}|{SEALED}"),
+        held,
     ),
     "due topic": Place(
         lambda longest_ms: plan_of(TIERS, max_delay_ms=longest_ms),
