@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import pulsar
 
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.binary_protocol.entries import Entry
 from timewheel.consumers import DelayedConsumer
+from timewheel.core.clock import SystemClock
+from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.stretches import stretches_of
+from timewheel.shadow.walking import entries_in
 from timewheel.testing import eventually
 
-__all__ = ["GOOD", "Handled", "known_by"]
+__all__ = ["GOOD", "Handled", "known_by", "unacknowledged"]
 
 GOOD = "good-"
 """How the payload of a good message begins."""
@@ -119,3 +125,14 @@ def known_by(payload: bytes, properties: Mapping[str, str]) -> str:
         text = payload.partition(b"\n")[0].decode(errors="replace")
         name = text.removeprefix("odd ") if text.startswith("odd ") else properties.get("tw-id", text)
     return name.partition(" #")[0]
+
+
+def unacknowledged(stage: ShadowStage, topic: str, subscription: str) -> Iterator[Entry]:
+    """The entries of a topic's first partition that are not acknowledged."""
+    part = stage.names.part(topic, 0)
+    stats = stage.admin.topics.internal_stats(part)
+    cursor = stats.cursors[subscription]
+    acked = Acked.of(cursor)
+    for stretch in stretches_of(stats.ledgers, cursor.mark_delete, 1 << 62):
+        for entries in entries_in(stage.dialer, part, stretch, SystemClock(), keep_payload=True):
+            yield from (entry for entry in entries if entry.position not in acked)

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pulsar
 import pytest
 
-from tests.broker.odd_neighbours import GOOD, Handled
+from tests.broker.odd_neighbours import GOOD, Handled, unacknowledged
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
+from tests.support.odd_messages import FAR_MS, KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.admin.client import AdminClient
 from timewheel.core.envelope import Envelope, Life
+from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
+from timewheel.core.topology import topology
 from timewheel.shadow.machine.states import State
+from timewheel.shadow.stored_timers import timers_in
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
@@ -142,6 +145,24 @@ def put_all(stage: ShadowStage, place: Place, odd: Sequence[Odd], due_ms: int) -
     return refused
 
 
+def await_rest(stage: ShadowStage) -> int:
+    """Wait until relays hold only timers due in the year 9999, which go from tier to tier until they have made as many
+    hops as any timer may; returns their number.
+    """
+    counts: list[int] = []
+
+    def only_far() -> bool:
+        held = [topic.name for topic in topology(stage.plan, now_ms()).holding]
+        waiting = [(name, entry) for name in held for entry in unacknowledged(stage, name, RELAY_SUBSCRIPTION)]
+        dues = [(name, entry.position.text, [one.due_ms for one in timers_in(entry)]) for name, entry in waiting]
+        assert [due for due in dues if set(due[-1]) != {FAR_MS}] == []
+        counts.append(sum(len(due) for *_, due in dues))
+        return True
+
+    eventually(only_far, PATIENCE_S, poll=0.5)
+    return counts[-1]
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [pytest.param(name, id=f"{name}-short" if name in SHORT else name) for name in PLACES])
@@ -174,7 +195,11 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
                 say(f"{len(missing)} good ones are missing, the first behind: {odd[max(missing[0] - 1, 0)].name}")
             say(f"{name}: handled {handled.odd.total()} odd ones")
             say(Counter(event.name for event in stage.events.events))
-        evidence(f"odd messages: {name}", {"kinds": len(odd), "refused by the broker": len(refused), **figures})
+        far = await_rest(stage)
+        evidence(
+            f"odd messages: {name}",
+            {"kinds": len(odd), "refused by the broker": len(refused), **figures, "held for the year 9999": far},
+        )
 
 
 READS_ON = """

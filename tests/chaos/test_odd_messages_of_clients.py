@@ -12,24 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 import pytest
 
-from tests.broker.odd_neighbours import Handled, known_by
+from tests.broker.odd_neighbours import Handled, known_by, unacknowledged
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.odd_senders import SENDERS, Target, find_go
 from tests.support.other_languages import Line
 from timewheel.admin.client import AdminClient
-from timewheel.core.clock import SystemClock
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
 from timewheel.ops.letters.box import dead_letter_box
 from timewheel.ops.letters.letters import letters
-from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.states import State
-from timewheel.shadow.machine.stretches import stretches_of
 from timewheel.shadow.stored_timers import properties_in
 from timewheel.shadow.verifying import verify
-from timewheel.shadow.walking import entries_in
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
@@ -65,10 +61,10 @@ class Place(NamedTuple):
     is_plain: bool = False
 
 
-def held(stage: ShadowStage, due_ms: int, without: str = BEYOND) -> Target:
+def held(stage: ShadowStage, due_ms: int) -> Target:
     route = stage.router.route(due_ms, now_ms())
     assert isinstance(route, Hold)
-    return Target(route.topic, 0, is_timer=True, without=without)
+    return Target(route.topic, 0, is_timer=True, without=BEYOND)
 
 
 PLACES = {
@@ -78,7 +74,7 @@ PLACES = {
             Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=longest_ms // SLOT_MS + 7, headstart_ms=500),)),
             max_delay_ms=longest_ms,
         ),
-        partial(held, without=f"{BEYOND}|{SEALED}"),
+        held,
     ),
     "due topic": Place(
         lambda longest_ms: plan_of(TIERS, max_delay_ms=longest_ms),
@@ -127,16 +123,10 @@ class Stand:
         """Names of those that stand where they were put, or in the due topic, and nobody has acknowledged."""
         stage = self.stage
         for topic in {self.target.topic, stage.plan.due_topic}:
-            part = stage.names.part(topic, 0)
-            stats = stage.admin.topics.internal_stats(part)
-            cursor = stats.cursors[BUSINESS if topic == stage.plan.due_topic else RELAY_SUBSCRIPTION]
-            acked = Acked.of(cursor)
-            for stretch in stretches_of(stats.ledgers, cursor.mark_delete, 1 << 62):
-                for entries in entries_in(stage.dialer, part, stretch, SystemClock(), keep_payload=True):
-                    for entry in entries:
-                        if entry.position not in acked:
-                            for _, properties in properties_in(entry):
-                                yield known_by(b"?", properties)
+            subscription = BUSINESS if topic == stage.plan.due_topic else RELAY_SUBSCRIPTION
+            for entry in unacknowledged(stage, topic, subscription):
+                for _, properties in properties_in(entry):
+                    yield known_by(b"?", properties)
 
     def unaccounted(self, names: set[str]) -> set[str]:
         """Those that were neither handled, nor are dead letters, nor stand where they were put."""

@@ -19,7 +19,7 @@ from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.binary_protocol.fields import data_field, number_field
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]
+__all__ = ["FAR_MS", "KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]
 
 Texts = tuple[tuple[bytes, bytes], ...]
 

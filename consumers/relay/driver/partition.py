@@ -122,6 +122,7 @@ class Partition:
             self._known = machine.confirmed_to if is_known else None
             if isinstance(self.moving, Forwarding):
                 self._confirmed_behind = self.moving.confirmed_behind
+                self._beginning.outlives()
                 if self.moving.has_begun or not session.begins_anew:
                     self._beginning = Beginning()
         return self.handle.stopping or not (session.begins_anew or machine.begins_anew)

@@ -6,7 +6,8 @@ subscription changes, the broker goes back to the mark-delete position only a se
 last message (seen on 4.0.7). If a relay began there, the old consumer's messages in flight would be lost: later
 sequence ids would shut them out, and a cumulative acknowledgement would end them.
 
-So the broker is asked to redeliver all unacknowledged messages, and a beginning is believed when it is met twice.
+So the broker is asked to redeliver all unacknowledged messages, and a beginning is believed when it is met twice, or
+more often if the relay has subscribed anew in between.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ __all__ = ["Beginning", "Sign"]
 
 ASK_AGAIN_MS = 1_500
 """A request may go unheard (while the broker delays going back); the next request follows after this time."""
+MEETINGS = 2
+MEETINGS_OVER_SUBSCRIPTIONS = 4
+"""Chance decides whether another relay meets the same messages again in between: with 2 meetings, 13 of 3,000 worlds of
+two such relays lost timers, with 3 one world, with 4 none.
+"""
 
 
 @unique
@@ -36,13 +42,14 @@ class Sign(Enum):
 class Beginning:
     """Watches positions until their beginning can be believed; `asked` after every request.
 
-    It may outlive a subscription that this process itself ends, to subscribe anew: if the broker did not go back, the
-    next subscription begins behind all that came before, and so not at the same position.
+    It may outlive a subscription that this process itself ends, to subscribe anew: see `outlives`.
     """
 
-    __slots__ = ("_asked_ms", "_candidate", "_last")
+    __slots__ = ("_asked_ms", "_candidate", "_last", "_meetings", "_meetings_needed")
 
     def __init__(self) -> None:
+        self._meetings_needed = MEETINGS
+        self._meetings = 0
         self._candidate: Position | None = None
         self._last: Position | None = None
         self._asked_ms: int | None = None
@@ -57,10 +64,18 @@ class Beginning:
         last, self._last = self._last, position
         if last is not None and position > last:
             return Sign.ASK if self._is_unheard(now_ms) else Sign.WAIT
-        if position == self._candidate:
-            return Sign.BEGUN
-        self._candidate = position
-        return Sign.ASK
+        if position != self._candidate:
+            self._candidate, self._meetings = position, 0
+        self._meetings += 1
+        return Sign.BEGUN if self._meetings >= self._meetings_needed else Sign.ASK
+
+    def outlives(self) -> None:
+        """Record that the subscription ends, and another follows.
+
+        In between the broker may go back for another relay, and give it the messages before a false beginning once
+        more: the next subscription then meets the false beginning again.
+        """
+        self._meetings_needed = MEETINGS_OVER_SUBSCRIPTIONS
 
     def asked(self, now_ms: int) -> None:
         """Record that the broker was asked."""

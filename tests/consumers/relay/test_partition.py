@@ -15,8 +15,10 @@ from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.consumers.relay.driver.source import Source
+from timewheel.consumers.relay.machine.beginning import Sign
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.topology import HoldingTopic
+from timewheel.wire.positions import Position
 
 HOLE = HoleFound("a hole")
 VISIT = Visit(0)
@@ -105,3 +107,17 @@ def test_a_hole_that_can_be_read_is_a_jump(monkeypatch: pytest.MonkeyPatch) -> N
     assert it._known is None, "what it knows is older than what others have done"
     assert told.names == ["relay_position_jumped"]
     assert it.handle.counts.jumps == 1
+
+
+@pytest.mark.parametrize(
+    ("ending", "more"),
+    [(OUTGROWN, [Sign.ASK, Sign.ASK, Sign.BEGUN]), (SessionFailed("a send failed"), [Sign.ASK, Sign.BEGUN])],
+)
+def test_a_beginning_outlives_a_subscription_that_the_partition_ends_itself(
+    ending: Ending, more: list[Sign], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, _ = partition(monkeypatch, [ending])
+    first = Position(7, 3, -1)
+    it._beginning.see(first, 0)
+    assert it._has_ended() is False
+    assert [it._beginning.see(first, 0) for _ in more] == more
