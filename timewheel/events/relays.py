@@ -139,8 +139,8 @@ class RelayGroupCut(Event):
     "relay_numbers_used_up",
     "error",
     means="Somebody has sent to this destination under the name of the relay's producer, with a number that the relay "
-    "cannot have used: brokers would drop all hops as seen before. The relay sends under a random name, and nothing is "
-    "lost; after a crash some timers are stored twice.",
+    "cannot have used: brokers would drop all hops as seen before. Or another client has held that name for three "
+    "minutes. The relay sends under a random name, and nothing is lost; after a crash some timers are stored twice.",
     do="Find out who may produce to the destination, and withdraw `produce` from all whom you do not trust with it.",
 )
 class RelayNumbersUsedUp(Alarm):

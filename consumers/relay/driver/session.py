@@ -104,7 +104,7 @@ class Session:
         self._clock = tools.clock
         self._handle = handle
         self._machine = machine
-        self._hops = HopProducers.of(source, tools, lambda: self.position, self._last)
+        self._hops = HopProducers.of(source, tools, handle.held_names, lambda: self.position, self._last)
         self._hop_bound = hop_bound(tools.router.plan)
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
