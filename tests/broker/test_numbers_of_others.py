@@ -18,6 +18,7 @@ from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.consumers.receiving import republisher
 from timewheel.consumers.relay.driver import hop_producers
 from timewheel.consumers.relay.driver.hop_producers import producer_name
+from timewheel.consumers.relay.machine import held_names
 from timewheel.core.errors import SendOutcomeUnknown
 from timewheel.core.names import partition_topic
 from timewheel.producers import DelayedProducer
@@ -192,3 +193,19 @@ def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -
     came = Counter(message.properties().get("tw-id") for message in stage.due())
     assert {timer for timer in came if timer} == sent
     assert stage.events.named("relay_numbers_used_up")
+
+
+def test_names_of_hops_that_a_stranger_holds_keep_no_timer_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hops into the due topic waited for the name as long as the stranger was connected."""
+    monkeypatch.setattr(held_names, "HELD_MS", 2_000)
+    due = partition_topic(stage.plan.due_topic, 0)
+    for tier in stage.tiers:
+        name = producer_name(partition_topic(tier, 0), due, -1, stage.router.fingerprint)
+        stage.client.create_producer(due, producer_name=name)
+    sent = stage.hold([2_500 + 100 * number for number in range(20)])
+    relay = stage.relay()
+    stage.await_all_acknowledged(40)
+    assert stage.copies() == Counter(timer.timer_id for timer in sent)
+    assert stage.events.named("relay_waits_for_lease")
+    assert stage.events.named("relay_numbers_used_up")
+    assert relay.status().total("failures") == 0

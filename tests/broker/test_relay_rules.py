@@ -564,6 +564,21 @@ def test_a_fast_producers_clock_blocks_nobody(stage: Stage) -> None:
     eventually(lambda: relay.status().total("late") >= 1)
 
 
+def test_messages_that_say_they_entered_one_stay_after_the_other_block_nobody(stage: Stage) -> None:
+    """Each was believed once the one before it had left: ten years of a partition for a few thousand messages."""
+    tier = stage.tiers[0]  # 4 s
+    now = now_ms()
+    for number in range(40):
+        stage.put(tier, Envelope(f"forged{number}", now + 3_600_000, now + number * 4_000))
+    sane = Envelope("sane", now + 9_000, now)
+    stage.put(tier, sane)
+    stage.flush()
+    stage.relay()
+    (message,) = stage.await_due(1, 30)
+    assert message.properties()["tw-id"] == "sane"
+    assert message.publish_timestamp() <= sane.due_ms, "in time"
+
+
 def test_without_a_tier_that_fits_with_the_guard_a_timer_goes_to_the_due_topic(stage: Stage) -> None:
     now = now_ms()
     assert isinstance(stage.router.route(now + 1_999, now), Due)

@@ -129,6 +129,19 @@ def test_one_that_entered_too_far_in_the_future_leaves_at_once_by_the_clock(ahea
     assert isinstance(again_, NotYet), "once"
 
 
+def test_one_that_had_arrived_before_it_entered_leaves_at_once_unless_its_stay_is_over() -> None:
+    """Its turn came when that time was near, and it would have stayed for as long again."""
+    envelope = timer(2 * DAY_MS, NOW_MS)
+    next_hop = NextHop(Router(TIERED), DAY_TIER)
+    arrived_ms = NOW_MS - SKEW_MS - 1
+    assert isinstance(next_hop.held(envelope, NOW_MS, arrived_ms + 1), NotYet)
+    hop = next_hop.held(envelope, NOW_MS, arrived_ms)
+    assert isinstance(hop, Hop)
+    assert hop.is_late
+    release_ms = NOW_MS + DAY_TIER.stay_ms
+    assert next_hop.held(envelope, release_ms, arrived_ms) == next_hop.held(envelope, release_ms)
+
+
 def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
     step = steps(WHEEL)[0]
     due_ms = NOW_MS // DAY_MS * DAY_MS + 3 * DAY_MS + HOUR_MS

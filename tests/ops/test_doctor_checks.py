@@ -224,6 +224,11 @@ WAITING = waiting()
 LOOKAHEAD = settings(delayedDeliveryFixedDelayDetectionLookahead="10")
 
 
+def delayed(count: int, **more: int) -> Change:
+    one = subscription("Shared", delayed=count, consumers=(consumer(),), **more)
+    return stats(subscriptions={"billing": one})
+
+
 def head(after_release_ms: int) -> Change:
     return part(TIER, head=Head(timer_id="bill-7", due_ms=NOW_MS + 3_600_000, release_ms=NOW_MS - after_release_ms))
 
@@ -286,6 +291,7 @@ CASES: list[tuple[str, Change]] = [
         "due-topic-starves",
         all_of(planned(readers="any"), LOOKAHEAD, stats(subscriptions={"billing": subscription("Shared", delayed=5)})),
     ),
+    ("due-topic-starves", all_of(LOOKAHEAD, delayed(10, backlog=11))),
     ("forgets-acknowledgements", lambda seen: replace(seen, gaps=(gaps(11, Run(1, 0, 0)),))),
     ("many-gaps", lambda seen: replace(seen, gaps=(gaps(9),))),
     (
@@ -591,7 +597,8 @@ HARMLESS: list[tuple[Change, str]] = [
         (all_of(MISSING, settings(allowAutoTopicCreation="false")), "auto-creation"),
         (own(INACTIVE_TOPIC, InactiveTopic(delete=True)), "removed-when-caught-up"),
         (own(RETENTION, Retention(time_min=-1, size_mb=100)), "kept-for-ever"),
-        (LOOKAHEAD, "due-topic-starves"),  # timewheel's own producers mix the order
+        (all_of(LOOKAHEAD, delayed(50, backlog=51, unacked=1)), "due-topic-starves"),  # timewheel mixes the order
+        (all_of(LOOKAHEAD, delayed(9, backlog=51)), "due-topic-starves"),
         (own(MAX_UNACKED_PER_CONSUMER, 0), "few-unacknowledged"),
         (head(150_000), "relay-behind"),
         (all_of(planned(readers="any"), settings(isDelayedDeliveryDeliverAtTimeStrict="true")), "early-for-others"),

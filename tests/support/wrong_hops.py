@@ -47,8 +47,8 @@ class WallClock(NextHop):
         super().__init__(router, step, is_dead, drains_from_ms=drains_from_ms)
         self._by_clock = router
 
-    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:
-        decision = super().held(envelope, now_ms)
+    def held(self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None) -> Hop | NotYet | Bury | Drop:
+        decision = super().held(envelope, now_ms, arrived_by_ms)
         if not isinstance(decision, Hop):
             return decision
         route = self._by_clock.route(envelope.due_ms, now_ms)

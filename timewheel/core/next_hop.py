@@ -113,12 +113,13 @@ class NextHop:
         """Return when a timer may leave this topic, UTC milliseconds."""
         return release_at(self._step, envelope.due_ms, envelope.entered_ms)
 
-    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:
+    def held(self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None) -> Hop | NotYet | Bury | Drop:
         """Decide on the timer at the head of a topic that a relay holds.
 
         Args:
             envelope: Envelope of the timer.
             now_ms: UTC milliseconds.
+            arrived_by_ms: A time by which it had arrived; None: now.
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
@@ -127,7 +128,8 @@ class NextHop:
         leaves_plan = self._drains_from_ms is not None and at_ms > self._drains_from_ms
         if leaves_plan or router.is_native:
             return self._at_once(envelope, now_ms, leaves_plan=leaves_plan)
-        if step.kind != "slot" and envelope.entered_ms > now_ms + self._skew_ms:
+        arrived_ms = now_ms if arrived_by_ms is None else arrived_by_ms
+        if step.kind != "slot" and now_ms < at_ms and envelope.entered_ms > arrived_ms + self._skew_ms:
             # Entered by a clock that is far too fast. At the head this timer would hold up the timers behind it for as
             # long (broker-facts: clocks-too-fast).
             return self._late(envelope, now_ms)

@@ -139,8 +139,8 @@ class RelayGroupCut(Event):
     "relay_numbers_used_up",
     "error",
     means="A foreign producer has used the name of the relay's producer with a number that the relay cannot have "
-    "used: brokers would drop all hops as repeated. The relay sends under a random name, and nothing is lost; after a "
-    "crash some timers are stored twice.",
+    "used: brokers would drop all hops as repeated. Or another client has held that name for three minutes. The relay "
+    "sends under a random name, and nothing is lost; after a crash some timers are stored twice.",
     do="Find that producer, and withdraw `produce` on the destination from roles that you do not trust with it.",
 )
 class RelayNumbersUsedUp(Alarm):

@@ -6,6 +6,7 @@ import threading
 from enum import Enum, unique
 
 from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.consumers.relay.machine.held_names import HeldNames
 from timewheel.core.clock import Clock, wait_until
 from timewheel.wire.surface import ConsumerLike
 
@@ -55,6 +56,7 @@ class Handle:
         "counts",
         "head_release_ms",
         "heartbeat_ms",
+        "held_names",
         "in_flight",
         "reason",
         "state",
@@ -77,6 +79,7 @@ class Handle:
         """The client's consumer; None between subscriptions."""
         self.heartbeat_ms = clock.monotonic_ms()
         self.told_of_hops = False
+        self.held_names = HeldNames()
 
     @property
     def connected(self) -> bool:

@@ -4,7 +4,8 @@ A named producer is the lease of its hops (broker-facts: named-producers): its n
 only one relay at a time can have it, and the broker drops duplicates of its messages. Any client that may send to the
 destination can use the name as well. If the mark of the name is higher than any number that its relay can have sent,
 this producer sends no message: it stays open as the lease, and a producer with a random name sends (broker-facts:
-numbers-of-others).
+numbers-of-others). A random name also replaces a name that is held by a client that can be no relay (broker-facts:
+names-held-by-others).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal, Self
 import pulsar
 
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.machine.held_names import HeldNames
 from timewheel.consumers.relay.machine.order import highest_number, sequence_id
 from timewheel.core.names import Names, partition_topic
 from timewheel.events import RelayNumbersUsedUp
@@ -81,12 +83,17 @@ class HopProducers:
         send_timeout_ms: Time without an answer after which a send has failed.
         label: Stands before the source in the names of its producers.
         is_forged: Returns whether this mark of a named producer, to a destination, cannot come from the source's relay.
+        is_strangers: Called when another client holds the name of a producer to a destination; returns whether that
+            client can be no relay.
+        is_free: Called with a name that the broker has given.
     """
 
     __slots__ = (
         "_client",
         "_fingerprint",
         "_is_forged",
+        "_is_free",
+        "_is_strangers",
         "_label",
         "_leases",
         "_marks",
@@ -110,9 +117,13 @@ class HopProducers:
         send_timeout_ms: int,
         label: str = "",
         is_forged: Callable[[str, int], bool] = lambda *_: False,
+        is_strangers: Callable[[str, str], bool] = lambda *_: False,
+        is_free: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._is_forged = is_forged
+        self._is_strangers = is_strangers
+        self._is_free = is_free
         self._label = label
         self._source = source
         self._partition = partition
@@ -131,13 +142,19 @@ class HopProducers:
 
     @classmethod
     def of(
-        cls, source: Source, tools: Tools, head: Callable[[], Position | None], last: Callable[[], Position]
+        cls,
+        source: Source,
+        tools: Tools,
+        held: HeldNames,
+        head: Callable[[], Position | None],
+        last: Callable[[], Position],
     ) -> Self:
         """Create the producers of a source partition from its relay's tools.
 
         Args:
             source: The partition.
             tools: Its relay's tools.
+            held: Names that other clients hold, over all subscriptions of the partition.
             head: Returns the position of the message that is forwarded now.
             last: Returns the last position in the source, by a network request; called only where the mark is above the
                 head's number, as after a crash.
@@ -151,6 +168,12 @@ class HopProducers:
             tools.alarms.raised(RelayNumbersUsedUp(topic=source.name, destination=destination))
             return True
 
+        def is_strangers(destination: str, name: str) -> bool:
+            if not held.is_strangers(name, tools.clock.monotonic_ms()):
+                return False
+            tools.alarms.raised(RelayNumbersUsedUp(topic=source.name, destination=destination))
+            return True
+
         return cls(
             tools.client,
             source.name,
@@ -160,6 +183,8 @@ class HopProducers:
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
             is_forged=is_forged,
+            is_strangers=is_strangers,
+            is_free=held.is_free,
         )
 
     def __len__(self) -> int:
@@ -267,10 +292,15 @@ class HopProducers:
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)
         except pulsar.PulsarException as error:
-            if is_named and outcome_of_error(error) is Outcome.BUSY:
+            if not is_named or outcome_of_error(error) is not Outcome.BUSY:
+                raise
+            if not self._is_strangers(destination, options["producer_name"]):
                 raise LeaseHeld(options["producer_name"]) from error
-            raise
+            producer = self._producers[key] = self._client.create_producer(destination, **options | own_numbers())
+            self._marks[producer] = -1
+            return producer
         if is_named:
+            self._is_free(options["producer_name"])
             self._marks[producer] = mark = producer.last_sequence_id()
             if mark >= 0 and self._is_forged(destination, mark):
                 lease, producer = producer, self._client.create_producer(destination, **options | own_numbers())

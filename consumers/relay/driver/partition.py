@@ -13,6 +13,7 @@ from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.driver.visiting import Visiting
+from timewheel.consumers.relay.machine.arrivals import Arrivals
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.machine.beginning import Beginning
 from timewheel.consumers.relay.machine.broker_held import BrokerHeld
@@ -55,6 +56,7 @@ class Partition:
         self._confirmed_behind: Mapping[Position, Fate] = {}
         self._beginning = Beginning()
         self._verdicts = Verdicts()
+        self._arrivals = Arrivals(source.step.stay_ms, tools.router.plan.skew_ms)
         self._prefetch = Prefetch(tools.memory, by_broker=source.holding.by_broker)
         self._visiting = Visiting()
         self._left: Visit | None = None
@@ -165,6 +167,7 @@ class Partition:
             window_bytes=tools.memory.window_bytes(),
             counts=counts,
             linger_ms=tools.hop_linger_ms,
+            arrivals=self._arrivals,
         )
         return RelayHeld(
             forwarding,

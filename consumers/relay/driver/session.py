@@ -104,7 +104,7 @@ class Session:
         self._clock = tools.clock
         self._handle = handle
         self._machine = machine
-        self._hops = HopProducers.of(source, tools, lambda: self.position, self._last)
+        self._hops = HopProducers.of(source, tools, handle.held_names, lambda: self.position, self._last)
         self._hop_bound = hop_bound(tools.router.plan)
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
@@ -190,6 +190,8 @@ class Session:
         machine = self._machine
         self._show()
         match command:
+            case Wait() if machine.state is State.HOLDING and machine.arrivals.wants_end(self._clock.now_ms()):
+                self._see_end()  # the wait goes on, if the head is still held
             case Wait(timeout_ms=timeout_ms, wake_at=wake_at):
                 stops = machine.state is State.DRAINING
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
@@ -220,6 +222,13 @@ class Session:
             return self._machine.no_last_position()
         self._unanswered = 0
         return self._machine.last_position(last, self._clock.now_ms())
+
+    def _see_end(self) -> None:
+        last = None
+        with suppress(pulsar.PulsarException):
+            last = self._last() if self._handle.connected else None
+        self._machine.arrivals.ended(last, self._clock.now_ms())
+        self._handle.beat()
 
     def _last(self) -> Position:
         return Position.of(self._consumer.get_last_message_id())

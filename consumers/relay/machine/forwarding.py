@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from timewheel.consumers.relay.machine.arrivals import Arrivals
 from timewheel.consumers.relay.machine.beginning import Beginning, Sign
 from timewheel.consumers.relay.machine.commands import (
     RECEIVE,
@@ -68,6 +69,7 @@ class Forwarding:
         window_bytes: Their maximum bytes, except for a single message (broker-facts: windows-in-bytes).
         counts: Counters to continue; new counters if None.
         linger_ms: Time that a hop waits for others to the same topic, see `Gathering`.
+        arrivals: Bounds the times at which messages arrived; without any if None.
     """
 
     __slots__ = (
@@ -89,6 +91,7 @@ class Forwarding:
         "_window",
         "_window_bytes",
         "_withdrawable",
+        "arrivals",
         "confirmed_to",
         "counts",
         "gathering",
@@ -109,6 +112,7 @@ class Forwarding:
         window_bytes: int = WINDOW_BYTES,
         counts: Counts | None = None,
         linger_ms: int = 0,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self._next_hop = next_hop
         self._out_of_order = out_of_order
@@ -125,6 +129,7 @@ class Forwarding:
         self._withdrawable: Item | None = None
         self._joined = False
         self.gathering = Gathering(linger_ms)
+        self.arrivals = arrivals or Arrivals(0, 0)
         self._unnamed = False
         self._late_run = 0
         self._sweep_to: Position | None = None
@@ -217,7 +222,8 @@ class Forwarding:
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._without_envelope(head)
-        decision = self._next_hop.held(reading, now_ms)
+        arrived_by_ms = self.arrivals.arrived_by(head.spot.position, now_ms)
+        decision = self._next_hop.held(reading, now_ms, arrived_by_ms)
         if isinstance(decision, Hop):
             return self._forward(head, decision, now_ms)
         if isinstance(decision, NotYet):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from timewheel.consumers.relay.machine.arrivals import Arrivals
 from timewheel.consumers.relay.machine.commands import Acknowledge, Command, Reading
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.states import State
@@ -50,6 +51,11 @@ class Machine(ABC):
     @abstractmethod
     def in_flight(self) -> int:
         """Messages that are unconfirmed, or confirmed behind an unconfirmed message."""
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Bounds the times at which messages arrived; of use while the head is held."""
+        return Arrivals(0, 0)
 
     @abstractmethod
     def received(

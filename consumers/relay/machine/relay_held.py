@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from timewheel.consumers.relay.machine.arrivals import Arrivals
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.machine.commands import (
     AWAIT_MS,
@@ -133,6 +134,10 @@ class RelayHeld(Machine):
     @property
     def head_release_ms(self) -> int | None:
         return self._forwarding.head_release_ms
+
+    @property
+    def arrivals(self) -> Arrivals:
+        return self._forwarding.arrivals
 
     # Events: the results of the last command.
 

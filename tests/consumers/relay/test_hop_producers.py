@@ -9,6 +9,7 @@ import pulsar
 import pytest
 
 from timewheel.consumers.relay.driver.hop_producers import MAX_PRODUCERS, HopProducers
+from timewheel.consumers.relay.machine.held_names import HeldNames
 from timewheel.consumers.relay.machine.order import sequence_id
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
@@ -149,7 +150,7 @@ def test_nothing_is_sent_under_a_name_whose_mark_its_relay_cannot_have_left(
         alarms=SimpleNamespace(raised=told.append),
     )
     source: Any = SimpleNamespace(name=SOURCE, partition=3)
-    producers = HopProducers.of(source, tools, lambda: Position(7, 3, -1), last)
+    producers = HopProducers.of(source, tools, HeldNames(), lambda: Position(7, 3, -1), last)
     topic = "persistent://acme/crm/t"
     client.marks[f"{topic}-partition-3"] = mark
 

@@ -162,6 +162,12 @@ class SeenTopic:
         """Number of delayed messages that the broker holds, on the subscription and partition with the most."""
         return max((subscription.delayed for _, _, subscription in self.subscriptions()), default=0)
 
+    def stands_still(self, delayed: int) -> bool:
+        """Return whether the broker holds so many delayed messages of a subscription, and leaves others unread."""
+        return any(
+            delayed <= one.delayed < one.backlog - one.unacked and one.is_consumed for _, _, one in self.subscriptions()
+        )
+
     def subscriptions(self) -> Iterator[tuple[Part, str, SubscriptionStats]]:
         """Yield every durable subscription of every partition."""
         for part in self.parts:

@@ -137,17 +137,22 @@ def _tracker(seen: Seen) -> Iterator[Finding]:
 
 def _starved(seen: Seen) -> Iterator[Finding]:
     lookahead = number(seen.settings, "delayedDeliveryFixedDelayDetectionLookahead", 0)
-    # If all readers are timewheel's, its producers and relays mix the order on purpose (broker-facts:
-    # starved-due-topic).
-    if not lookahead or (seen.plan is not None and seen.plan.readers == "timewheel"):
+    if not lookahead:
         return
+    # If all readers are timewheel's, its producers and relays mix the order on purpose, but other clients may send too
+    # (broker-facts: starved-due-topic).
+    mixed = seen.plan is not None and seen.plan.readers == "timewheel"
     name = "delayedDeliveryFixedDelayDetectionLookahead"
     cure = broker_command(seen, name, 0)
-    near = [topic for topic in seen.topics if _fills(topic) and topic.delayed >= lookahead * NEAR_SHARE]
+    topics = [topic for topic in seen.topics if _fills(topic)]
+    if mixed:
+        near = [topic for topic in topics if topic.stands_still(lookahead)]
+    else:
+        near = [topic for topic in topics if topic.delayed >= lookahead * NEAR_SHARE]
     for topic in near:
-        read = f"{topic.delayed:,} delayed messages in a partition; {name} is {lookahead:,}"
-        yield Finding(kind=STARVED, subject=topic.name, read=read, cure=cure)
-    if seen.plan is not None and not near:
+        read = f"{topic.delayed:,} delayed messages in a partition{', and others are not delivered' * mixed}"
+        yield Finding(kind=STARVED, subject=topic.name, read=f"{read}; {name} is {lookahead:,}", cure=cure)
+    if seen.plan is not None and not mixed and not near:
         yield Finding(kind=STARVES_OTHERS, subject="the broker", read=f"{name} is {lookahead:,}", cure=cure)
 
 
