@@ -100,7 +100,8 @@ class Dialer:
             except BrokerLost as error:
                 lost = error
         assert lost is not None, "a service URL has at least one address"
-        if self._url_hint and addresses == self._service.addresses:
+        # A refused certificate has a remedy of its own.
+        if self._url_hint and addresses == self._service.addresses and not isinstance(lost.__cause__, ssl.SSLError):
             raise BrokerLost(
                 lost.address, lost.reason, f"is the service URL that of a broker? {self._url_hint}"
             ) from lost
