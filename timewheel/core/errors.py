@@ -115,7 +115,7 @@ class PlanError(TimewheelError, ValueError):
 
 
 class ProfileError(TimewheelError, ValueError):
-    """A broker profile has a number that no broker could have, or an unknown field.
+    """A broker profile has an impossible number or an unknown field.
 
     Attributes:
         field: The field, or the broker's own setting.
@@ -140,7 +140,9 @@ class EnvelopeError(TimewheelError, ValueError):
 
 
 class EnvelopeTooNew(EnvelopeError):
-    """A later version of timewheel wrote the message, and its properties may have another meaning.
+    """A later version of timewheel wrote the message.
+
+    Its properties may have another meaning.
 
     Attributes:
         version: Version of the envelope.
@@ -162,7 +164,7 @@ class TopologyError(TimewheelError):
 
 
 class ClientMisuse(TimewheelError, RuntimeError):
-    """The SDK was used in a way that would lose or repeat messages (after close, after a fork, ...)."""
+    """A use of the SDK that would lose or repeat messages, as after close or after a fork."""
 
 
 class UnsupportedAcknowledgement(TimewheelError, TypeError):
