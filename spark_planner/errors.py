@@ -173,7 +173,7 @@ class TooManyTopics(PlannerError, ValueError):
 
 
 class SeveralTopics(PlannerError, LookupError):
-    """The history has several topics, and a plan is made for a single topic.
+    """The history has several topics, and a plan covers a single topic.
 
     Attributes:
         topics: All of them.
@@ -219,7 +219,7 @@ class MaxDelayTooShort(PlannerError, ValueError):
 
 
 class StatisticUnreadable(PlannerError, ValueError):
-    """A file is not a statistic that this version wrote."""
+    """A file is not a statistic of this version."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path

@@ -168,7 +168,7 @@ class ClientMisuse(TimewheelError, RuntimeError):
 
 
 class UnsupportedAcknowledgement(TimewheelError, TypeError):
-    """The subscription type forbids an acknowledgement, such as a cumulative acknowledgement on Shared."""
+    """The subscription type forbids the acknowledgement, as a cumulative acknowledgement on Shared."""
 
 
 class SendRefused(TimewheelError, ValueError):
@@ -217,7 +217,7 @@ class PayloadTooLarge(SendRefused):
 
 
 class ReservedProperty(SendRefused):
-    """A user property has the prefix that timewheel reserves for its envelope."""
+    """A user property begins with timewheel's reserved prefix."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self.name = name
@@ -261,7 +261,7 @@ class SendOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CancelRefused(TimewheelError, ValueError):
-    """The timer or group cannot be cancelled: no id, a timer of another topic, no ``[cancel]`` in the plan.
+    """The timer or group cannot be cancelled: no id, another topic's timer, no ``[cancel]`` in the plan.
 
     Nothing was done.
     """
@@ -295,7 +295,7 @@ class CancelOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CutOffUnreadable(TimewheelError, ValueError):
-    """A message in the log of cut-offs is foreign, or has an unreadable line.
+    """A message in the log of cut-offs is foreign or has an unreadable line.
 
     Attributes:
         data: The message.

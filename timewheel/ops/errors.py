@@ -72,7 +72,7 @@ class GapLogUnreadable(TimewheelError, ValueError):
 
 
 class SendTimeUnknown(TimewheelError, ValueError):
-    """The id of a timer does not contain its send time, and the caller did not give it.
+    """The send time of a timer is neither in its id nor given.
 
     Attributes:
         timer_id: Id of the timer.
