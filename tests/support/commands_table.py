@@ -37,7 +37,7 @@ def commands(command: Command | None = None, name: str = "timewheel") -> Iterato
 def _item(name: str, command: Command) -> str:
     """Return the line of a command: the begin of its help, and its exit statuses 3 and 4."""
     text = " ".join(command.help.split())
-    purpose = re.split(r"[.:] |\.$", text, maxsplit=1)[0]
+    purpose = re.split(r"[.:;] |\.$", text, maxsplit=1)[0]
     statuses = "; ".join(_STATUS.findall(text.partition("Exit status")[2]))
     return f"- `{name.partition(' ')[2]}`: {purpose}{statuses and f' ({statuses})'}.\n"
 
