@@ -21,11 +21,13 @@ ROOMS = {
     "consumers": "Consumers",
     "ops": "Commands",
     "watch": "Checks of a live plan",
-    "binary_protocol": "The binary protocol",
-    "spark_planner": "The planner",
+    "binary_protocol": "The binary protocol, under `BinaryProtocolError`",
+    "spark_planner": "The planner, under `PlannerError`",
     "testing": "Brokers for tests",
 }
 """Titles of the packages that define errors, in the order of the list: those of the SDK first."""
+ROOTS = (Exception, errors.TimewheelError, errors.BinaryProtocolError, errors.PlannerError)
+"""Bases that the page or a title states for a whole list."""
 
 
 def every() -> list[type[Exception]]:
@@ -64,7 +66,7 @@ def _item(error: type[Exception]) -> str:
     sentence = re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
     meaning = " ".join(sentence.replace("``", "`").split())
     facts = ", ".join(f"`.{name}`" for name in re.findall(r"^    (\w+): ", attributes, re.MULTILINE))
-    bases = ", ".join(f"`{_name(base)}`" for base in error.__bases__ if base not in (Exception, errors.TimewheelError))
+    bases = ", ".join(f"`{_name(base)}`" for base in error.__bases__ if base not in ROOTS)
     kind = f" ({bases})" if bases else ""
     return f"- `{error.__name__}`{kind}: {meaning}.{facts and ' ' + facts}\n"
 
