@@ -82,7 +82,7 @@ class BadColumnMapping(PlannerError, ValueError):
 
 
 class EmptyHistory(PlannerError, ValueError):
-    """The history has no rows: nothing can be planned from it."""
+    """The history has no rows."""
 
     def __init__(self) -> None:
         super().__init__("the history has no row: give one with at least the timers of one typical day")
@@ -131,7 +131,7 @@ class WrongTimeUnit(PlannerError, ValueError):
 
 
 class UnitUnknown(PlannerError, ValueError):
-    """The unit of a column's numbers is unknown: the option, the column's name and the numbers do not determine it.
+    """The option, name and numbers of a column do not determine its unit.
 
     Attributes:
         column: The column.
@@ -173,7 +173,7 @@ class TooManyTopics(PlannerError, ValueError):
 
 
 class SeveralTopics(PlannerError, LookupError):
-    """The history has several topics, and a plan is made for a single topic.
+    """The history has several topics, and a plan covers a single topic.
 
     Attributes:
         topics: All of them.
@@ -200,7 +200,9 @@ class NoSuchTopic(PlannerError, LookupError):
 
 
 class MaxDelayTooShort(PlannerError, ValueError):
-    """The requested longest delay of the plan is shorter than the history's: sends of longer delays would be refused.
+    """The plan's requested longest delay is shorter than the history's.
+
+    Sends of longer delays would be refused.
 
     Attributes:
         max_delay_ms: The requested longest delay.
@@ -217,7 +219,7 @@ class MaxDelayTooShort(PlannerError, ValueError):
 
 
 class StatisticUnreadable(PlannerError, ValueError):
-    """A file is not a statistic that this version wrote."""
+    """A file is not a statistic of this version."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -226,7 +228,7 @@ class StatisticUnreadable(PlannerError, ValueError):
 
 
 class DaysThere(PlannerError, FileExistsError):
-    """Some days of a survey are already stored in its folder, and neither replacing nor adding was requested.
+    """Days of a survey are already stored, and neither replacing nor adding was requested.
 
     Attributes:
         folder: Folder of the survey.

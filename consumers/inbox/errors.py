@@ -41,7 +41,9 @@ class InboxFull(InboxUnavailable):
 
 
 class InboxKeyTooLong(TimewheelError, ValueError):
-    """The names in a key are too long together; stores such as PostgreSQL cannot index a longer key.
+    """The names in a key are together too long.
+
+    Stores such as PostgreSQL cannot index a longer key.
 
     Attributes:
         size_bytes: Size of the key in UTF-8.

@@ -17,7 +17,6 @@ from timewheel.cli.app import app
 
 PAGE = ROOT / "docs" / "commands.md"
 BEGIN = "<!-- drawn from timewheel/cli by `make docs-tables` -->\n"
-HEAD = "| command | purpose | exit status 3, 4 |\n|---|---|---|\n"
 _STATUS = re.compile(r"(?:With --[\w-]+ also: )?\b(?:[34] [a-z]|that of )[^;.]*")
 
 Command = Any
@@ -35,17 +34,17 @@ def commands(command: Command | None = None, name: str = "timewheel") -> Iterato
         yield from commands(child, f"{name} {child_name}")
 
 
-def _row(name: str, command: Command) -> str:
-    """Return the row of a command: the begin of its help, and its exit statuses 3 and 4."""
-    text = " ".join(command.help.split()).replace("|", "\\|")
-    purpose = re.split(r"[.:] |\.$", text, maxsplit=1)[0]
-    statuses = _STATUS.findall(text.partition("Exit status")[2])
-    return f"| `{name}` | {purpose} | {'; '.join(statuses)} |\n"
+def _item(name: str, command: Command) -> str:
+    """Return the line of a command: the begin of its help, and its exit statuses 3 and 4."""
+    text = " ".join(command.help.split())
+    purpose = re.split(r"[.:;] |\.$", text, maxsplit=1)[0]
+    statuses = "; ".join(_STATUS.findall(text.partition("Exit status")[2]))
+    return f"- `{name.partition(' ')[2]}`: {purpose}{statuses and f' ({statuses})'}.\n"
 
 
 def table() -> str:
-    """Return the table of all commands."""
-    return HEAD + "".join(_row(name, command) for name, command in commands())
+    """Return the list of all commands."""
+    return "".join(_item(name, command) for name, command in commands())
 
 
 def redrawn(page: str) -> str:

@@ -1,4 +1,4 @@
-"""Generates the table of errors in the reference from the doc strings of the public errors.
+"""Generates the list of errors in the reference from the doc strings of the public errors.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from itertools import groupby
 
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn
@@ -14,20 +15,34 @@ from timewheel import errors
 
 PAGE = ROOT / "docs" / "reference.md"
 BEGIN = "<!-- drawn from the errors' doc strings by `make docs-tables` -->\n"
-ROOMS = ("core", "wire", "consumers", "ops", "watch", "binary_protocol", "spark_planner", "testing")
-"""Packages that define errors, in the order of the table: those of the SDK first."""
+ROOMS = {
+    "core": "All parts",
+    "wire": "The client",
+    "consumers": "Consumers",
+    "ops": "Commands",
+    "watch": "Checks of a live plan",
+    "binary_protocol": "The binary protocol, under `BinaryProtocolError`",
+    "spark_planner": "The planner, under `PlannerError`",
+    "testing": "Brokers for tests",
+}
+"""Titles of the packages that define errors, in the order of the list: those of the SDK first."""
+ROOTS = (Exception, errors.TimewheelError, errors.BinaryProtocolError, errors.PlannerError)
+"""Bases that the page or a title states for a whole list."""
 
 
 def every() -> list[type[Exception]]:
     """Return all public errors by package; in a package, each behind its base."""
     found = [getattr(errors, name) for name in errors.__all__]
-    return sorted(found, key=lambda error: (ROOMS.index(error.__module__.split(".")[1]), _family(error)))
+    return sorted(found, key=lambda error: ([*ROOMS].index(_room(error)), _family(error)))
 
 
 def table() -> str:
-    """Return a row for each error."""
-    head = "| error | also a | when | facts |\n|---|---|---|---|\n"
-    return head + "".join(map(_row, every()))
+    """Return a list for each package, with an item for each error."""
+    lists = [
+        f"**{ROOMS[room]}**\n\n" + "".join(map(_item, errors_of_room))
+        for room, errors_of_room in groupby(every(), _room)
+    ]
+    return "\n" + "\n".join(lists)
 
 
 def redrawn(page: str) -> str:
@@ -40,12 +55,20 @@ def _family(error: type[Exception]) -> tuple[str, ...]:
     return tuple(one.__name__ for one in reversed(error.__mro__) if issubclass(one, errors.TimewheelError))
 
 
-def _row(error: type[Exception]) -> str:
+def _room(error: type[Exception]) -> str:
+    """Return the package that defines the error."""
+    return error.__module__.split(".")[1]
+
+
+def _item(error: type[Exception]) -> str:
+    """Return the line of an error: bases, the first sentence of its doc string, attributes."""
     text, _, attributes = (inspect.getdoc(error) or "").partition("Attributes:")
-    meaning = " ".join(text.replace("``", "`").split()).rstrip(".").replace("|", "\\|")
+    sentence = re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
+    meaning = " ".join(sentence.replace("``", "`").split())
     facts = ", ".join(f"`.{name}`" for name in re.findall(r"^    (\w+): ", attributes, re.MULTILINE))
-    bases = [f"`{_name(base)}`" for base in error.__bases__ if base not in (Exception, errors.TimewheelError)]
-    return f"| `{error.__name__}` | {', '.join(bases)} | {meaning} | {facts} |\n"
+    bases = ", ".join(f"`{_name(base)}`" for base in error.__bases__ if base not in ROOTS)
+    kind = f" ({bases})" if bases else ""
+    return f"- `{error.__name__}`{kind}: {meaning}.{facts and ' ' + facts}\n"
 
 
 def _name(base: type) -> str:

@@ -33,7 +33,9 @@ class BinaryProtocolError(TimewheelError):
 
 
 class ProtocolViolation(BinaryProtocolError, ValueError):
-    """Bytes that Pulsar's protocol does not allow; the connection is not used any more.
+    """Bytes that Pulsar's protocol does not allow.
+
+    The connection is not used any more.
 
     Attributes:
         fact: Description of the bytes.
@@ -103,7 +105,9 @@ class BrokerRefused(BinaryProtocolError):
 
 
 class BrokerLost(BinaryProtocolError, ConnectionError):
-    """No connection to the broker, or a lost connection; unconfirmed requests may have been carried out or not.
+    """The connection to the broker failed or was lost.
+
+    Unconfirmed requests may have been carried out or not.
 
     Attributes:
         address: Host and port.

@@ -115,7 +115,7 @@ class PlanError(TimewheelError, ValueError):
 
 
 class ProfileError(TimewheelError, ValueError):
-    """A broker profile has a number that no broker could have, or an unknown field.
+    """A broker profile has an impossible number or an unknown field.
 
     Attributes:
         field: The field, or the broker's own setting.
@@ -140,7 +140,9 @@ class EnvelopeError(TimewheelError, ValueError):
 
 
 class EnvelopeTooNew(EnvelopeError):
-    """A later version of timewheel wrote the message, and its properties may have another meaning.
+    """A later version of timewheel wrote the message.
+
+    Its properties may have another meaning.
 
     Attributes:
         version: Version of the envelope.
@@ -162,11 +164,11 @@ class TopologyError(TimewheelError):
 
 
 class ClientMisuse(TimewheelError, RuntimeError):
-    """The SDK was used in a way that would lose or repeat messages (after close, after a fork, ...)."""
+    """A use of the SDK that would lose or repeat messages, as after close or after a fork."""
 
 
 class UnsupportedAcknowledgement(TimewheelError, TypeError):
-    """The subscription type forbids an acknowledgement, such as a cumulative acknowledgement on Shared."""
+    """The subscription type forbids the acknowledgement, as a cumulative acknowledgement on Shared."""
 
 
 class SendRefused(TimewheelError, ValueError):
@@ -215,7 +217,7 @@ class PayloadTooLarge(SendRefused):
 
 
 class ReservedProperty(SendRefused):
-    """A user property has the prefix that timewheel reserves for its envelope."""
+    """A user property begins with timewheel's reserved prefix."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self.name = name
@@ -259,7 +261,7 @@ class SendOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CancelRefused(TimewheelError, ValueError):
-    """The timer or group cannot be cancelled: no id, a timer of another topic, no ``[cancel]`` in the plan.
+    """The timer or group cannot be cancelled: no id, another topic's timer, no ``[cancel]`` in the plan.
 
     Nothing was done.
     """
@@ -293,7 +295,7 @@ class CancelOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CutOffUnreadable(TimewheelError, ValueError):
-    """A message in the log of cut-offs is foreign, or has an unreadable line.
+    """A message in the log of cut-offs is foreign or has an unreadable line.
 
     Attributes:
         data: The message.

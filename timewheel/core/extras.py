@@ -32,10 +32,10 @@ JAVA = "Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjd
 
 
 class ExtraMissing(TimewheelError, ImportError):
-    """Libraries of an extra, or Java, are not installed; the message ends with the line that installs the libraries.
+    """Libraries of an extra, or Java, are not installed.
 
-    The line names libraries instead of the extra, so that it works wherever timewheel came from: a clone, a wheel or an
-    index.
+    The message ends with the line that installs the libraries. The line names libraries instead of the extra, so
+    that it works wherever timewheel came from: a clone, a wheel or an index.
 
     Attributes:
         purpose: Feature that needs them.

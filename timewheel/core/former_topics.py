@@ -60,7 +60,7 @@ class FormerTopic:
 
 
 class TimersLeftBehind(TopologyError):
-    """Timers wait in topics that the plan does not name, and no client of the plan would move them on.
+    """Timers wait in topics outside the plan, and no client of the plan would move them on.
 
     Attributes:
         topics: All these topics.

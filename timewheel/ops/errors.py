@@ -10,7 +10,7 @@ __all__ = ["DealingFailed", "GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan",
 
 
 class NothingToSample(TimewheelError, LookupError):
-    """The topic does not exist or has no entries, or its entries do not stay long enough to be read."""
+    """The topic does not exist, or has no entries that stay long enough to be read."""
 
     def __init__(self, topic: str, problem: str) -> None:
         self.topic = topic
@@ -19,7 +19,9 @@ class NothingToSample(TimewheelError, LookupError):
 
 
 class NotOfThisPlan(TimewheelError, LookupError):
-    """The due topic lacks subscriptions of the plan: the plan belongs to another topic, or is not provisioned yet.
+    """The due topic lacks subscriptions of the plan.
+
+    The plan belongs to another topic, or is not provisioned yet.
 
     Attributes:
         topic: A due topic of the plan, or a partition of it.
@@ -70,7 +72,7 @@ class GapLogUnreadable(TimewheelError, ValueError):
 
 
 class SendTimeUnknown(TimewheelError, ValueError):
-    """The id of a timer does not contain its send time, and the caller did not give it.
+    """The send time of a timer is neither in its id nor given.
 
     Attributes:
         timer_id: Id of the timer.
@@ -85,7 +87,9 @@ class SendTimeUnknown(TimewheelError, ValueError):
 
 
 class DealingFailed(TimewheelError, RuntimeError):
-    """Dead letters could not be replayed or discarded; letters that were published but not acknowledged exist twice.
+    """Dead letters could not be replayed or discarded.
+
+    Letters that were published but not acknowledged exist twice.
 
     Attributes:
         topic: The partition of the dead-letter topic.

@@ -8,8 +8,14 @@ __all__ = ["BrokerFailed", "BrokerUnavailable"]
 
 
 class BrokerUnavailable(TimewheelError, RuntimeError):
-    """No broker can be had here, or not the kind that was chosen; the message names the missing part and a remedy."""
+    """No broker, or not the chosen kind, can be started here.
+
+    The message names the missing part and a remedy.
+    """
 
 
 class BrokerFailed(TimewheelError, RuntimeError):
-    """A local broker was started and did not become healthy, or ended by itself; the message ends with its log."""
+    """A local broker did not become healthy, or ended by itself.
+
+    The message ends with its log.
+    """

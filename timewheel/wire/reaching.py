@@ -18,7 +18,7 @@ LOOKUP = "a lookup"
 
 
 class BrokerUnreachable(TimewheelError, pulsar.Timeout, pulsar.ConnectError, ConnectionError):  # type: ignore[misc]  # pulsar ships no types
-    """No broker answered the client: neither the call nor its repetitions within the client's time-out.
+    """No broker answered the client's call or its repetitions in time.
 
     A subclass of both errors of pulsar-client that mean this, so that code written for either continues to work.
 
