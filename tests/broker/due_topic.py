@@ -167,6 +167,16 @@ def running(consumer: DelayedConsumer, handler: Any, *, workers: int = 4) -> Ite
         raise raised[0]
 
 
+def left_in(broker: Broker, topics: list[str], subscription: str = SUBSCRIPTION) -> int:
+    """Messages that wait or are unacknowledged in all of these topics.
+
+    The topic of an interval that began a moment ago may not be there yet, and holds nothing.
+    """
+    with AdminClient(broker.admin_url) as admin:
+        there = [topic for topic in topics if admin.topics.partitions(topic) is not None]
+    return sum(backlog(broker, topic, subscription) for topic in there)
+
+
 def backlog(broker: Broker, topic: str, subscription: str = SUBSCRIPTION) -> int:
     """Messages that wait or are unacknowledged, over all partitions."""
     with AdminClient(broker.admin_url) as admin:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, left_in, now_ms, running
 from tests.support.wrong_cuts import step_unasked
 from timewheel.admin import AdminClient
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
@@ -83,7 +83,7 @@ def plan(pulsar_broker: Broker, topic: str) -> Plan:
 
 def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION) -> bool:
     due = [spec.name for spec in topology(plan, now_ms()).topics if spec.role == "due"]
-    return sum(backlog(broker, topic, subscription) for topic in due) == 0
+    return left_in(broker, due, subscription) == 0
 
 
 @pytest.mark.parametrize(

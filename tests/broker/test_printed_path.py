@@ -24,6 +24,8 @@ TOPIC = "persistent://public/default/o'clock;$(>hacked)&co"
 GROUP = "billing"
 LIMIT = 1_000
 SENT = 6_000
+SHORT = 3
+"""Exit status of a plan that fits a burst, and not twice as many timers."""
 HOUR_MS = 3_600_000
 DELAYS_MS = (3_000, 3_000, 3_000, HOUR_MS, 2 * HOUR_MS, 24 * HOUR_MS)
 """Half are due soon; the others wait, so that each handled one between two of these begins a gap."""
@@ -111,7 +113,9 @@ def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     assert "mixed delays" in explained
     sampled = shell.type(printed(explained, "sample"))
     assert printed(sampled, "plan") == printed(explained, "plan")
-    planned = shell.type(printed(sampled, "plan"))
+    planned = shell.type(printed(sampled, "plan"), SHORT)
+    assert "second burst" in planned
+    assert "Plan again with --growth 2" in planned
 
     plan = Plan.load(tmp_path / "plan.toml")
     assert f"of {LIMIT:,} that the broker keeps" in planned
@@ -128,7 +132,7 @@ def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     assert int(re.sub(r"\D", "", held[2])) == pytest.approx(waiting, rel=0.1)
     assert printed(planned, "shadow start").startswith(shlex.join(["timewheel", "shadow", "start", topic, "-o"]))
 
-    anew = shell.type(printed(planned, "plan"))
+    anew = shell.type(printed(planned, "plan"), SHORT)
     assert Plan.load(tmp_path / "plan.toml") == plan, "it stays"
     new = Plan.load(tmp_path / "plan-timers.toml")
     assert (new.due_topic, new.subscriptions) == (f"{topic}-timers", (GROUP,))

@@ -210,6 +210,7 @@ def test_back_to_tiers_in_the_middle_what_is_put_back_stays_and_the_rest_waits_a
         assert stage.admin.topics.partitions(stage.tiers[0]) == 1
         stage.close_producers()
         assert leaving.run("relay", "abort").returncode == 0
+        stage.plan = replace(stage.plan, revision=leaving.plan.revision + 1)
         ensure(stage.admin, stage.plan, now_ms=now_ms())
         relay = stage.relay()
         stage.hold([20 * DAY_MS] * 5, prefix="after")

@@ -11,7 +11,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_of, provisioned
 from timewheel.admin import AdminClient
 from timewheel.consumers import (
@@ -61,14 +61,9 @@ def plan(pulsar_broker: Broker, topic: str) -> Plan:
 
 
 def left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION) -> int:
-    """Count the messages that the subscription has not acknowledged, in due topics and in its own.
-
-    The topic of an interval that began a moment ago may not be there yet, and holds nothing.
-    """
+    """Count the messages that the subscription has not acknowledged, in due topics and in its own."""
     names = [spec.name for spec in topology(plan, now_ms()).topics if subscription in spec.subscriptions]
-    with AdminClient(broker.admin_url) as admin:
-        there = [name for name in names if admin.topics.partitions(name) is not None]
-    return sum(backlog(broker, name, subscription) for name in there)
+    return left_in(broker, names, subscription)
 
 
 def parked_in(client: Any, plan: Plan, count: int, subscription: str = SUBSCRIPTION) -> list[Any]:
