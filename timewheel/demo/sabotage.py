@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -35,6 +36,8 @@ READER_SUBSCRIPTION = "trial-reader"
 STEP_TIMEOUT_S = 300.0
 """Time-out of each step of the trial: a relay's start, its acknowledgements, the drain."""
 RECEIVE_MS = 500
+TURN_S = 0.2
+"""How long the end of the play may go unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +53,28 @@ class CheckerTrial:
     honest: Totals
 
 
-def try_checker(service_url: str, out: Path) -> CheckerTrial:
+def try_checker(service_url: str, out: Path, is_over: threading.Event) -> CheckerTrial:
     """Play both relays, each killed with -9 once; takes a few seconds.
 
     Args:
         service_url: URL of the broker.
         out: An existing folder, for the clients' log.
+        is_over: Set once the play has ended without it.
 
     Raises:
-        TimeoutError: A step did not finish in time.
+        TimeoutError: A step did not finish in time, or before the play was over.
     """
     client = connect(service_url, out)
     try:
         return CheckerTrial(
-            sabotaged=_killed_in_between(client, service_url, out, "acknowledge-first"),
-            honest=_killed_in_between(client, service_url, out, "publish-first"),
+            sabotaged=_killed_in_between(client, service_url, out, is_over, "acknowledge-first"),
+            honest=_killed_in_between(client, service_url, out, is_over, "publish-first"),
         )
     finally:
         client.close()
 
 
-def _killed_in_between(client: Any, service_url: str, out: Path, order: str) -> Totals:
+def _killed_in_between(client: Any, service_url: str, out: Path, is_over: threading.Event, order: str) -> Totals:
     held, due = (f"persistent://{NAMESPACE}/trial-{order}-{part}" for part in ("held", "due"))
     earliest = pulsar.InitialPosition.Earliest
     reader = client.subscribe(due, READER_SUBSCRIPTION, initial_position=earliest)
@@ -82,21 +86,21 @@ def _killed_in_between(client: Any, service_url: str, out: Path, order: str) -> 
     producer.close()
 
     with _Relay(service_url, out, held, due, order, stop_after=PUBLISHED_BEFORE_KILL) as relay:
-        relay.await_words("published")
+        relay.await_words("published", is_over)
         relay.kill()
     with _Relay(service_url, out, held, due, order, stop_after=TIMERS) as relay:
-        handled = _drain(reader, relay)
+        handled = _drain(reader, relay, is_over)
     reader.close()
     return check(attempted=attempted, acknowledged=attempted, handled=handled)
 
 
-def _drain(reader: Any, relay: _Relay) -> Counter[str]:
+def _drain(reader: Any, relay: _Relay, is_over: threading.Event) -> Counter[str]:
     """Read the due topic until the restarted relay is idle and its last message has arrived."""
     handled: Counter[str] = Counter()
-    relay.await_words("idle")
+    relay.await_words("idle", is_over)
     last = _place(reader.get_last_message_id())
     deadline = time.monotonic() + STEP_TIMEOUT_S
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not is_over.is_set():
         with suppress(pulsar.Timeout):
             message = reader.receive(RECEIVE_MS)
             handled[message.properties()[ID_PROPERTY]] += 1
@@ -121,10 +125,10 @@ class _Relay:
         self._process.start()
         theirs.close()
 
-    def await_words(self, word: str) -> None:
+    def await_words(self, word: str, is_over: threading.Event) -> None:
         deadline = time.monotonic() + STEP_TIMEOUT_S
-        while self._ours.poll(max(0.0, deadline - time.monotonic())):
-            if self._ours.recv() == word:
+        while time.monotonic() < deadline and not is_over.is_set():
+            if self._ours.poll(TURN_S) and self._ours.recv() == word:
                 return
         raise TimeoutError(f"the relay on trial did not report {word!r} in {STEP_TIMEOUT_S} s")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -81,6 +82,7 @@ class Stage:
         self._unloaded_ms = 0
         self._unloads_ms: dict[SchemeName, int] = {}
         self._trial: CheckerTrial | None = None
+        self._has_ended = threading.Event()
         self._asked_ms: dict[SchemeName, int] = {}
         self._moved: dict[SchemeName, tuple[int, int]] = {}  # timers handled, and time of the last
 
@@ -90,6 +92,7 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._sampler.stop()
+        self._has_ended.set()  # the trial may still run, and its relays would wait for a broker that is gone
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def play(self) -> None:
@@ -101,7 +104,7 @@ class Stage:
         for scheme in self._settings.schemes:
             self._begin(scheme)
         self._until("playing", self._all_published)
-        tried = self._in_background(lambda: try_checker(self._facts.service_url, self._settings.out))
+        tried = self._in_background(lambda: try_checker(self._facts.service_url, self._settings.out, self._has_ended))
         self._until("playing", lambda: now_ms() >= self._began_ms + self._settings.unload_offset_ms)
         self._unloaded_ms = now_ms()
         unloaded = self._in_background(self._unload_all)
