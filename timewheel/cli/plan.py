@@ -12,6 +12,7 @@ import typer
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, shown_profile
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
 from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
+from timewheel.cli.plan_check import EXIT_ATTENTION
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
 from timewheel.cli.plan_next import write_planned
 from timewheel.cli.planning import (
@@ -54,10 +55,7 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Planned, Prices
 
-__all__ = ["EXIT_ATTENTION", "plan", "show_planned"]
-
-EXIT_ATTENTION = 3
-"""The same as in `plan check`."""
+__all__ = ["plan", "show_planned"]
 
 PriceMillionWrites = Annotated[
     float | None,

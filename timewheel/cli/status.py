@@ -91,7 +91,7 @@ def status(
         print(json.dumps(status_facts(found)))
     else:
         console = Console(highlight=False)
-        _show(console, found, str(plan_file), limit_ms, heads=heads)
+        _show(console, found, str(plan_file), limit_ms or 0, code=code, heads=heads)
         if code in (EXIT_LATE, EXIT_UNATTENDED):
             doctor = timewheel_command("doctor", str(plan_file), *admin_options(typed_words(context)))
             show_line(console, f"What is wrong, with its cure: {doctor}")
@@ -110,11 +110,11 @@ def _exit_status(found: Status, limit_ms: int | None) -> int:
     return EXIT_UNSEEN if found.unseen or found.missing else 0
 
 
-def _show(console: Console, found: Status, plan_file: str, limit_ms: int | None, *, heads: bool) -> None:
+def _show(console: Console, found: Status, plan_file: str, limit_ms: int, *, code: int, heads: bool) -> None:
     from timewheel._report.page import Table
 
-    is_bad = found.unattended(limit_ms or 0) or found.missing or _exit_status(found, limit_ms)
-    say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file, limit_ms or 0)}", style="red" if is_bad else "")
+    style = "red" if code or found.unattended(limit_ms) else ""
+    say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file, limit_ms)}", style=style)
     rows = tuple(_due_rows(found))
     if rows:
         show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=rows))

@@ -16,9 +16,9 @@ from timewheel.core.durations import (
     round_duration,
 )
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.core.steps import far_ms
-from timewheel.ops.gaps.standing import WATCH_SHARE
 
 __all__ = ["Excess", "curing", "first_plan", "fitted", "lines_of", "neighbours", "windows", "with_window"]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.escapes import admin_options, pulsar_admin, timewheel_command
+from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor import Unread
-from timewheel.ops.gaps.standing import WATCH_SHARE
 from timewheel.ops.status import Amount
 from timewheel.ops.status.places import summed
 from timewheel.shadow.curing import Excess

@@ -296,16 +296,20 @@ class HopProducers:
                 raise
             if not self._is_strangers(destination, options["producer_name"]):
                 raise LeaseHeld(options["producer_name"]) from error
-            producer = self._producers[key] = self._client.create_producer(destination, **options | own_numbers())
-            self._marks[producer] = -1
+            producer = self._producers[key] = self._open_by_random_name(destination, options)
             return producer
         if is_named:
             self._is_free(options["producer_name"])
             self._marks[producer] = mark = producer.last_sequence_id()
             if mark >= 0 and self._is_forged(destination, mark):
-                lease, producer = producer, self._client.create_producer(destination, **options | own_numbers())
-                self._producers[key], self._leases[producer], self._marks[producer] = producer, lease, -1
+                lease, producer = producer, self._open_by_random_name(destination, options)
+                self._producers[key], self._leases[producer] = producer, lease
                 del self._marks[lease]
+        return producer
+
+    def _open_by_random_name(self, destination: str, options: dict[str, Any]) -> Any:
+        producer = self._client.create_producer(destination, **options | own_numbers())
+        self._marks[producer] = -1
         return producer
 
     def _close_oldest(self) -> None:

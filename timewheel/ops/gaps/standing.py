@@ -16,7 +16,7 @@ from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.names import partition_of
 from timewheel.ops.gaps.reload import Reload, Run, reload_of
 
-__all__ = ["WATCH_SHARE", "GapStanding", "Level", "SubscriptionGaps", "by_subscription", "ghost_words", "standing_of"]
+__all__ = ["GapStanding", "Level", "SubscriptionGaps", "by_subscription", "ghost_words", "standing_of"]
 
 
 class Level(IntEnum):
