@@ -17,6 +17,7 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, backlog, now_ms
 from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import left, retrying
+from tests.support.threads import StartedThreads
 from timewheel.consumers import AsyncDelayedConsumer, DelayedMessage, Fixed, Park, RetryLater, RetryPolicy
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
@@ -174,11 +175,11 @@ def test_a_run_that_is_cancelled_strands_nothing(client: Any, pulsar_broker: Bro
 
 def test_threads_do_not_grow_with_what_is_handled(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     send(client, plan, 300)
-    most = 0
+    started, most = StartedThreads(), 0
 
     async def handle(_: DelayedMessage) -> None:
         nonlocal most
-        most = max(most, sum(one.name.startswith("timewheel") for one in threading.enumerate()))
+        most = max(most, len(started.names()))
         await asyncio.sleep(0.2)
 
     async def play() -> None:

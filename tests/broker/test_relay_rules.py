@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
+from tests.support.threads import StartedThreads
 from tests.support.through import Through
 from timewheel.admin.internals import EntryPosition
 from timewheel.binary_protocol.fields import data_field, number_field
@@ -621,13 +621,9 @@ def test_a_slot_is_relayed_its_head_start_before_it_starts(pulsar_broker: Broker
 def test_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) -> None:
     rings = Wheel(rings=(Ring(slot_ms=3_600_000, slots=28), Ring(slot_ms=86_400_000, slots=32)))
     with Stage(pulsar_broker, plan_of(rings, guard_ms=300_000, max_delay_ms=30 * 86_400_000)) as stage:
-        relay = stage.relay()
+        started, relay = StartedThreads("timewheel-relay"), stage.relay()
         assert len(relay.status().partitions) == 60
-
-        def threads() -> int:
-            return sum(thread.name.startswith("timewheel-relay") for thread in threading.enumerate())
-
-        eventually(lambda: threads() <= 5, 60, poll=0.5, message="threads of a wheel at rest")
+        eventually(lambda: len(started.names()) <= 5, 60, poll=0.5, message="threads of a wheel at rest")
         states = [partition.state for partition in relay.status().partitions]
         assert states.count(PartitionState.RESTING) >= 56
 

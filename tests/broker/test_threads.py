@@ -11,6 +11,7 @@ from itertools import permutations
 import pytest
 
 from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
+from tests.support.threads import StartedThreads
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.service import Service
@@ -20,10 +21,6 @@ from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
 Stop = Callable[[], object]
-
-
-def ours() -> list[str]:
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("timewheel"))
 
 
 @pytest.fixture(scope="module")
@@ -92,23 +89,23 @@ ORDERS = [
 
 
 @contextmanager
-def no_thread_left() -> Iterator[None]:
-    before = ours()
-    yield
-    eventually(lambda: ours() == before, 20)
+def no_thread_left() -> Iterator[StartedThreads]:
+    started = StartedThreads()
+    yield started
+    eventually(lambda: started.names() == [], 20)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_roles_stop_in_any_order_and_leave_no_thread(stages: dict[str, Stage], order: tuple[str, ...]) -> None:
-    with no_thread_left():
+    with no_thread_left() as started:
         stops = {name: ROLES[name](stages) for name in NAMES}
-        assert ours(), "they run in threads of their own"
+        assert started.names(), "they run in threads of their own"
         for name in order:
             stops[name]()
 
 
 def test_control_a_role_that_is_not_stopped_is_found(stages: dict[str, Stage]) -> None:
+    started = StartedThreads()
     stop = start_producer(stages)
-    before = ours()
+    assert started.names()
     stop()
-    assert ours() != before

@@ -15,6 +15,7 @@ import pytest
 
 from tests.consumers.support import NOW_MS, arrival
 from tests.support.manual_clock import ManualClock
+from tests.support.threads import StartedThreads
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.message import DelayedMessage
@@ -127,7 +128,7 @@ def test_a_coroutine_that_missed_the_deadline_is_cancelled() -> None:
 
 
 def test_a_coroutine_that_will_not_be_cancelled_is_left_behind_after_a_while() -> None:
-    clock = ManualClock()
+    started, clock = StartedThreads(), ManualClock()
     begun, may_end = threading.Event(), threading.Event()
 
     async def handler(_: DelayedMessage) -> None:
@@ -148,7 +149,7 @@ def test_a_coroutine_that_will_not_be_cancelled_is_left_behind_after_a_while() -
     leaving.join(10)
     assert not leaving.is_alive()
     may_end.set()
-    assert eventually(lambda: not any(thread.name == "timewheel-handlers" for thread in threading.enumerate()))
+    assert eventually(lambda: started.names() == [])
 
 
 def test_a_message_tells_when_it_was_due_and_how_late_it_is() -> None:

@@ -4,6 +4,7 @@ import threading
 from queue import SimpleQueue
 
 from tests.support.manual_clock import ManualClock
+from tests.support.threads import StartedThreads
 from timewheel.core import SystemClock
 from timewheel.hooks import Event
 from timewheel.producers.sending.dispatcher import BUSY_MS, LINGER_MS, Dispatcher
@@ -73,7 +74,7 @@ def test_housekeeping_comes_round_whether_busy_or_not() -> None:
 
 
 def test_what_is_urgent_does_not_wait_for_a_busy_queue_to_fill() -> None:
-    handled = threading.Event()
+    started, handled = StartedThreads(), threading.Event()
     dispatcher: Dispatcher[bool] = Dispatcher(
         lambda urgent: handled.set() if any(urgent) else None, lambda: None, MINUTE_MS, CLOCK, Hooks(())
     )
@@ -84,7 +85,7 @@ def test_what_is_urgent_does_not_wait_for_a_busy_queue_to_fill() -> None:
         dispatcher.put_urgent(True)
         assert handled.wait(10)
     assert dispatcher.stop(10_000)
-    assert eventually(lambda: not any(thread.name == "timewheel-producer" for thread in threading.enumerate()))
+    assert started.names() == []
 
 
 def test_housekeeping_comes_round_by_the_clock() -> None:
