@@ -3,13 +3,13 @@
 Three questions, on one broker:
 
 - **Handling**: a backlog of timers that are all due is handled by one consumer, under a plan without ``[cancel]``, with
-  it, and with it and many live cut-offs of other timers. The three take turns; medians of their rates.
+  it, and with it and many live cancellations of other timers. The three take turns; medians of their rates.
 - **Lateness**: timers of a seeded Poisson stream, every other one cancelled 5 to 150 ms before it is due, so that the
   log is never quiet. How late are the others, and was any handed out whose cancel was certain?
-- **Start**: a log of live cut-offs in packs, as a janitor leaves it, read by a consumer that starts.
+- **Start**: a log of live cancellations in packs, as a compactor leaves it, read by a consumer that starts.
 
-Goals: at least 0.9 of the rate with 100,000 live cut-offs; p99 of the lateness at most 20 ms, and none handed out that
-was certain; a million read within 5 s.
+Goals: at least 0.9 of the rate with 100,000 live cancellations; p99 of the lateness at most 20 ms, and none handed out
+that was certain; a million read within 5 s.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from benchmarks.lateness import Clocked, due_times_ms
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.relay.janitor import PENDING_PACKS
-from timewheel.core import Answer, Cancel, Cancellation, CutOff, Plan, SystemClock
-from timewheel.core.cut_offs import packs
+from timewheel.consumers.relay.compactor import PENDING_PACKS
+from timewheel.core import Answer, Cancel, Cancellation, CancelResult, Plan, SystemClock
+from timewheel.core.cancellations import packs
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import Names, partition_topic
 from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
-from timewheel.wire.cut_log import PACK_PROPERTY, CutLog
+from timewheel.wire.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.wire.hooks import Hooks
 
 SHOWN = frozenset(("s", "memory, MB", "ratio", "p99 ms", "early", "certain yet handed"))
@@ -50,8 +50,8 @@ PATIENCE_S = 120
 MB = 1_000_000
 
 
-def cut_off_others(client: Any, plan: Plan, count: int) -> None:
-    """Fill a log with live cut-offs, in packs, of timers that are not sent."""
+def cancellation_others(client: Any, plan: Plan, count: int) -> None:
+    """Fill a log with live cancellations, in packs, of timers that are not sent."""
     producer = client.create_producer(
         partition_topic(Names(plan).cuts, 0),
         batching_enabled=False,
@@ -59,7 +59,7 @@ def cut_off_others(client: Any, plan: Plan, count: int) -> None:
         max_pending_messages=PENDING_PACKS,
     )
     at_ms = now_ms()
-    live = (CutOff("timer", f"other-{number:09d}", at_ms * 1_000, at_ms + DAY_MS) for number in range(count))
+    live = (Cancellation("timer", f"other-{number:09d}", at_ms * 1_000, at_ms + DAY_MS) for number in range(count))
     for pack in packs(live):
         producer.send_async(pack, lambda *_: None, properties={PACK_PROPERTY: "1 of 1"})
     producer.flush()
@@ -74,7 +74,7 @@ def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, liv
             producer.send_async(b"x" * 100, lambda *_: None)
         producer.flush()
     if live:
-        cut_off_others(client, plan, live)
+        cancellation_others(client, plan, live)
     left = timers
     done = threading.Event()
     began_s = 0.0
@@ -101,7 +101,7 @@ def handling(client: Any, broker: Broker, timers: int, live: int, rounds: int) -
     ways: dict[str, dict[str, Any]] = {
         "without [cancel]": {"cancel": None, "live": 0},
         "with [cancel]": {"cancel": Cancel(), "live": 0},
-        f"and {live:,} live cut-offs": {"cancel": Cancel(), "live": live},
+        f"and {live:,} live cancellations": {"cancel": Cancel(), "live": live},
     }
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds):
@@ -140,10 +140,10 @@ class Cancelling:
         """Cancel each in its time."""
         for at_ms, timer in sorted(self._timers):
             time.sleep(max(at_ms - now_ms(), 0) / 1_000)
-            self._producer.cancel_async(timer, partial(self._told, timer.id))
+            self._producer.cancel_async(timer, partial(self._reported, timer.id))
 
-    def _told(self, timer_id: str, _: TimewheelError | None, cancellation: Cancellation | None) -> None:
-        if cancellation is not None and cancellation.answer is Answer.CERTAIN:
+    def _reported(self, timer_id: str, _: TimewheelError | None, cancel_result: CancelResult | None) -> None:
+        if cancel_result is not None and cancel_result.answer is Answer.CERTAIN:
             self.certain.add(timer_id)
 
 
@@ -187,9 +187,9 @@ def lateness(client: Any, broker: Broker, timers: int) -> Result:
 def start(client: Any, broker: Broker, live: int) -> Result:
     """The third question."""
     plan = provisioned(broker, "cancel-start", cancel=Cancel())
-    cut_off_others(client, plan, live)
+    cancellation_others(client, plan, live)
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    log = CutLog(client, plan, SystemClock(), Hooks(()))
+    log = CancellationLog(client, plan, SystemClock(), Hooks(()))
     began_s = time.perf_counter()
     log.start()
     if not log.await_answer(log.ask(), PATIENCE_S * 1_000):
@@ -198,11 +198,11 @@ def start(client: Any, broker: Broker, live: int) -> Result:
     found = len(log.table)
     log.stop()
     if found != live:
-        raise RuntimeError(f"{found} of {live} cut-offs were read")
+        raise RuntimeError(f"{found} of {live} cancellations were read")
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) * 1_024 / MB
     return Result(
         question="start",
-        subject=f"{live:,} live cut-offs",
+        subject=f"{live:,} live cancellations",
         figures={"s": took_s, "memory, MB": grown_mb},
         goal=f"at most {GOAL_START_S} s",
         met=took_s <= GOAL_START_S,
@@ -210,7 +210,7 @@ def start(client: Any, broker: Broker, live: int) -> Result:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask all three; quick: fewer timers and cut-offs."""
+    """Ask all three; quick: fewer timers and cancellations."""
     timers, live, many, rounds = (2_000, 10_000, 100_000, 1) if quick else (20_000, 100_000, 1_000_000, ROUNDS)
     with service() as broker, connected(broker) as client:
         # The start first: memory that was used before would be used again.
@@ -226,5 +226,5 @@ def main(quick: bool = False) -> list[Result]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer timers and cut-offs")
+    parser.add_argument("--quick", action="store_true", help="fewer timers and cancellations")
     main(parser.parse_args().quick)

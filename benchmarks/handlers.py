@@ -4,7 +4,7 @@ One consumer handles a backlog of timers that are all due, with a handler that d
 worker and a plain function is what the others are compared with: more workers share one Python interpreter. The ways
 take turns; medians of their rates.
 
-Goals: `AsyncDelayedConsumer` on one loop at least 0.8 of that; an empty `Around`, and a `RetryPolicy` that nobody
+Goals: `AsyncDelayedConsumer` on one loop at least 0.8 of that; an empty `Middleware`, and a `RetryPolicy` that nobody
 needs, at least 0.95.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.result import Result, table
 from benchmarks.service import connected, provisioned, service
-from timewheel.consumers import Around, AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, RetryPolicy
+from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, Middleware, RetryPolicy
 from timewheel.core import Plan
 from timewheel.producers import DelayedProducer
 
@@ -105,7 +105,7 @@ WAYS: dict[str, tuple[Way, float | None]] = {
     "DelayedConsumer, 8 workers": (on_threads(8), None),
     "DelayedConsumer, 8 workers, async def": (coroutines_of_threads, None),
     "AsyncDelayedConsumer": (on_a_loop, GOAL_ASYNC),
-    "1 worker, an empty Around": (on_threads(around=[Around()]), GOAL_SEAM),
+    "1 worker, an empty Middleware": (on_threads(middleware=[Middleware()]), GOAL_SEAM),
     "1 worker, a RetryPolicy": (on_threads(retry=RetryPolicy()), GOAL_SEAM),
 }
 BASE = next(iter(WAYS))

@@ -248,7 +248,7 @@ def result(subject: str, seen: Seen, size: Size, raw: Seen | None = None, relay_
     """One row; with the goals if there is a raw one to compare with."""
     of_raw = seen.per_s / raw.per_s if raw else 1.0
     lost = size.timers + LATER - seen.timers
-    kept = not (lost or seen.twice or seen.early)
+    cached = not (lost or seen.twice or seen.early)
     small = raw is None or (seen.mb <= raw.mb + GOAL_MORE_MB and relay_mb <= BUDGET_MB + GOAL_MORE_MB)
     return Result(
         question="herd",
@@ -268,7 +268,7 @@ def result(subject: str, seen: Seen, size: Size, raw: Seen | None = None, relay_
             "relay MB": relay_mb or "",
         },
         goal=f"at least {GOAL_OF_RAW} of raw, passed by at most 1 s, memory" if raw else "",
-        met=(of_raw >= GOAL_OF_RAW and seen.passed_s <= 1 and kept and small) if raw else None,
+        met=(of_raw >= GOAL_OF_RAW and seen.passed_s <= 1 and cached and small) if raw else None,
     )
 
 

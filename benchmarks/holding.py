@@ -53,14 +53,14 @@ def fill(client: Any, topic: str) -> None:
 def at_rest(process: psutil.Process, idle_s: float) -> float:
     """Share of a core, in percent, once what it received at its start is worked off."""
 
-    def look() -> float:
+    def inspect() -> float:
         before_s, began_s = cpu_s([process]), time.monotonic()
         time.sleep(idle_s)
         return (cpu_s([process]) - before_s) / (time.monotonic() - began_s) * 100
 
-    shares = [look(), look()]
+    shares = [inspect(), inspect()]
     while shares[-1] < 0.8 * shares[-2]:
-        shares.append(look())
+        shares.append(inspect())
     return shares[-1]
 
 

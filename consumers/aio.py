@@ -11,13 +11,13 @@ from typing import Any, Self
 
 from timewheel.consumers.arguments import check_count, check_duration
 from timewheel.consumers.async_running import AsyncHandler, AsyncRun, wait_out
-from timewheel.consumers.consuming import Consuming
+from timewheel.consumers.base_consumer import BaseConsumer
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.feeding import Feed
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.outcomes import Outcomes
-from timewheel.consumers.retry import Park, RetryLater
+from timewheel.consumers.retry import ParkTimer, RetryLater
 from timewheel.consumers.signals import stopping_on_signals
 from timewheel.core.arguments import check_kind, is_async
 from timewheel.core.errors import ClientMisuse
@@ -27,15 +27,15 @@ __all__ = ["AsyncDelayedConsumer"]
 MAX_CONCURRENCY = 10_000
 
 
-class AsyncDelayedConsumer(Consuming):
+class AsyncDelayedConsumer(BaseConsumer):
     """Hands out timers on one event loop; the asyncio twin of `DelayedConsumer`.
 
         async with AsyncDelayedConsumer(client, plan, "billing") as consumer:
             await consumer.run(handler, concurrency=100)
 
     A single thread receives, however many handlers run. The client is a ``pulsar.Client`` (not
-    ``pulsar.asyncio.Client``); the arguments are those of `Consuming`. The inbox and the `Around` objects may block;
-    they are called on threads of the loop's executor.
+    ``pulsar.asyncio.Client``); the arguments are those of `BaseConsumer`. The inbox and the `Middleware` objects may
+    block; they are called on threads of the loop's executor.
     """
 
     _feed: Feed | None = None
@@ -113,7 +113,7 @@ class AsyncDelayedConsumer(Consuming):
 
     async def park(self, message: DelayedMessage | Any, reason: str) -> None:
         """Park the timer for an operator; see `DelayedConsumer.park`."""
-        self._move_on(message, Park(reason))
+        self._move_on(message, ParkTimer(reason))
 
     # ------------------------------------------------------------------------------------------------------------- run
 
@@ -154,7 +154,7 @@ class AsyncDelayedConsumer(Consuming):
             self._feed,
             handler,
             taken=self._taken_soon,
-            arounds=self._arounds,
+            middlewares=self._middlewares,
             outcomes=Outcomes(self._receiver, self._retries, self._hooks),
             hooks=self._hooks,
             concurrency=concurrency,
@@ -165,12 +165,12 @@ class AsyncDelayedConsumer(Consuming):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    async def _next(self) -> InHand | None:
+    async def _next(self) -> InFlight | None:
         assert self._feed is not None, "it was started"
         return await self._feed.next()
 
-    async def _taken_soon(self, timer: InHand) -> DelayedMessage | None:
-        """Do the work of `_taken`, which may wait for the log of cut-offs; if cancelled, hand out the timer again."""
+    async def _taken_soon(self, timer: InFlight) -> DelayedMessage | None:
+        """Do the work of `_taken`, which may wait for the log of cancellations; if cancelled, give the timer back."""
         if self._receiver.is_known(timer):
             return self._taken(timer, is_known=True)
         taking = asyncio.ensure_future(asyncio.to_thread(self._taken, timer))

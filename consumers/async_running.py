@@ -10,10 +10,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from timewheel.consumers.around import Arounds
 from timewheel.consumers.feeding import Feed
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.middleware import MiddlewareChain
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.events import HandlersLeftBehind
 from timewheel.wire.hooks import Hooks
@@ -37,7 +37,7 @@ class AsyncRun:
         handler: The user's handler.
         taken: Makes the message for a handler when it begins; None if the handler must not begin, and the timer is
             already dealt with.
-        arounds: Code around each handler, called on threads, since it may block; None if there is no such code.
+        middlewares: Code around each handler, called on threads, since it may block; None if there is no such code.
         outcomes: Receives the outcomes of handlers.
         hooks: Receive events about handlers that are left behind.
         concurrency: Maximum number of timers handled at the same time.
@@ -49,8 +49,8 @@ class AsyncRun:
         feed: Feed,
         handler: AsyncHandler,
         *,
-        taken: Callable[[InHand], Awaitable[DelayedMessage | None]],
-        arounds: Arounds | None,
+        taken: Callable[[InFlight], Awaitable[DelayedMessage | None]],
+        middlewares: MiddlewareChain | None,
         outcomes: Outcomes,
         hooks: Hooks,
         concurrency: int,
@@ -59,7 +59,7 @@ class AsyncRun:
         self._feed = feed
         self._handler = handler
         self._taken = taken
-        self._arounds = arounds
+        self._middlewares = middlewares
         self._outcomes = outcomes
         self._hooks = hooks
         self._concurrency = concurrency
@@ -67,9 +67,9 @@ class AsyncRun:
         self._fatal: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # A task that is cancelled before its first step runs none of its code.
-        self._not_begun: set[InHand] = set()
+        self._not_begun: set[InFlight] = set()
         # For each key that is being handled, the timers that wait for it.
-        self._keys: dict[str, deque[InHand]] = {}
+        self._keys: dict[str, deque[InFlight]] = {}
         self._queued = 0
         self._changed = asyncio.Event()
 
@@ -99,7 +99,7 @@ class AsyncRun:
         if self._fatal is not None:
             raise self._fatal
 
-    async def _has_room_for(self, timer: InHand) -> bool:
+    async def _has_room_for(self, timer: InFlight) -> bool:
         """Wait for room; return False if the feed ends first."""
         key = key_of(timer.arrival.message)
 
@@ -112,7 +112,7 @@ class AsyncRun:
             self._outcomes.given_back(timer)
             raise
 
-    def _begin(self, timer: InHand) -> None:
+    def _begin(self, timer: InFlight) -> None:
         key = key_of(timer.arrival.message)
         if key in self._keys:
             self._keys[key].append(timer)
@@ -125,7 +125,7 @@ class AsyncRun:
         self._not_begun.add(timer)
         task.add_done_callback(partial(self._ended, key, timer))
 
-    def _ended(self, key: str, timer: InHand, task: asyncio.Task[None]) -> None:
+    def _ended(self, key: str, timer: InFlight, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if timer in self._not_begun:
             self._not_begun.discard(timer)
@@ -140,7 +140,7 @@ class AsyncRun:
                 self._outcomes.given_back(left)
         self._changed.set()
 
-    async def _handle_all(self, key: str, timer: InHand) -> None:
+    async def _handle_all(self, key: str, timer: InFlight) -> None:
         """Handle this timer, then the timers of its key that arrived meanwhile."""
         self._not_begun.discard(timer)
         await self._handle(timer)
@@ -150,7 +150,7 @@ class AsyncRun:
             await self._handle(queued.popleft())
         self._keys.pop(key, None)  # in the same step in which no timer was queued
 
-    async def _handle(self, timer: InHand) -> None:
+    async def _handle(self, timer: InFlight) -> None:
         try:
             message = await self._taken(timer)
             if message is not None:
@@ -159,15 +159,15 @@ class AsyncRun:
             self._outcomes.given_back(timer)
             raise
 
-    async def _handle_message(self, timer: InHand, message: DelayedMessage) -> None:
+    async def _handle_message(self, timer: InFlight, message: DelayedMessage) -> None:
         has_returned = False
         try:
-            if self._arounds is None:
+            if self._middlewares is None:
                 await self._handler(message)
             else:
-                await self._within(self._arounds, message)
+                await self._within(self._middlewares, message)
                 has_returned = True
-                await _to_its_end(self._arounds.leave, message)
+                await _to_its_end(self._middlewares.leave, message)
         except Exception as error:  # noqa: BLE001 - whichever error a handler raises, its timer is delivered again
             self._outcomes.raised(timer, message, error)
         except BaseException:
@@ -177,13 +177,13 @@ class AsyncRun:
         else:
             self._outcomes.returned(timer)
 
-    async def _within(self, arounds: Arounds, message: DelayedMessage) -> None:
+    async def _within(self, middlewares: MiddlewareChain, message: DelayedMessage) -> None:
         """Enter the arounds and run the handler; ``leave`` is called here only if the handler raises."""
-        await _to_its_end(arounds.enter, message, then=lambda: arounds.leave(message, asyncio.CancelledError()))
+        await _to_its_end(middlewares.enter, message, then=lambda: middlewares.leave(message, asyncio.CancelledError()))
         try:
             await self._handler(message)
         except BaseException as error:
-            await _to_its_end(arounds.leave, message, error)
+            await _to_its_end(middlewares.leave, message, error)
             raise
 
     def _give_back_queued(self) -> None:

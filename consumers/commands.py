@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.in_flight import Arrival, InFlight
 
-__all__ = ["Acknowledge", "Command", "Drop", "Hand", "LetGo", "NegativeAcknowledge", "Republish", "let_go"]
+__all__ = ["Acknowledge", "Command", "Deliver", "Drop", "NegativeAcknowledge", "Release", "Republish", "let_go"]
 
 
-class Hand(NamedTuple):
+class Deliver(NamedTuple):
     """Give a timer to a handler."""
 
-    timer: InHand
+    timer: InFlight
 
 
 class Acknowledge(NamedTuple):
@@ -30,13 +30,13 @@ class NegativeAcknowledge(NamedTuple):
 class Republish(NamedTuple):
     """Publish a timer again, under its due time or to be parked, and report the outcome; acknowledge only then."""
 
-    timer: InHand
+    timer: InFlight
 
 
-class LetGo(NamedTuple):
+class Release(NamedTuple):
     """Release the claim on a timer that is not tried again or parked after all, at least not by its copy in flight."""
 
-    timer: InHand
+    timer: InFlight
 
 
 class Drop(NamedTuple):
@@ -45,9 +45,9 @@ class Drop(NamedTuple):
     arrival: Arrival
 
 
-Command = Hand | Acknowledge | NegativeAcknowledge | Republish | LetGo | Drop
+Command = Deliver | Acknowledge | NegativeAcknowledge | Republish | Release | Drop
 
 
-def let_go(timer: InHand | None) -> list[Command]:
+def let_go(timer: InFlight | None) -> list[Command]:
     """Return the command for a timer that was to be tried again or parked, and ends otherwise."""
-    return [] if timer is None or timer.onward is None else [LetGo(timer)]
+    return [] if timer is None or timer.redirect is None else [Release(timer)]

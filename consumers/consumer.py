@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from timewheel.consumers.arguments import check_count, check_duration, timeout_ms_of
-from timewheel.consumers.consuming import Consuming
+from timewheel.consumers.base_consumer import BaseConsumer
 from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.consumers.handlers import Handler
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.consumers.receiving.receiver import SLICE_MS
-from timewheel.consumers.retry import Park, RetryLater
+from timewheel.consumers.retry import ParkTimer, RetryLater
 from timewheel.consumers.running import Run
 from timewheel.consumers.signals import stopping_on_signals
 from timewheel.core.arguments import check_kind
@@ -26,11 +26,12 @@ __all__ = ["DelayedConsumer"]
 MAX_WORKERS = 1_000
 
 
-class DelayedConsumer(Consuming):
+class DelayedConsumer(BaseConsumer):
     """Reads a plan's due topic: every timer once, never before its due time by this machine's clock.
 
     It subscribes at its first use, or at once as a context manager. A single thread receives at a time; `run` spreads
-    timers over workers. With a calendar it follows the topics of the intervals. The arguments are those of `Consuming`.
+    timers over workers. With a calendar it follows the topics of the intervals. The arguments are those of
+    `BaseConsumer`.
     """
 
     def start(self) -> Self:
@@ -121,7 +122,7 @@ class DelayedConsumer(Consuming):
         self._move_on(message, RetryLater(after, reason))
 
     def park(self, message: DelayedMessage | Any, reason: str) -> None:
-        """Park the timer for an operator, as `Park` does under `run`.
+        """Park the timer for an operator, as `ParkTimer` does under `run`.
 
         Args:
             message: The message as received, or its message id.
@@ -130,7 +131,7 @@ class DelayedConsumer(Consuming):
         Raises:
             SubscribeRefused: The plan has no retry and parking topics.
         """
-        self._move_on(message, Park(reason))
+        self._move_on(message, ParkTimer(reason))
 
     def acknowledge_cumulative(self, message: object) -> NoReturn:
         """Always refuse.
@@ -159,8 +160,8 @@ class DelayedConsumer(Consuming):
 
         A timer whose handler returns is acknowledged. If the handler raises, the exception is reported to the hooks and
         the timer is tried again under the ``retry`` policy; without a policy it is negatively acknowledged. See also
-        `Skip`, `Later`, `RetryLater`, `Park`. Timers with the same key are handled one after the other, by the same
-        worker.
+        `SkipTimer`, `Postpone`, `RetryLater`, `ParkTimer`. Timers with the same key are handled one after the other,
+        by the same worker.
 
         Args:
             handler: A plain function (called on worker threads) or an ``async def`` (all on one event loop). A
@@ -186,7 +187,7 @@ class DelayedConsumer(Consuming):
         run = Run(
             self._receiver,
             taken=self._taken,
-            arounds=self._arounds,
+            middlewares=self._middlewares,
             outcomes=Outcomes(self._receiver, self._retries, self._hooks),
             clock=self._clock,
             hooks=self._hooks,

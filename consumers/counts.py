@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timewheel.consumers.in_hand import Mark
+from timewheel.consumers.in_flight import Mark
 
 __all__ = ["ConsumerCounts"]
 
@@ -29,16 +29,16 @@ class ConsumerCounts:
             out at once.
         envelope_errors: Messages with an unreadable envelope; handed out at once.
         too_new: Messages written by a later version of timewheel; given back to the broker, or parked.
-        stirs: A shadow's own messages, sent for the broker's sake; dropped.
+        nudges: A shadow's own messages, sent for the broker's sake; dropped.
         done: Timers handled.
         failed: Timers negatively acknowledged.
-        postponed: Timers put off by their handler or an `Around`; handed out again.
-        skipped: Timers acknowledged without being handled, because their handler or an `Around` raised `Skip`.
+        postponed: Timers put off by their handler or an `Middleware`; handed out again.
+        skipped: Timers acknowledged without being handled, because their handler or an `Middleware` raised `SkipTimer`.
         cancelled: Timers dropped when they were due or their handler would have begun, because they were cancelled or
             replaced.
         overdue: Timers dropped when they arrived, because they were too late to be useful.
-        unjudged: Timers handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
-        tried_again: Timers published to be handled again later, because their handler or its policy decided so.
+        unjudged: Timers handed out though the log of cancellations did not answer (``on_log_unavailable = "deliver"``).
+        retry_hop: Timers published to be handled again later, because their handler or its policy decided so.
         parked: Timers published to wait for an operator: their handler or its policy decided so, they were overdue,
             they arrived so late that their cancellation was no longer known, or this consumer could neither read nor
             republish them.
@@ -57,7 +57,7 @@ class ConsumerCounts:
     foreign: int = 0
     envelope_errors: int = 0
     too_new: int = 0
-    stirs: int = 0
+    nudges: int = 0
     done: int = 0
     failed: int = 0
     postponed: int = 0
@@ -65,7 +65,7 @@ class ConsumerCounts:
     cancelled: int = 0
     overdue: int = 0
     unjudged: int = 0
-    tried_again: int = 0
+    retry_hop: int = 0
     parked: int = 0
     held: int = 0
 
@@ -79,8 +79,8 @@ class ConsumerCounts:
         match mark_or_error:
             case Mark.TOO_NEW:
                 self.too_new += 1
-            case Mark.STIR:
-                self.stirs += 1
+            case Mark.NUDGE:
+                self.nudges += 1
             case Mark.NATIVE | None:
                 self.foreign += 1
             case str():

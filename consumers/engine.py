@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish, let_go
+from timewheel.consumers.commands import (
+    Acknowledge,
+    Command,
+    Deliver,
+    Drop,
+    NegativeAcknowledge,
+    Release,
+    Republish,
+    let_go,
+)
 from timewheel.consumers.counts import ConsumerCounts
+from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue, Verdict, judged
 from timewheel.consumers.giving_back import GivingBack
 from timewheel.consumers.handled import HandledTimers, timer_key
-from timewheel.consumers.in_hand import Arrival, InHand, Mark, Stage
-from timewheel.consumers.judging import Judge, Overdue, Verdict, judged
+from timewheel.consumers.in_flight import Arrival, InFlight, Mark, Stage
 from timewheel.consumers.local_wheel import LocalWheel
-from timewheel.consumers.onward import Onward, Parked
+from timewheel.consumers.redirect import Parked, Redirect
 from timewheel.wire.positions import Position
 
 __all__ = ["MAX_REPUBLISHING", "Engine"]
@@ -44,7 +53,7 @@ class Engine:
     """
 
     __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_giving_back", "_handled", "_hold_bound_ms",
-                 "_in_hand", "_judge", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
+                 "_in_flight", "_judge", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
                  "has_overdue", "judges")  # fmt: skip
 
     def __init__(
@@ -54,7 +63,7 @@ class Engine:
         max_held: int,
         handled: HandledTimers,
         ack_timeout_ms: int | None = None,
-        judge: Judge | None = None,
+        judge: DeliveryPolicy | None = None,
         overdue: Overdue | None = None,
         parks: bool = False,
         redelivery_delay_ms: int = 60_000,
@@ -67,10 +76,10 @@ class Engine:
         self._overdue = overdue
         self.has_overdue = overdue is not None  # whether some timers arrive too late to be useful
         self.judges = judge is not None or self.has_overdue  # whether some due timers must not be handled
-        self._unasked: list[InHand] = []
-        self._asked: list[InHand] = []
+        self._unasked: list[InFlight] = []
+        self._asked: list[InFlight] = []
         self._wheel = LocalWheel(max_held)
-        self._in_hand: dict[str, InHand] = {}
+        self._in_flight: dict[str, InFlight] = {}
         self._giving_back = GivingBack(max_held, hold_bound_ms, parks=parks, redelivery_delay_ms=redelivery_delay_ms)
         self._republishing = 0
         self._extras = 0
@@ -95,9 +104,9 @@ class Engine:
         """Return when `tick` has work, UTC milliseconds; None if no timer waits."""
         return self._wheel.next_wake_ms()
 
-    def at_position(self, position: Position) -> InHand | None:
+    def at_position(self, position: Position) -> InFlight | None:
         """Return the timer in flight whose message has this position, if any."""
-        return next((timer for timer in self._in_hand.values() if timer.arrival.position == position), None)
+        return next((timer for timer in self._in_flight.values() if timer.arrival.position == position), None)
 
     def far_too_early(self, arrival: Arrival, now_ms: int) -> bool:
         """True if a message arrived earlier than anything that was requested (broker-facts: bounded-local-hold)."""
@@ -117,7 +126,7 @@ class Engine:
         if (mark := arrival.mark) is not None:
             counts.came(mark)
             if mark is not Mark.NATIVE:
-                return [Acknowledge(arrival)] if mark is Mark.STIR else self._too_new(arrival, now_ms, monotonic_ms)
+                return [Acknowledge(arrival)] if mark is Mark.NUDGE else self._too_new(arrival, now_ms, monotonic_ms)
         if envelope is None:
             # Never lose, never guess: a message without a due time goes to the handler as Pulsar delivered it.
             counts.came(arrival.envelope_error)
@@ -129,17 +138,17 @@ class Engine:
             return [Acknowledge(arrival)]
         if self._judge is not None and envelope is not None and self._judge.is_dead(envelope):
             counts.cancelled += 1
-            waiting = self._in_hand.get(key)
-            buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._bury(waiting)
+            waiting = self._in_flight.get(key)
+            buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._to_dead_letter(waiting)
             return [Acknowledge(arrival), *buried]
-        known = self._in_hand.get(key)
-        timer = InHand(key, arrival, monotonic_ms)
+        known = self._in_flight.get(key)
+        timer = InFlight(key, arrival, monotonic_ms)
         if known is not None:
             if not known.timed_out(arrival, monotonic_ms, self._ack_timeout_ms):
                 return self._received_again(known, arrival, monotonic_ms)
             counts.timed_out += 1
             timer.extras = known.extras
-        self._in_hand[key] = timer
+        self._in_flight[key] = timer
         if envelope is not None and envelope.due_ms > now_ms:
             counts.early += 1
             counts.far_too_early += self.far_too_early(arrival, now_ms)
@@ -152,7 +161,7 @@ class Engine:
             return []
         # No timer is held for longer than the bound, unless the clock went back: then every timer is decided anew.
         woken = self._wheel.pop_all() if first_ms > now_ms + self._hold_bound_ms else self._wheel.pop_due(now_ms)
-        return [command for key in woken for command in self._place(self._in_hand[key], now_ms)]
+        return [command for key in woken for command in self._place(self._in_flight[key], now_ms)]
 
     @property
     def unasked(self) -> int:
@@ -165,7 +174,7 @@ class Engine:
         return len(self._unasked) + len(self._asked)
 
     def asked(self) -> None:
-        """Record that the log of cut-offs is now being asked about all `unasked` timers; one question at a time."""
+        """Record that the log of cancellations is asked about all `unasked` timers; one question at a time."""
         assert not self._asked, "one question at a time"
         self._asked, self._unasked = self._unasked, []
 
@@ -174,23 +183,23 @@ class Engine:
         judge, timers, self._asked = self._judge, self._asked, []
         assert judge is not None, "nobody asks where nothing can be cancelled"
         commands: list[Command] = []
-        for timer in self._still_in_hand(timers):
+        for timer in self._still_in_flight(timers):
             envelope = timer.arrival.envelope
             assert envelope is not None, "only what has an envelope can be cancelled"
             if envelope.due_ms > now_ms and not judge.is_dead(envelope):
                 commands += self._place(timer, now_ms)
             else:
-                # Judged once more: after a slow answer, the cut-off may already be forgotten.
+                # Judged once more: after a slow answer, the cancellation may already be forgotten.
                 commands += self._due(timer, now_ms, is_asked=True)
         return commands
 
     def unanswered(self) -> list[Command]:
         """Hand out the asked timers: the log does not answer, and the plan has them delivered all the same."""
-        timers, self._asked = self._still_in_hand(self._asked), []
+        timers, self._asked = self._still_in_flight(self._asked), []
         self._counts.unjudged += len(timers)
         return [self._hand(timer, 0) for timer in timers]
 
-    def done(self, timer: InHand, *, is_skipped: bool = False) -> list[Command]:
+    def done(self, timer: InFlight, *, is_skipped: bool = False) -> list[Command]:
         """Acknowledge a timer that is handled (maybe by another handler, after the ack timeout) or skipped."""
         current = self._forget(timer.key)
         self._counts.skipped += is_skipped
@@ -198,22 +207,22 @@ class Engine:
         if timer.arrival.envelope is not None:
             # Before the acknowledgement: if that gets lost, the next delivery must meet a handled timer.
             self._handled.add(timer.key)
-        if current is timer and not timer.extras and timer.onward is None:
+        if current is timer and not timer.extras and timer.redirect is None:
             return [Acknowledge(timer.arrival)]
         arrivals = {timer.arrival.position: timer.arrival, **timer.extras}
         if current is not None:
             arrivals |= {current.arrival.position: current.arrival, **current.extras}
         return [*let_go(current), *(Acknowledge(arrival) for arrival in arrivals.values())]
 
-    def failed(self, timer: InHand) -> list[Command]:
+    def failed(self, timer: InFlight) -> list[Command]:
         """Give a timer back to the broker: the handler failed, or asks for the timer again."""
-        if self._in_hand.get(timer.key) is not timer:
+        if self._in_flight.get(timer.key) is not timer:
             return []  # acknowledged meanwhile, or in another handler's hands after the ack timeout
         self._forget(timer.key)
         self._counts.failed += 1
         return [NegativeAcknowledge(arrival) for arrival in timer.arrivals]
 
-    def postponed(self, timer: InHand, now_ms: int, after_ms: int) -> list[Command]:
+    def postponed(self, timer: InFlight, now_ms: int, after_ms: int) -> list[Command]:
         """Keep a timer in flight that the handler puts off, and hand it out again later without the broker.
 
         Args:
@@ -221,7 +230,7 @@ class Engine:
             now_ms: UTC milliseconds.
             after_ms: Time that the timer waits.
         """
-        if self._in_hand.get(timer.key) is not timer:
+        if self._in_flight.get(timer.key) is not timer:
             return []
         if self.full:
             return self.failed(timer)  # no room to wait here: it waits in the broker
@@ -231,24 +240,24 @@ class Engine:
         timer.not_before_ms = now_ms + max(after_ms, 1)
         return self._place(timer, now_ms)
 
-    def moved_on(self, timer: InHand, onward: Onward, now_ms: int) -> list[Command]:
+    def redirected(self, timer: InFlight, redirect: Redirect, now_ms: int) -> list[Command]:
         """Publish a timer onward: it is not handled, and must not be redelivered unchanged."""
-        if self._in_hand.get(timer.key) is not timer:
-            return [LetGo(timer)]
+        if self._in_flight.get(timer.key) is not timer:
+            return [Release(timer)]
         has_room = self._republishing < MAX_REPUBLISHING or not self.full
-        goes_on = self._giving_back.without_id(timer.arrival, onward) if timer.arrival.envelope is None else onward
+        goes_on = self._giving_back.without_id(timer.arrival, redirect) if timer.arrival.envelope is None else redirect
         if goes_on is None or not has_room:
-            return [LetGo(timer), *self.failed(timer)]  # it waits in the broker
-        timer.onward = goes_on
+            return [Release(timer), *self.failed(timer)]  # it waits in the broker
+        timer.redirect = goes_on
         return self._republish(timer, now_ms)
 
-    def published(self, timer: InHand, now_ms: int) -> list[Command]:
+    def published(self, timer: InFlight, now_ms: int) -> list[Command]:
         """Record that a re-publication is confirmed, and acknowledge the original."""
         self._forget(timer.key)
-        if timer.onward is not None:
-            is_parked = isinstance(timer.onward, Parked)
+        if timer.redirect is not None:
+            is_parked = isinstance(timer.redirect, Parked)
             self._counts.parked += is_parked
-            self._counts.tried_again += not is_parked
+            self._counts.retry_hop += not is_parked
             # Only now, and by attempt: the onward message has another key, and a copy of this timer must not go onward
             # again.
             self._handled.add(timer.key)
@@ -259,15 +268,15 @@ class Engine:
             # An extra may be the copy that we just published, redelivered before its confirmation. From here on it is
             # the timer.
             first, *others = timer.extras.values()
-            promoted = InHand(timer.key, first, timer.received_ms, extras={other.position: other for other in others})
-            self._in_hand[timer.key] = promoted
+            promoted = InFlight(timer.key, first, timer.received_ms, extras={other.position: other for other in others})
+            self._in_flight[timer.key] = promoted
             self._extras += len(others)
             commands += self._place(promoted, now_ms)
         return commands
 
-    def not_published(self, timer: InHand, now_ms: int) -> list[Command]:
+    def not_published(self, timer: InFlight, now_ms: int) -> list[Command]:
         """Record that a re-publication failed, or that its outcome is unknown: the timer waits and is tried again."""
-        if self._in_hand.get(timer.key) is not timer or timer.stage is not Stage.REPUBLISHING:
+        if self._in_flight.get(timer.key) is not timer or timer.stage is not Stage.REPUBLISHING:
             return []
         self._republishing -= 1
         timer.stage = Stage.TOO_EARLY
@@ -281,12 +290,12 @@ class Engine:
         if arrival.place_key in self._handled:
             return [Acknowledge(arrival)]  # parked, and in a batch of which another part was redelivered
         timer = self._giving_back.too_new(arrival, now_ms, monotonic_ms)
-        if timer is None or timer.key in self._in_hand:
+        if timer is None or timer.key in self._in_flight:
             return [NegativeAcknowledge(arrival)]
-        self._in_hand[timer.key] = timer
+        self._in_flight[timer.key] = timer
         return self._place(timer, now_ms)
 
-    def _received_again(self, timer: InHand, arrival: Arrival, monotonic_ms: int) -> list[Command]:
+    def _received_again(self, timer: InFlight, arrival: Arrival, monotonic_ms: int) -> list[Command]:
         if arrival.position == timer.arrival.position:
             self._counts.redelivered += 1
             timer.arrival = arrival
@@ -299,9 +308,9 @@ class Engine:
             timer.extras[arrival.position] = arrival
         return [Drop(arrival)]
 
-    def _place(self, timer: InHand, now_ms: int) -> list[Command]:
+    def _place(self, timer: InFlight, now_ms: int) -> list[Command]:
         """Decide about a timer that is in flight, in no wheel, and not handed out."""
-        if timer.onward is not None:
+        if timer.redirect is not None:
             return self._republish(timer, now_ms)
         early_ms = timer.due_ms - now_ms
         if early_ms <= 0:
@@ -324,28 +333,28 @@ class Engine:
         self._wait_first(timer, now_ms)
         return []
 
-    def begins(self, timer: InHand, now_ms: int, *, is_asked: bool) -> list[Command] | None:
+    def begins(self, timer: InFlight, now_ms: int, *, is_asked: bool) -> list[Command] | None:
         """Judge a timer again that waited for its handler after it was handed out; None if the handler may begin.
 
         Args:
             timer: The timer as it was handed out.
             now_ms: UTC milliseconds.
-            is_asked: Whether the log of cut-offs was read lately; if not, it is asked first, as for a timer that is
-                due.
+            is_asked: Whether the log of cancellations was read lately; if not, it is asked first, as for a timer that
+                is due.
         """
-        if self._in_hand.get(timer.key) is not timer:
+        if self._in_flight.get(timer.key) is not timer:
             return None
         verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
         if verdict is Verdict.HAND or (is_asked and verdict is Verdict.ASK):
             return None
         return self._follow(timer, verdict, now_ms)
 
-    def _due(self, timer: InHand, now_ms: int, *, is_asked: bool = False) -> list[Command]:
+    def _due(self, timer: InFlight, now_ms: int, *, is_asked: bool = False) -> list[Command]:
         """Decide about a timer whose due time has come, and about which the log may have been asked."""
         verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
         return self._follow(timer, Verdict.HAND if is_asked and verdict is Verdict.ASK else verdict, now_ms)
 
-    def _follow(self, timer: InHand, verdict: Verdict | Parked, now_ms: int) -> list[Command]:
+    def _follow(self, timer: InFlight, verdict: Verdict | Parked, now_ms: int) -> list[Command]:
         match verdict:
             case Verdict.HAND:
                 return [self._hand(timer, now_ms)]
@@ -355,21 +364,21 @@ class Engine:
                 return []
             case Verdict.DEAD:
                 self._counts.cancelled += 1
-                return self._bury(timer)
+                return self._to_dead_letter(timer)
             case Verdict.OVERDUE:
                 self._counts.overdue += 1
                 self._handled.add(timer.key)
-                return self._bury(timer)
-        timer.onward = verdict
+                return self._to_dead_letter(timer)
+        timer.redirect = verdict
         return self._republish(timer, now_ms)
 
-    def _hand(self, timer: InHand, now_ms: int) -> Hand:
+    def _hand(self, timer: InFlight, now_ms: int) -> Deliver:
         timer.stage = Stage.HANDED
         timer.handed_ms = now_ms
         self._counts.handed += 1
-        return Hand(timer)
+        return Deliver(timer)
 
-    def _republish(self, timer: InHand, now_ms: int) -> list[Command]:
+    def _republish(self, timer: InFlight, now_ms: int) -> list[Command]:
         if self._republishing >= MAX_REPUBLISHING:
             self._wait_first(timer, now_ms)
             return []
@@ -377,21 +386,21 @@ class Engine:
         self._republishing += 1
         return [Republish(timer)]
 
-    def _bury(self, timer: InHand) -> list[Command]:
+    def _to_dead_letter(self, timer: InFlight) -> list[Command]:
         """Acknowledge all copies of a dead timer that are in flight, and forget the timer."""
         self._forget(timer.key)
         return [*let_go(timer), *(Acknowledge(arrival) for arrival in timer.arrivals)]
 
-    def _still_in_hand(self, timers: list[InHand]) -> list[InHand]:
+    def _still_in_flight(self, timers: list[InFlight]) -> list[InFlight]:
         """Leave out timers that were handled meanwhile, by a handler that had them before the ack timeout."""
-        return [timer for timer in timers if self._in_hand.get(timer.key) is timer]
+        return [timer for timer in timers if self._in_flight.get(timer.key) is timer]
 
-    def _wait_first(self, timer: InHand, now_ms: int) -> None:
+    def _wait_first(self, timer: InFlight, now_ms: int) -> None:
         timer.stage = Stage.TOO_EARLY
         self._wheel.push(timer.key, now_ms + self._hold_bound_ms)
 
-    def _forget(self, key: str) -> InHand | None:
-        timer = self._in_hand.pop(key, None)
+    def _forget(self, key: str) -> InFlight | None:
+        timer = self._in_flight.pop(key, None)
         if timer is not None:
             self._wheel.discard(key)
             self._extras -= len(timer.extras)

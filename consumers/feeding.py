@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
 from timewheel.core.clock import Clock
 
@@ -37,7 +37,7 @@ class Feed:
         self._loop = loop
         self._clock = clock
         self._is_stopping = is_stopping
-        self._waiting: deque[InHand] = deque()
+        self._waiting: deque[InFlight] = deque()
         self._room = threading.Condition()
         self._arrived = asyncio.Event()
         self._waiters: set[asyncio.Event] = set()
@@ -49,7 +49,7 @@ class Feed:
         """Begin to receive."""
         self._thread.start()
 
-    async def next(self) -> InHand | None:
+    async def next(self) -> InFlight | None:
         """Return the next due timer; None once the feed shall end.
 
         Raises:
@@ -82,7 +82,7 @@ class Feed:
             self._waiters.discard(changed)
         return False
 
-    def end(self) -> list[InHand]:
+    def end(self) -> list[InFlight]:
         """Wait for the thread, which ends by itself; return the timers not taken. Blocks, so never on the loop."""
         if self._thread.ident is not None:
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
@@ -90,7 +90,7 @@ class Feed:
         self._waiting.clear()
         return left
 
-    def _take(self) -> InHand:
+    def _take(self) -> InFlight:
         timer = self._waiting.popleft()
         if len(self._waiting) == MAX_WAITING - 1:
             with self._room:

@@ -7,14 +7,14 @@ parked.
 
 from __future__ import annotations
 
-from timewheel.consumers.in_hand import Arrival, InHand
-from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked
+from timewheel.consumers.in_flight import Arrival, InFlight
+from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect
 
-__all__ = ["MOST_FAILURES", "MOST_GIVEN_BACK", "SHARE", "GivingBack"]
+__all__ = ["MAX_FAILURES", "MAX_GIVEN_BACK", "SHARE", "GivingBack"]
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 """Failed publishes in a row of a timer that arrived far too early; after them the timer waits in the broker."""
-MOST_GIVEN_BACK = 10
+MAX_GIVEN_BACK = 10
 """Redeliveries, by the broker's count, of a message that can only be given back; after them it is parked."""
 SHARE = 4
 """Divisor of the room to hold timers, for two limits: timers whose publish failed, and messages given back.
@@ -50,7 +50,7 @@ class GivingBack:
         """True if this number of extra copies leaves less than half of the room to timers."""
         return 2 * extras > self._max_held
 
-    def waits(self, timer: InHand, *, is_full: bool) -> bool:
+    def waits(self, timer: InFlight, *, is_full: bool) -> bool:
         """Return whether a timer whose publish failed waits here for another publish, perhaps to the parking topic.
 
         Otherwise the timer goes back to the broker.
@@ -62,23 +62,23 @@ class GivingBack:
         self._failing += not timer.failures
         timer.failures += 1
         is_crowd = self._failing > self._most
-        if timer.onward is not None:
+        if timer.redirect is not None:
             # The timer has no room reserved here, unlike a timer that arrived early.
             return not is_full and not is_crowd
-        if not is_crowd and timer.failures < MOST_FAILURES:
+        if not is_crowd and timer.failures < MAX_FAILURES:
             return True
         if not self._parks_by_now(timer.arrival):
             return False
         self.forgets(timer)
-        timer.onward = Parked("it came far too early, and could not be published again")
+        timer.redirect = Parked("it came far too early, and could not be published again")
         return True
 
-    def forgets(self, timer: InHand) -> None:
+    def forgets(self, timer: InFlight) -> None:
         """Reset the failed publishes of a timer that leaves or is to be parked."""
         self._failing -= 1
         timer.failures = 0
 
-    def too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> InHand | None:
+    def too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> InFlight | None:
         """Decide about a message of a later version: park it, or hand it out as unreadable.
 
         Returns:
@@ -91,21 +91,21 @@ class GivingBack:
         is_crowd = self._given_back > self._most
         if not is_crowd and not self._parks_by_now(arrival):
             return None
-        timer = InHand(arrival.place_key, arrival, monotonic_ms)
+        timer = InFlight(arrival.place_key, arrival, monotonic_ms)
         if self._parks:
-            timer.onward = Parked(f"no consumer here reads it: {arrival.envelope_error}"[:MAX_REASON_CHARS])
+            timer.redirect = Parked(f"no consumer here reads it: {arrival.envelope_error}"[:MAX_REASON_CHARS])
         else:
             timer.postponed_ms, timer.not_before_ms = now_ms, now_ms + self._hold_bound_ms
         return timer
 
-    def without_id(self, arrival: Arrival, onward: Onward) -> Parked | None:
+    def without_id(self, arrival: Arrival, redirect: Redirect) -> Parked | None:
         """Decide about a message without id that its handler wants parked or retried; None to have it redelivered."""
-        if isinstance(onward, Parked):
-            return onward if self._parks else None
+        if isinstance(redirect, Parked):
+            return redirect if self._parks else None
         if not self._parks_by_now(arrival):
             return None
-        came = f"the broker delivered it again {arrival.redeliveries} times (limit {MOST_GIVEN_BACK})"
+        came = f"the broker delivered it again {arrival.redeliveries} times (limit {MAX_GIVEN_BACK})"
         return Parked(f"it has no envelope to be tried again by, and {came}")
 
     def _parks_by_now(self, arrival: Arrival) -> bool:
-        return self._parks and arrival.redeliveries >= MOST_GIVEN_BACK
+        return self._parks and arrival.redeliveries >= MAX_GIVEN_BACK

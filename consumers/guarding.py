@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.plan import Plan
+from timewheel.core.rng import Random
 from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def guarding(
     *,
     goes_on: Callable[[Exception], bool] | None,
     clock: Clock,
-    chance: Chance,
+    rng: Random,
     hooks: Hooks,
 ) -> InboxGuard | None:
     """Return the guard that asks an inbox around each handler of a subscription; None without an inbox.
@@ -35,7 +35,7 @@ def guarding(
         subscription: The consumer's subscription.
         goes_on: As for `InboxGuard`.
         clock: As for `InboxGuard`.
-        chance: As for `InboxGuard`.
+        rng: As for `InboxGuard`.
         hooks: As for `InboxGuard`.
     """
     if inbox is None:
@@ -51,6 +51,6 @@ def guarding(
         keep_ms=max(DEFAULT_KEEP_MS, 0 if plan.cancel is None else plan.cancel.keep_ms),
         goes_on=goes_on,
         clock=clock,
-        chance=chance,
+        rng=rng,
         hooks=hooks,
     )

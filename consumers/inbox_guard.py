@@ -6,14 +6,14 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
-from timewheel.consumers.around import Around, Later, Skip
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.inbox.errors import InboxUnavailable
 from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
 from timewheel.consumers.message import DelayedMessage
-from timewheel.core.chance import Chance
+from timewheel.consumers.middleware import Middleware, Postpone, SkipTimer
 from timewheel.core.clock import Clock
-from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotTold
+from timewheel.core.rng import Random
+from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotNotified
 from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 
@@ -28,7 +28,7 @@ LONGEST_WAIT_MS = 5_000
 JOIN_TIMEOUT_MS = 5_000
 
 
-class InboxGuard(Around):
+class InboxGuard(Middleware):
     """Lets each timer of a subscription be handled once, as far as its store can ensure it.
 
     Args:
@@ -39,7 +39,7 @@ class InboxGuard(Around):
         goes_on: Returns whether a timer is published anew after its handler raised this exception; the timer then stays
             claimed until `settled`. None if timers are never published anew.
         clock: Source of time.
-        chance: Randomness for owners' tokens.
+        rng: Randomness for owners' tokens.
         hooks: Receive events about the store's failures.
     """
 
@@ -52,7 +52,7 @@ class InboxGuard(Around):
         keep_ms: int,
         goes_on: Callable[[Exception], bool] | None,
         clock: Clock,
-        chance: Chance,
+        rng: Random,
         hooks: Hooks,
     ) -> None:
         self._inbox = inbox
@@ -62,7 +62,7 @@ class InboxGuard(Around):
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
-        self._owners = Owners(chance)
+        self._owners = Owners(rng)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._claimed: dict[str, str] = {}
@@ -78,11 +78,11 @@ class InboxGuard(Around):
             claim = self._inbox.claim(key, owner, LEASE_MS)
         except InboxUnavailable as error:
             self._alarms.raised(InboxDidNotAnswer(error=str(error)))
-            raise Later(dt.timedelta(milliseconds=AGAIN_MS)) from error
+            raise Postpone(dt.timedelta(milliseconds=AGAIN_MS)) from error
         if claim.answer is Answer.DONE:
-            raise Skip("it was done before")
+            raise SkipTimer("it was done before")
         if claim.answer is Answer.TAKEN:
-            raise Later(dt.timedelta(milliseconds=min(claim.again_ms, LONGEST_WAIT_MS)))
+            raise Postpone(dt.timedelta(milliseconds=min(claim.again_ms, LONGEST_WAIT_MS)))
         if self._goes_on is not None:
             try:
                 has_ended = self._has_ended(message, owner)
@@ -92,7 +92,7 @@ class InboxGuard(Around):
             if has_ended:
                 # A copy of an attempt whose successor is stored: handling it would begin a second chain of attempts.
                 self._release(key, owner)
-                raise Skip("it was tried again before")
+                raise SkipTimer("it was tried again before")
         with self._lock:
             self._claimed[key] = owner
             if self._thread is None and not self._stopping:
@@ -108,20 +108,20 @@ class InboxGuard(Around):
         try:
             was_mine = self._inbox.done(key, owner, forget_ms)
         except InboxUnavailable as error:
-            self._hooks.emit(InboxNotTold(timer_id=message.timer_id, error=str(error)))
+            self._hooks.emit(InboxNotNotified(timer_id=message.timer_id, error=str(error)))
             return
         if not was_mine:
             self._hooks.emit(InboxLeaseLost(timer_id=message.timer_id))
 
     def failed(self, message: DelayedMessage, error: BaseException) -> None:
-        is_answer = isinstance(error, Skip | Later)
+        is_answer = isinstance(error, SkipTimer | Postpone)
         if self._goes_on is not None and isinstance(error, Exception) and not is_answer and self._goes_on(error):
             return  # until `settled`, so that no copy is handled meanwhile
         key, owner = self._unclaimed(message)
         if key is not None and owner is not None:
             self._release(key, owner)
 
-    def settled(self, timer: InHand, is_stored: bool) -> None:
+    def settled(self, timer: InFlight, is_stored: bool) -> None:
         """Release a timer that was to be tried again or parked: it is stored anew, or given back to the broker.
 
         Args:
@@ -142,7 +142,7 @@ class InboxGuard(Around):
             try:
                 self._inbox.done(ended, owner, forget_ms)
             except InboxUnavailable as error:
-                self._hooks.emit(InboxNotTold(timer_id=envelope.timer_id, error=str(error)))
+                self._hooks.emit(InboxNotNotified(timer_id=envelope.timer_id, error=str(error)))
         self._release(key, owner)
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ class InboxGuard(Around):
             return self._inbox.claim(ended, owner, 1).answer is Answer.DONE
         except InboxUnavailable as error:
             self._alarms.raised(InboxDidNotAnswer(error=str(error)))
-            raise Later(dt.timedelta(milliseconds=AGAIN_MS)) from error
+            raise Postpone(dt.timedelta(milliseconds=AGAIN_MS)) from error
 
     def _release(self, key: str, owner: str) -> None:
         try:

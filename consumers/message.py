@@ -6,9 +6,9 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
-from timewheel.consumers.in_hand import Arrival, InHand, Mark
+from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import FIRST_LIFE, FOR_PROPERTY, PREFIX, STIR_PROPERTY, Envelope
+from timewheel.core.envelope import FIRST_LIFE, FOR_PROPERTY, NUDGE_PROPERTY, PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.ids import native_id
 from timewheel.wire.positions import Position
@@ -49,7 +49,7 @@ class DelayedMessage:
         "timer_id",
     )
 
-    def __init__(self, timer: InHand, handed_ms: int) -> None:
+    def __init__(self, timer: InFlight, handed_ms: int) -> None:
         arrival = timer.arrival
         self.handle = timer
         self._message = arrival.message
@@ -73,7 +73,7 @@ class DelayedMessage:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """A dict, empty at first, in which an `Around` keeps values until the handler is done."""
+        """A dict, empty at first, in which an `Middleware` keeps values until the handler is done."""
         if self._notes is None:
             self._notes = {}
         return self._notes
@@ -163,7 +163,7 @@ def reading_of(mine: str = "") -> Reading:
             properties = message.properties()
             envelope = Envelope.read(properties)
             if envelope is None:
-                mark = Mark.STIR if STIR_PROPERTY in properties else None
+                mark = Mark.NUDGE if NUDGE_PROPERTY in properties else None
             elif (life := envelope.life) is not FIRST_LIFE and life.only_for and life.only_for != mine:
                 reason = f"{FOR_PROPERTY} names another subscription, or one without retries"
                 envelope, error = None, str(EnvelopeError(reason, life.only_for))

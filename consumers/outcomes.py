@@ -1,12 +1,12 @@
-"""The fate of a timer by the outcome of its handler."""
+"""The decision of a timer by the outcome of its handler."""
 
 from __future__ import annotations
 
-from timewheel.consumers.around import Later, Skip
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.middleware import Postpone, SkipTimer
 from timewheel.consumers.receiving.receiver import Receiver
-from timewheel.consumers.retry import Park, Retries, RetryLater
+from timewheel.consumers.retry import ParkTimer, Retries, RetryLater
 from timewheel.events import HandlerFailed
 from timewheel.wire.hooks import Hooks
 
@@ -29,34 +29,34 @@ class Outcomes:
         self._retries = retries
         self._hooks = hooks
 
-    def returned(self, timer: InHand) -> None:
+    def returned(self, timer: InFlight) -> None:
         """Acknowledge a timer that was handled."""
         self._receiver.done(timer, quietly=True)
 
-    def given_back(self, timer: InHand) -> None:
+    def given_back(self, timer: InFlight) -> None:
         """Give a timer back, so that another consumer may have it: no handler began, or none is to blame."""
         self._receiver.failed(timer, quietly=True)
 
-    def raised(self, timer: InHand, message: DelayedMessage, error: Exception) -> None:
-        """Decide about a timer whose handler or `Around` raised.
+    def raised(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
+        """Decide about a timer whose handler or `Middleware` raised.
 
         Args:
             timer: The timer as it was handed out.
             message: The message as the handler saw it.
             error: The exception.
         """
-        if isinstance(error, Skip):
+        if isinstance(error, SkipTimer):
             self._receiver.skipped(timer)
-        elif isinstance(error, Later):
+        elif isinstance(error, Postpone):
             self._receiver.postponed(timer, error.after_ms)
         else:
             self._failed(timer, message, error)
 
-    def _failed(self, timer: InHand, message: DelayedMessage, error: Exception) -> None:
-        onward = self._retries.after(error, message.attempt)
-        if onward is None or not isinstance(error, RetryLater | Park):
+    def _failed(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
+        redirect = self._retries.after(error, message.attempt)
+        if redirect is None or not isinstance(error, RetryLater | ParkTimer):
             self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
-        if onward is None:
+        if redirect is None:
             self._receiver.failed(timer, quietly=True)
         else:
-            self._receiver.moved_on(timer, onward)
+            self._receiver.redirected(timer, redirect)

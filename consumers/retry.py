@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked, TriedAgain
+from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 from timewheel.core.arguments import check_kind
-from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.durations import format_duration, spelled
 from timewheel.core.plan import Plan
+from timewheel.core.rng import Random
 
 __all__ = [
     "NO_TOPICS",
     "Backoff",
-    "Exponential",
-    "Fixed",
-    "Park",
+    "ExponentialBackoff",
+    "FixedBackoff",
+    "ParkTimer",
     "Retries",
     "RetryLater",
     "RetryPolicy",
@@ -56,7 +56,7 @@ class RetryLater(Exception):
         super().__init__(after, reason)
 
 
-class Park(Exception):
+class ParkTimer(Exception):
     """Raise this in a handler to park the timer for an operator, because a retry would not help.
 
     Args:
@@ -69,7 +69,7 @@ class Park(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedBackoff:
     """A constant back-off.
 
     Args:
@@ -84,14 +84,14 @@ class Fixed:
     def __post_init__(self) -> None:
         check_duration("Fixed: wait", self.wait)
 
-    def __call__(self, attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
+    def __call__(self, attempt: int, error: Exception, rng: Random) -> dt.timedelta:
         """Return the same delay for every attempt."""
-        del attempt, error, chance
+        del attempt, error, rng
         return self.wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exponential:
+class ExponentialBackoff:
     """A back-off that grows, up to a cap, and is drawn at random from its upper part.
 
     Args:
@@ -120,16 +120,16 @@ class Exponential:
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"Exponential: jitter ({self.jitter}) must be from 0 to 1")
 
-    def __call__(self, attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
+    def __call__(self, attempt: int, error: Exception, rng: Random) -> dt.timedelta:
         """Return the delay after this attempt, which is counted from 0."""
         del error
         # In logarithms: the power itself is beyond any number after some hundred attempts.
         steps = math.log(self.cap / self.first) / math.log(self.factor) if self.factor > 1 else math.inf
         whole = self.cap if attempt >= steps else self.first * self.factor**attempt
-        return whole * (1 - self.jitter * chance.random())
+        return whole * (1 - self.jitter * rng.random())
 
 
-Backoff = Fixed | Exponential | Callable[[int, Exception, Chance], dt.timedelta]
+Backoff = FixedBackoff | ExponentialBackoff | Callable[[int, Exception, Random], dt.timedelta]
 """Returns the delay until the next attempt, from the attempt (counted from 0), its exception, and randomness."""
 
 
@@ -148,10 +148,10 @@ class RetryPolicy:
     """
 
     max_attempts: int = 5
-    backoff: Backoff = field(default_factory=Exponential)
+    backoff: Backoff = field(default_factory=ExponentialBackoff)
 
     def __post_init__(self) -> None:
-        wanted = "a function or a back-off is needed, such as Fixed(timedelta(seconds=10))"
+        wanted = "a function or a back-off is needed, such as FixedBackoff(timedelta(seconds=10))"
         check_kind("backoff", self.backoff, ("__call__",), wanted)
         attempts: object = self.max_attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= MAX_ATTEMPTS:
@@ -161,19 +161,19 @@ class RetryPolicy:
 
 
 def after_failure(
-    policy: RetryPolicy, attempt: int, error: Exception, *, now_ms: int, max_delay_ms: int, chance: Chance
-) -> Onward:
+    policy: RetryPolicy, attempt: int, error: Exception, *, now_ms: int, max_delay_ms: int, rng: Random
+) -> Redirect:
     """Decide about a timer whose handler raised an exception.
 
     Args:
         policy: The consumer's policy.
         attempt: The attempt, counted from 0.
-        error: The exception; `RetryLater` and `Park` state the decision themselves.
+        error: The exception; `RetryLater` and `ParkTimer` state the decision themselves.
         now_ms: UTC milliseconds.
         max_delay_ms: The plan's longest delay: no timer is put off for longer.
-        chance: Randomness for back-offs.
+        rng: Randomness for back-offs.
     """
-    if isinstance(error, Park):
+    if isinstance(error, ParkTimer):
         return Parked(error.reason[:MAX_REASON_CHARS])
     wish = error if isinstance(error, RetryLater) else None
     told = repr(error)[:MAX_REASON_CHARS] if wish is None else wish.reason[:MAX_REASON_CHARS]
@@ -184,7 +184,7 @@ def after_failure(
     after: object = wish.after if wish is not None else None
     if after is None:
         try:
-            after = policy.backoff(attempt, error, chance)
+            after = policy.backoff(attempt, error, rng)
         except Exception as broken:  # noqa: BLE001 - the user's own code; the timer must not be lost by it
             return Parked(f"its back-off could not be told: {broken!r}"[:MAX_REASON_CHARS], told)
     if not isinstance(after, dt.timedelta) or after < dt.timedelta(0):
@@ -194,36 +194,36 @@ def after_failure(
     if after_ms > max_delay_ms:
         longest = format_duration(max_delay_ms)
         return Parked(f"its back-off is {spelled(after_ms)}, and the plan's max_delay is {longest}", told)
-    return TriedAgain(now_ms + after_ms)
+    return ToRetry(now_ms + after_ms)
 
 
 class Retries:
     """Decides about timers whose handlers raise, for a consumer.
 
     Args:
-        policy: The consumer's policy; None follows only `RetryLater` and `Park`.
+        policy: The consumer's policy; None follows only `RetryLater` and `ParkTimer`.
         plan: Defines whether there are retry and parking topics, and the longest delay.
         clock: Source of time.
-        chance: Randomness for back-offs.
+        rng: Randomness for back-offs.
 
     Raises:
         SubscribeRefused: There is a policy, and no retry topic.
     """
 
-    def __init__(self, policy: RetryPolicy | None, plan: Plan, clock: Clock, chance: Chance) -> None:
+    def __init__(self, policy: RetryPolicy | None, plan: Plan, clock: Clock, rng: Random) -> None:
         if policy is not None and not plan.keeps_back:
             raise SubscribeRefused("retry", policy, NO_TOPICS)
         self._policy = policy
         self._asked = policy or RetryPolicy()
         self._plan = plan
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
 
     def goes_on(self, error: Exception) -> bool:
         """True if this exception leads to another attempt or to parking."""
-        return self._plan.keeps_back and (self._policy is not None or isinstance(error, RetryLater | Park))
+        return self._plan.keeps_back and (self._policy is not None or isinstance(error, RetryLater | ParkTimer))
 
-    def after(self, error: Exception, attempt: int) -> Onward | None:
+    def after(self, error: Exception, attempt: int) -> Redirect | None:
         """Decide about a timer; None to have the broker redeliver it.
 
         Args:
@@ -238,5 +238,5 @@ class Retries:
             error,
             now_ms=self._clock.now_ms(),
             max_delay_ms=self._plan.max_delay_ms,
-            chance=self._chance,
+            rng=self._rng,
         )

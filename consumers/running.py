@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from timewheel.consumers.around import Arounds
 from timewheel.consumers.handlers import Handler, HandlerCalls
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.middleware import MiddlewareChain
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
 from timewheel.consumers.workers import Workers
@@ -26,7 +26,7 @@ class Run:
         receiver: Source of due timers; takes their outcomes.
         taken: Makes the message for a handler when it begins; None if the handler must not begin, and the timer is
             already dealt with.
-        arounds: Code around each handler; None if there is no such code.
+        middlewares: Code around each handler; None if there is no such code.
         outcomes: Receives the outcomes of handlers.
         clock: The consumer's clock.
         hooks: Receive events about handlers that are left behind.
@@ -38,8 +38,8 @@ class Run:
         self,
         receiver: Receiver,
         *,
-        taken: Callable[[InHand], DelayedMessage | None],
-        arounds: Arounds | None,
+        taken: Callable[[InFlight], DelayedMessage | None],
+        middlewares: MiddlewareChain | None,
         outcomes: Outcomes,
         clock: Clock,
         hooks: Hooks,
@@ -48,7 +48,7 @@ class Run:
     ) -> None:
         self._receiver = receiver
         self._taken = taken
-        self._arounds = arounds
+        self._middlewares = middlewares
         self._outcomes = outcomes
         self._clock = clock
         self._hooks = hooks
@@ -70,8 +70,8 @@ class Run:
             pulsar.PulsarException: Receiving failed.
         """
         with HandlerCalls(handler, self._clock) as call:
-            calls = call if self._arounds is None else partial(self._arounds, call)
-            pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(calls, timer), self._clock)
+            calls = call if self._middlewares is None else partial(self._middlewares, call)
+            pool: Workers[InFlight] = Workers(workers, lambda timer: self._handle(calls, timer), self._clock)
             try:
                 self._feed(pool)
             finally:
@@ -79,29 +79,29 @@ class Run:
         if self._fatal is not None:
             raise self._fatal
 
-    def _feed(self, pool: Workers[InHand]) -> None:
+    def _feed(self, pool: Workers[InFlight]) -> None:
         while not self._is_stopping():
             timer = self._receiver.next(SLICE_MS)
             if timer is not None and not self._put(pool, timer):
                 self._return([timer])
 
-    def _put(self, pool: Workers[InHand], timer: InHand) -> bool:
+    def _put(self, pool: Workers[InFlight], timer: InFlight) -> bool:
         key = key_of(timer.arrival.message)
         while not self._is_stopping():
             if pool.put(timer, key, SLICE_MS):
                 return True
         return False
 
-    def _drain(self, pool: Workers[InHand], drain_ms: int) -> None:
+    def _drain(self, pool: Workers[InFlight], drain_ms: int) -> None:
         self._return(pool.drain(drain_ms))
         if pool.running:
             self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
 
-    def _return(self, timers: Iterable[InHand]) -> None:
+    def _return(self, timers: Iterable[InFlight]) -> None:
         for timer in timers:
             self._outcomes.given_back(timer)
 
-    def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
+    def _handle(self, call: Callable[[DelayedMessage], None], timer: InFlight) -> None:
         try:
             message = self._taken(timer)
             if message is None:

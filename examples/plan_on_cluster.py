@@ -26,7 +26,7 @@ from timewheel.spark_planner import (
 )
 
 
-def tell(progress: Progress) -> None:
+def on_progress(progress: Progress) -> None:
     if progress.fraction == 1.0:
         print(f"{progress.stage}: done", file=sys.stderr)
 
@@ -36,14 +36,14 @@ def main() -> None:
     spark = SparkSession.builder.appName("timewheel plan").getOrCreate()
     # Without a zone of its own a time in a history is UTC.
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    history = survey(read_history(spark, source), ColumnMapping(), source=source, tell=tell)
+    history = survey(read_history(spark, source), ColumnMapping(), source=source, on_progress=on_progress)
     planned = plan_for(
         history,
         history.topic(),
         Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("crm",)),
         BrokerProfile.named("4.0"),
         Constraints(gap_fraction=0.8),
-        tell=tell,
+        on_progress=on_progress,
     )
     print(verdict(planned))
     save_plan(planned.plan, plan_file)

@@ -6,7 +6,7 @@
 from timewheel.producers.aio import AsyncDelayedProducer
 from timewheel.producers.producer import CancelCallback, DelayedProducer, TimerCallback
 from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.tally import ProducerCounts
+from timewheel.producers.sending.counters import ProducerCounts
 from timewheel.producers.timer import Timer
 
 __all__ = [

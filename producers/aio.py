@@ -9,19 +9,19 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
+from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.cut_offs import Cancellation
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes
 from timewheel.hooks import Hook
-from timewheel.producers.cutting import id_and_due
+from timewheel.producers.cancel_messages import id_and_due
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.send_options import SendOptions
+from timewheel.producers.sending.counters import ProducerCounts
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
-from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
@@ -126,16 +126,16 @@ class AsyncDelayedProducer:
         """
         return await self._sent(content, options, None)
 
-    async def cancel(self, timer: Timer | str) -> Cancellation:
-        """Cancel a timer, and wait until the cut-off is stored; see `DelayedProducer.cancel`."""
+    async def cancel(self, timer: Timer | str) -> CancelResult:
+        """Cancel a timer, and wait until the cancellation is stored; see `DelayedProducer.cancel`."""
         outcome = self._outcome()
-        return cast(Cancellation, await self._ended(self._writer.cancelling(timer, self._client_finished, outcome)))
+        return cast(CancelResult, await self._ended(self._writer.cancelling(timer, self._client_finished, outcome)))
 
-    async def cancel_group(self, group: str) -> Cancellation:
+    async def cancel_group(self, group: str) -> CancelResult:
         """Cancel all timers that were sent with this ``group`` so far; see `DelayedProducer.cancel_group`."""
         outcome = self._outcome()
         send = self._writer.cancelling_group(group, self._client_finished, outcome)
-        return cast(Cancellation, await self._ended(send))
+        return cast(CancelResult, await self._ended(send))
 
     async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer in place of an earlier timer; see `DelayedProducer.reschedule`."""
@@ -149,18 +149,18 @@ class AsyncDelayedProducer:
         send.older_due_ms = None if older is None else older.due_ms
         return cast(Timer, await self._ended(send))
 
-    def _outcome(self) -> asyncio.Future[Timer | Cancellation | None]:
+    def _outcome(self) -> asyncio.Future[Timer | CancelResult | None]:
         return self._usable_loop().create_future()
 
-    async def _ended(self, send: Send) -> Timer | Cancellation | None:
-        outcome: asyncio.Future[Timer | Cancellation | None] = send.notify
+    async def _ended(self, send: Send) -> Timer | CancelResult | None:
+        outcome: asyncio.Future[Timer | CancelResult | None] = send.notify
         await self._room.acquire()
         self._pending.add(send)
         try:
             self._refuse_if_closed()  # the producer may have been closed during the wait for room
             await self._start(send)
         except BaseException as error:
-            self._writer.tally.raised(error)
+            self._writer.counters.raised(error)
             self._leave(send)
             raise
         return await outcome
@@ -204,7 +204,7 @@ class AsyncDelayedProducer:
     @property
     def counts(self) -> ProducerCounts:
         """Counts of sends by outcome, so far."""
-        return self._writer.tally.counts(len(self._pending))
+        return self._writer.counters.counts(len(self._pending))
 
     async def __aenter__(self) -> Self:
         return self
@@ -309,20 +309,20 @@ class AsyncDelayedProducer:
                 self._continuations.add(task)
                 task.add_done_callback(self._continuations.discard)
             else:
-                self._tell(send, step)
+                self._report(send, step)
 
     async def _continue(self, send: Send) -> None:
         try:
             await self._start(send)
         except TimewheelError as error:
-            self._tell(send, error)
+            self._report(send, error)
         except Exception as error:  # noqa: BLE001 - the caller waits for an outcome, whatever the error
-            self._tell(send, self._writer.refused(send, error))
+            self._report(send, self._writer.refused(send, error))
 
-    def _tell(self, send: Send, error: TimewheelError | None) -> None:
-        self._writer.tally.ended(1, () if error is None else (error,))
+    def _report(self, send: Send, error: TimewheelError | None) -> None:
+        self._writer.counters.ended(1, () if error is None else (error,))
         self._leave(send)
-        outcome: asyncio.Future[Timer | Cancellation | None] = send.notify
+        outcome: asyncio.Future[Timer | CancelResult | None] = send.notify
         if outcome.done():
             return  # its caller was cancelled
         if error is None:

@@ -124,7 +124,7 @@ def prepare(
     characters = len(timer_id) + len(partition_key or "") + len(ordering_key or "")
     if replace or group is not None:
         assert new_stamp is not None, "whoever takes these options has stamps"
-        _check_cuttable(plan, given_id, group, replace)
+        _check_cancellable(plan, given_id, group, replace)
         generation = new_stamp(now_ms) if replace else 0
         life = FIRST_LIFE if group is None else Life(group=group, group_stamp=new_stamp(now_ms))
         all_properties = Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision, life).properties()
@@ -157,7 +157,7 @@ def prepare(
     return outgoing
 
 
-def _check_cuttable(plan: Plan, timer_id: object, group: object, replace: object) -> None:
+def _check_cancellable(plan: Plan, timer_id: object, group: object, replace: object) -> None:
     if plan.cancel is None:
         name, value = ("replace", replace) if group is None else ("group", group)
         raise BadArgument(name, value, "the plan has no [cancel], so that nobody would ask for what is cut off")

@@ -7,21 +7,21 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
+from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.cut_offs import Cancellation
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.hooks import Hook
-from timewheel.producers.cutting import id_and_due
+from timewheel.producers.cancel_messages import id_and_due
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.send_options import SendOptions
+from timewheel.producers.sending.counters import ProducerCounts
 from timewheel.producers.sending.dispatcher import Dispatcher
-from timewheel.producers.sending.gate import Gate
-from timewheel.producers.sending.outbox import Outbox
+from timewheel.producers.sending.handoff_queue import HandoffQueue
+from timewheel.producers.sending.limiter import InFlightLimiter
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
-from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
@@ -32,7 +32,7 @@ __all__ = ["CancelCallback", "DelayedProducer", "TimerCallback"]
 
 TimerCallback = Callable[[TimewheelError | None, Timer], None]
 """``callback(error, timer)``: error is None if the timer is stored."""
-CancelCallback = Callable[[TimewheelError | None, Cancellation | None], None]
+CancelCallback = Callable[[TimewheelError | None, CancelResult | None], None]
 """``callback(error, cancellation)``: error is None if the cancel is stored."""
 
 R = TypeVar("R")
@@ -99,8 +99,8 @@ class DelayedProducer:
         self._dispatcher: Dispatcher[Send] = Dispatcher(
             self._conclude, self._writer.pool.close_idle, idle_ms(plan), self._clock, self._hooks
         )
-        self._gate = Gate(max_pending, self._may_wait)
-        self._outbox: Outbox[Send] = Outbox(lambda: self._gate.inside, self._refused, self._clock)
+        self._limiter = InFlightLimiter(max_pending, self._may_wait)
+        self._handoff_queue: HandoffQueue[Send] = HandoffQueue(lambda: self._limiter.inside, self._refused, self._clock)
         self._closed = False
         self._dispatcher.start()
         end_at_exit(self, lambda producer: producer.close(EXIT_MS / 1000))
@@ -146,30 +146,30 @@ class DelayedProducer:
         """
         self._submit(
             Send(self._writer.prepare(content, options), self._dispatcher.put, callback),
-            self._outbox.put,
+            self._handoff_queue.put,
         )
 
-    def cancel(self, timer: Timer | str) -> Cancellation:
-        """Cancel a timer, and wait until the cut-off is stored.
+    def cancel(self, timer: Timer | str) -> CancelResult:
+        """Cancel a timer, and wait until the cancellation is stored.
 
         Args:
             timer: The timer as returned by `send`, or its id alone. With the timer, the answer can be certain, and the
-                cut-off is remembered no longer than needed.
+                cancellation is remembered no longer than needed.
 
         Returns:
-            The cut-off with its guarantee: see `timewheel.core.Answer`. It does not reveal whether a timer of that id
-            exists.
+            The cancellation with its guarantee: see `timewheel.core.Answer`. It does not reveal whether a timer of
+            that id exists.
 
         Raises:
             CancelRefused: The timer is not a timer of this plan, or the plan has no ``[cancel]``.
-            CancelFailed: The broker did not take the cut-off: the timer will be delivered.
-            CancelOutcomeUnknown: The cut-off may be stored; trying again is always safe.
-            TopologyError: The log of cut-offs does not exist.
+            CancelFailed: The broker did not take the cancellation: the timer will be delivered.
+            CancelOutcomeUnknown: The cancellation may be stored; trying again is always safe.
+            TopologyError: The log of cancellations does not exist.
             ClientMisuse: See `send`.
         """
         return self._cancelled(lambda waiting: self._writer.cancelling(timer, self._dispatcher.put_urgent, waiting))
 
-    def cancel_group(self, group: str) -> Cancellation:
+    def cancel_group(self, group: str) -> CancelResult:
         """Cancel all timers that were sent with this ``group`` so far, however many; otherwise like `cancel`."""
         return self._cancelled(
             lambda waiting: self._writer.cancelling_group(group, self._dispatcher.put_urgent, waiting)
@@ -186,7 +186,7 @@ class DelayedProducer:
         Raises:
             TimewheelError: An error of `cancel` that is known at once; the callback is not called then.
         """
-        self._submit(self._writer.cancelling(timer, self._dispatcher.put, callback), self._outbox.put)
+        self._submit(self._writer.cancelling(timer, self._dispatcher.put, callback), self._handoff_queue.put)
 
     def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer in place of an earlier timer: the new timer is stored first, then the old timer is cancelled.
@@ -216,9 +216,9 @@ class DelayedProducer:
         self._submit(send, self._start)
         return waiting.result()
 
-    def _cancelled(self, cancelling: Callable[[_Waiting[Cancellation]], Send]) -> Cancellation:
+    def _cancelled(self, cancelling: Callable[[_Waiting[CancelResult]], Send]) -> CancelResult:
         self._refuse_to_wait("cancel", "cancel_async")
-        waiting: _Waiting[Cancellation] = _Waiting()
+        waiting: _Waiting[CancelResult] = _Waiting()
         self._submit(cancelling(waiting), self._start)
         return waiting.result()
 
@@ -236,9 +236,9 @@ class DelayedProducer:
         """
         self._refuse_in_callback("flush")
         self._writer.process.check("producer")
-        self._outbox.hand_over()
+        self._handoff_queue.hand_over()
         self._writer.pool.flush()
-        self._gate.drain(self._clock)
+        self._limiter.drain(self._clock)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
         """Refuse further sends, wait for outstanding outcomes, and close. A second call does nothing.
@@ -256,12 +256,12 @@ class DelayedProducer:
             return 0  # a forked child leaves everything to its parent
         self._refuse_in_callback("close")
         self._closed = True
-        self._gate.close()
-        self._outbox.hand_over()
-        self._gate.drain(self._clock, int(timeout_s * 1000))
-        unknown_count = self._gate.inside
+        self._limiter.close()
+        self._handoff_queue.hand_over()
+        self._limiter.drain(self._clock, int(timeout_s * 1000))
+        unknown_count = self._limiter.inside
         self._writer.pool.close_all(CLOSE_GRACE_MS)
-        self._gate.drain(self._clock, CLOSE_GRACE_MS)
+        self._limiter.drain(self._clock, CLOSE_GRACE_MS)
         self._dispatcher.stop(CLOSE_GRACE_MS)
         if unknown_count:
             self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
@@ -270,7 +270,7 @@ class DelayedProducer:
     @property
     def counts(self) -> ProducerCounts:
         """Counts of sends by outcome, so far."""
-        return self._writer.tally.counts(self._gate.inside)
+        return self._writer.counters.counts(self._limiter.inside)
 
     def __enter__(self) -> Self:
         return self
@@ -289,7 +289,7 @@ class DelayedProducer:
 
     def _submit(self, send: Send, hand_over: Callable[[Send], None]) -> None:
         self._writer.process.check("producer")
-        self._gate.enter(send)
+        self._limiter.enter(send)
         try:
             self._borrow(send)
             try:
@@ -298,8 +298,8 @@ class DelayedProducer:
                 self._writer.pool.give_back(send.pooled)
                 raise
         except BaseException as error:
-            self._writer.tally.raised(error)
-            self._gate.leave(send)
+            self._writer.counters.raised(error)
+            self._limiter.leave(send)
             raise
 
     def _borrow(self, send: Send) -> None:
@@ -346,10 +346,10 @@ class DelayedProducer:
                 send.notify(step, self._writer.told(send, step))
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that serves all
                 self._hooks.emit(SendCallbackFailed(timer_id=send.outgoing.timer_id, error=repr(error)))
-        self._writer.tally.ended(len(ended), errors)
+        self._writer.counters.ended(len(ended), errors)
         # Room is freed only now: so sends behind a slow callback are limited as well, and a flush waits for callbacks.
-        self._gate.leave(*ended)
-        self._outbox.some_ended()
+        self._limiter.leave(*ended)
+        self._handoff_queue.some_ended()
 
     def _continued(self, send: Send) -> TimewheelError | None:
         """Start the next attempt of a send; returns an error if that is impossible."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any, NamedTuple
 
-from timewheel.core.cut_offs import Cancellation
+from timewheel.core.cancellations import CancelResult
 
 __all__ = ["Timer"]
 
@@ -33,7 +33,7 @@ class Timer(NamedTuple):
     partition: int | None = None
     generation: int = 0
     due_topic: str = ""
-    superseded: Cancellation | None = None
+    superseded: CancelResult | None = None
 
     @property
     def due_at(self) -> dt.datetime:

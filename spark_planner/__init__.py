@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.doors import names_on_first_use
 from timewheel.core.extras import missing_extra
+from timewheel.core.lazy_exports import names_on_first_use
 
 if TYPE_CHECKING:
     from timewheel.spark_planner.choice.assessed import Assessed
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.estimating import Estimated, NativeFound, estimate
     from timewheel.spark_planner.exact.grid import Grid
     from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
-    from timewheel.spark_planner.exact.sends import Kept, keep
-    from timewheel.spark_planner.fleet import Fleet, NativeGaps, Standing, plan_all
+    from timewheel.spark_planner.exact.sends import CachedSends, keep
+    from timewheel.spark_planner.fleet import Fleet, NativeFit, NativeGaps, plan_all
     from timewheel.spark_planner.history.generate import (
         DAY_AND_NIGHT,
         WORKLOADS,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.job import Planned, Prediction, compare, plan_for, predict
     from timewheel.spark_planner.pricing.evaluate import evaluate
     from timewheel.spark_planner.pricing.evaluation import Evaluation, Shadowed
-    from timewheel.spark_planner.progress import Progress, Tell
+    from timewheel.spark_planner.progress import Progress, ProgressCallback
     from timewheel.spark_planner.results.estimated import estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.facts import planned_facts, prediction_facts
     from timewheel.spark_planner.results.money import Prices
@@ -66,6 +66,7 @@ __all__ = [
     "WORKLOADS",
     "Assessed",
     "Bursts",
+    "CachedSends",
     "Cells",
     "Choice",
     "ColumnMapping",
@@ -81,8 +82,8 @@ __all__ = [
     "FullHours",
     "Grid",
     "History",
-    "Kept",
     "KeyShares",
+    "NativeFit",
     "NativeFound",
     "NativeGaps",
     "OnTheClock",
@@ -90,16 +91,15 @@ __all__ = [
     "Prediction",
     "Prices",
     "Progress",
+    "ProgressCallback",
     "Publishing",
     "Replay",
     "Room",
     "Seasons",
     "Shadowed",
     "Share",
-    "Standing",
     "Statistic",
     "Survey",
-    "Tell",
     "Traffic",
     "Uniform",
     "Workload",
@@ -139,8 +139,8 @@ _NAMES_OF = {
     "choice.constraints": ("Constraints", "Cost", "Room"),
     "exact.grid": ("Grid",),
     "exact.replay": ("Replay", "replay", "replay_all"),
-    "exact.sends": ("Kept", "keep"),
-    "fleet": ("Fleet", "NativeGaps", "Standing", "plan_all"),
+    "exact.sends": ("CachedSends", "keep"),
+    "fleet": ("Fleet", "NativeGaps", "NativeFit", "plan_all"),
     "estimating": ("Estimated", "NativeFound", "estimate"),
     "history.generate": (
         *("DAY_AND_NIGHT", "WORKLOADS", "Workload", "generate"),
@@ -153,7 +153,7 @@ _NAMES_OF = {
     "job": ("Planned", "Prediction", "compare", "plan_for", "predict"),
     "pricing.evaluate": ("evaluate",),
     "pricing.evaluation": ("Evaluation", "Shadowed"),
-    "progress": ("Progress", "Tell"),
+    "progress": ("Progress", "ProgressCallback"),
     "results.estimated": ("estimated_facts", "estimated_verdict"),
     "results.facts": ("planned_facts", "prediction_facts"),
     "results.money": ("Prices",),

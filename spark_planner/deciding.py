@@ -10,7 +10,7 @@ from functools import partial
 from timewheel.core.plan import MAX_PARTITIONS, Plan
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.choose import Decided, Further
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, most_countable
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, max_countable
 from timewheel.spark_planner.choice.decide import at_once_for, decide
 from timewheel.spark_planner.choice.hindrance import MOSTLY, Hindrance, least_limit, never_held_ms
 from timewheel.spark_planner.replays import Replays
@@ -35,7 +35,7 @@ class Deciding:
         plans: All candidates.
         limits: The requested limits.
         growth: Planned volume, as a multiple of the traffic's volume.
-        kept: Ranges that the broker stores.
+        cached: Ranges that the broker stores.
         assess: Prices a plan with its own partitions.
     """
 
@@ -43,18 +43,18 @@ class Deciding:
     plans: Sequence[Plan]
     limits: Constraints
     growth: float
-    kept: int
+    cached: int
     assess: Callable[[Plan], Assessed]
 
     @property
     def allowed(self) -> int:
         """The most gaps of a partition that a count may find."""
-        return self._allowed(self.limits, self.kept)
+        return self._allowed(self.limits, self.cached)
 
     @property
     def keepable(self) -> int:
         """The most gaps that a count may find so that the broker stores all, regardless of the requested fraction."""
-        return self._allowed(self._with(1.0), self.kept)
+        return self._allowed(self._with(1.0), self.cached)
 
     def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
         """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
@@ -147,7 +147,9 @@ class Deciding:
             never_held_gaps=by_themselves,
             partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
             gap_limit_ranges=least_limit(gaps, partial(self._allowed, self.limits)),
-            gap_fraction=next((part for part in PERCENTS if self._allowed(self._with(part), self.kept) >= gaps), None),
+            gap_fraction=next(
+                (part for part in PERCENTS if self._allowed(self._with(part), self.cached) >= gaps), None
+            ),
         )
 
     def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
@@ -162,5 +164,5 @@ class Deciding:
     def _with(self, gap_fraction: float) -> Constraints:
         return replace(self.limits, gap_fraction=gap_fraction)
 
-    def _allowed(self, limits: Constraints, kept: int) -> int:
-        return most_countable(limits.allowed_gaps(kept), self.growth)
+    def _allowed(self, limits: Constraints, cached: int) -> int:
+        return max_countable(limits.allowed_gaps(cached), self.growth)

@@ -13,13 +13,13 @@ from timewheel.core.plurals import counted
 
 __all__ = [
     "BadColumnMapping",
-    "DaysThere",
+    "DaysAlreadyStored",
     "EmptyHistory",
     "HistoryUnreadable",
     "MaxDelayTooShort",
     "MissingColumn",
-    "NoSoundRow",
     "NoSuchTopic",
+    "NoValidRows",
     "PlannerError",
     "SeveralTopics",
     "StatisticUnreadable",
@@ -88,7 +88,7 @@ class EmptyHistory(PlannerError, ValueError):
         super().__init__("the history has no row: give one with at least the timers of one typical day")
 
 
-class NoSoundRow(PlannerError, ValueError):
+class NoValidRows(PlannerError, ValueError):
     """Every row of the history is in quarantine.
 
     Attributes:
@@ -227,7 +227,7 @@ class StatisticUnreadable(PlannerError, ValueError):
         super().__init__(f"statistic {path}: {reason}; make it afresh from the history")
 
 
-class DaysThere(PlannerError, FileExistsError):
+class DaysAlreadyStored(PlannerError, FileExistsError):
     """Days of a survey are already stored, and neither replacing nor adding was requested.
 
     Attributes:

@@ -18,12 +18,12 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints, most_countable
+from timewheel.spark_planner.choice.constraints import Constraints, max_countable
 from timewheel.spark_planner.choice.decide import decide
+from timewheel.spark_planner.extrapolation.continued import Continued, continued_from
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.gap_curve import GapCurve
-from timewheel.spark_planner.steady.continued import Continued, continued_from
+from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.daily_gaps import DailyGaps
 from timewheel.spark_planner.summary.survey import Survey
@@ -69,10 +69,10 @@ def native_found(gaps: DailyGaps, alone: Cells, continued: Continued) -> NativeF
         alone: The cells of the same timers.
         continued: The timers to plan for.
     """
-    counted, ratio = gaps.peak, _ratio(gaps, course_of(NATIVE, alone).gaps)
+    counted, ratio = gaps.peak, _ratio(gaps, simulation_of(NATIVE, alone).gaps)
     peak = float(counted)
     if continued.continuation is not None:
-        peak = ratio * course_of(NATIVE, continued.cells).gaps.peak_gaps
+        peak = ratio * simulation_of(NATIVE, continued.cells).gaps.peak_gaps
     return NativeFound(counted=counted, apart_ms=gaps.step_ms, ratio=ratio, peak=peak)
 
 
@@ -174,7 +174,7 @@ def estimate(
         decided = decide(
             priced,
             limits,
-            allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
+            allowed=max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
             count=lambda plans: [gaps_of(plan) for plan in plans],
             assess=partial(assess_one, growth=growth),
             keys=keys,

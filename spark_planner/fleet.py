@@ -14,28 +14,28 @@ from enum import StrEnum
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, most_countable
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, max_countable
 from timewheel.spark_planner.exact.counting import Asked, count
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.replay_result import Peak, peak_of
-from timewheel.spark_planner.exact.sends import Kept
+from timewheel.spark_planner.exact.sends import CachedSends
+from timewheel.spark_planner.extrapolation.warm_up import warm_up
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.pricing.resolution import QUICK
-from timewheel.spark_planner.progress import Progress, Tell, told, untold
-from timewheel.spark_planner.steady.settling import settling
+from timewheel.spark_planner.pricing.simulation import simulation_of
+from timewheel.spark_planner.progress import Progress, ProgressCallback, no_report, told
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.traffic import History
 
-__all__ = ["FLEET_CELLS", "FLEET_TOPICS", "MOST_PLANNED", "Fleet", "NativeGaps", "Standing", "plan_all"]
+__all__ = ["FLEET_CELLS", "FLEET_TOPICS", "MAX_PLANNED", "Fleet", "NativeFit", "NativeGaps", "plan_all"]
 
 FLEET_TOPICS = 5_000
 """Most topics of a history."""
 FLEET_CELLS = 2_000_000
 """Most cells of all topics together: 180 MB on the driver."""
-MOST_PLANNED = 20
+MAX_PLANNED = 20
 """Topics that get their own plan; each takes some seconds."""
 MOMENTS = 1_024
 """Moments at which gaps are counted. Between them there may be more gaps, with a known upper bound."""
@@ -46,7 +46,7 @@ SURGE = 2.0
 """Greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows."""
 
 
-class Standing(StrEnum):
+class NativeFit(StrEnum):
     """Suitability of native delays on a single partition for a topic."""
 
     FINE = "fine"
@@ -68,14 +68,14 @@ class NativeGaps:
         timers: Timers sent.
         peak: Peak of its gaps, counted.
         evaluation: All other figures, estimated roughly, at the planned volume.
-        standing: The verdict on native delays.
+        native_fit: The verdict on native delays.
     """
 
     topic: str
     timers: int
     peak: Peak
     evaluation: Evaluation
-    standing: Standing
+    native_fit: NativeFit
 
     @property
     def gap_fraction(self) -> float:
@@ -134,10 +134,10 @@ def plan_all(
     profile: BrokerProfile,
     constraints: Constraints | None = None,
     *,
-    most: int = MOST_PLANNED,
+    most: int = MAX_PLANNED,
     growth: float = 1.0,
     as_is: bool = False,
-    tell: Tell = untold,
+    on_progress: ProgressCallback = no_report,
 ) -> Fleet:
     """Find the topics of a history that native delays do not suit, and plan for them.
 
@@ -149,28 +149,28 @@ def plan_all(
         most: Topics that get their own plan, those furthest beyond their limit first.
         growth: Volume to plan for, as a multiple of the history's volume.
         as_is: See `traffic.traffic_of`.
-        tell: Receives the progress.
+        on_progress: Receives the progress.
     """
     limits = constraints or Constraints()
     spark = history.rows.sparkSession
-    with told(spark, "putting the history in order", tell, one_job=False):
-        kept = history.kept
-    with told(spark, "counting native gaps of every topic", tell, one_job=False):
-        peaks = _native_peaks(kept)
-    allowed = most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
-    tell(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
+    with told(spark, "putting the history in order", on_progress, one_job=False):
+        cached = history.cached
+    with told(spark, "counting native gaps of every topic", on_progress, one_job=False):
+        peaks = _native_peaks(cached)
+    allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
+    on_progress(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
     topics = [
         _native(topic, cells, peaks[topic], profile, limits, allowed, growth, as_is=as_is)
         for topic, cells in history.statistic.cells.items()
     ]
-    topics.sort(key=lambda one: (one.standing == Standing.FINE, -one.gap_fraction, one.topic))
+    topics.sort(key=lambda one: (one.native_fit == NativeFit.FINE, -one.gap_fraction, one.topic))
     unfit = _unfit([one.topic for one in topics], base_of)
-    matter = [one.topic for one in topics if one.standing != Standing.FINE and one.topic not in unfit]
+    matter = [one.topic for one in topics if one.native_fit != NativeFit.FINE and one.topic not in unfit]
     planned: dict[str, Planned] = {}
     for number, topic in enumerate(matter[:most], start=1):
-        named = _named(tell, f"{topic} ({number} of {min(len(matter), most)}): ")
+        named = _named(on_progress, f"{topic} ({number} of {min(len(matter), most)}): ")
         planned[topic] = plan_for(
-            history, topic, base_of(topic), profile, limits, growth=growth, as_is=as_is, tell=named
+            history, topic, base_of(topic), profile, limits, growth=growth, as_is=as_is, on_progress=named
         )
     return Fleet(
         history=history,
@@ -195,11 +195,11 @@ def _unfit(topics: Iterable[str], base_of: Callable[[str], Plan]) -> dict[str, s
     return found
 
 
-def _native_peaks(kept: Kept) -> dict[str, Peak]:
+def _native_peaks(cached: CachedSends) -> dict[str, Peak]:
     """Count the peak gaps of each topic on a single partition."""
-    first_ms = min(piece.first_ms for piece in kept.pieces)
-    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in kept.pieces), MOMENTS)
-    (found,) = count(kept, [Asked(plan=NATIVE, grid=grid)])
+    first_ms = min(piece.first_ms for piece in cached.pieces)
+    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in cached.pieces), MOMENTS)
+    (found,) = count(cached, [Asked(plan=NATIVE, grid=grid)])
     return {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
 
 
@@ -214,23 +214,23 @@ def _native(
     *,
     as_is: bool,
 ) -> NativeGaps:
-    course = course_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
-    evaluation = price(course, profile, 1)
+    simulation = simulation_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
+    evaluation = price(simulation, profile, 1)
     # There are never more ranges than waiting timers: each range is behind a waiting timer.
-    found = None if as_is else settling(cells)
+    found = None if as_is else warm_up(cells)
     if peak.gap_count_limit > allowed:
-        standing = Standing.OVER
+        native_fit = NativeFit.OVER
     elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
-        standing = Standing.OTHER
+        native_fit = NativeFit.OTHER
     elif found is not None and found.has_rate and SURGE * found.pending * growth > allowed:
-        standing = Standing.SHORT
+        native_fit = NativeFit.SHORT
     else:
-        standing = Standing.FINE
-    return NativeGaps(topic=topic, timers=cells.timers, peak=peak, evaluation=evaluation, standing=standing)
+        native_fit = NativeFit.FINE
+    return NativeGaps(topic=topic, timers=cells.timers, peak=peak, evaluation=evaluation, native_fit=native_fit)
 
 
-def _named(tell: Tell, name: str) -> Tell:
+def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:
     def named(progress: Progress) -> None:
-        tell(replace(progress, stage=name + progress.stage))
+        on_progress(replace(progress, stage=name + progress.stage))
 
     return named

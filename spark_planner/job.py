@@ -15,7 +15,7 @@ from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints, at_growth, most_countable, times_until
+from timewheel.spark_planner.choice.constraints import Constraints, at_growth, max_countable, times_until
 from timewheel.spark_planner.choice.hindrance import Hindrance
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.deciding import Deciding
@@ -23,7 +23,7 @@ from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.progress import Tell, told, untold
+from timewheel.spark_planner.progress import ProgressCallback, no_report, told
 from timewheel.spark_planner.replays import Replays
 from timewheel.spark_planner.traffic import History, Traffic, traffic_of
 
@@ -107,18 +107,18 @@ class Planned:
         return self.choice.recommended.evaluation.plan
 
     @property
-    def most_countable_gaps(self) -> int:
-        """The most gaps that the replay may count in a partition of this traffic, see `most_countable`."""
-        return most_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
+    def max_countable_gaps(self) -> int:
+        """The most gaps that the replay may count in a partition of this traffic, see `max_countable`."""
+        return max_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
 
     @property
     def is_borne_out(self) -> bool:
-        """True if the exact replay counted at most `most_countable_gaps`."""
+        """True if the exact replay counted at most `max_countable_gaps`."""
         return self.hindrance is None
 
     @property
     def keeps_limits(self) -> bool:
-        """True if the plan breaks no constraint, and the exact count of gaps is within `most_countable_gaps`."""
+        """True if the plan breaks no constraint, and the exact count of gaps is within `max_countable_gaps`."""
         return not self.choice.recommended.broken and self.is_borne_out
 
     @property
@@ -145,7 +145,7 @@ def compare(
     *,
     growth: float = 1.0,
     as_is: bool = False,
-    tell: Tell = untold,
+    on_progress: ProgressCallback = no_report,
 ) -> dict[str, Prediction]:
     """Evaluate plans on a history, and replay the history through each plan.
 
@@ -157,12 +157,12 @@ def compare(
         growth: Volume for `Prediction.grown`, as a multiple of the history's volume; all other figures are for the
             volume itself.
         as_is: See `traffic.traffic_of`.
-        tell: Receives the progress.
+        on_progress: Receives the progress.
 
     Returns:
         The prediction of each plan, by the same names.
     """
-    with Replays(traffic_of(history, topic, as_is=as_is), tell) as replays:
+    with Replays(traffic_of(history, topic, as_is=as_is), on_progress) as replays:
         replays.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}")
         return {name: _prediction(replays, plan, profile, growth) for name, plan in plans.items()}
 
@@ -175,10 +175,10 @@ def predict(
     *,
     growth: float = 1.0,
     as_is: bool = False,
-    tell: Tell = untold,
+    on_progress: ProgressCallback = no_report,
 ) -> Prediction:
     """Evaluate and replay a single plan, as `compare` does."""
-    return compare(history, topic, {"plan": plan}, profile, growth=growth, as_is=as_is, tell=tell)["plan"]
+    return compare(history, topic, {"plan": plan}, profile, growth=growth, as_is=as_is, on_progress=on_progress)["plan"]
 
 
 def plan_for(
@@ -192,7 +192,7 @@ def plan_for(
     max_delay_ms: int | None = None,
     growth: float = 1.0,
     as_is: bool = False,
-    tell: Tell = untold,
+    on_progress: ProgressCallback = no_report,
 ) -> Planned:
     """Choose a plan for a topic of a history, and verify it by an exact replay of that history.
 
@@ -206,10 +206,10 @@ def plan_for(
         max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
         growth: Volume to plan for, as a multiple of the history's volume.
         as_is: See `traffic.traffic_of`.
-        tell: Receives the progress.
+        on_progress: Receives the progress.
     """
     spark = history.rows.sparkSession
-    with Replays(traffic_of(history, topic, as_is=as_is), tell) as replays:
+    with Replays(traffic_of(history, topic, as_is=as_is), on_progress) as replays:
         traffic = replays.traffic
         asked = constraints or Constraints()
         # Uncertain gaps are compared with the limit at the upper end of the confidence interval.
@@ -228,7 +228,7 @@ def plan_for(
         )
         deciding = Deciding(replays, plans, limits, growth, profile.gap_limit_ranges, closely)
         with ExitStack() as pricing:
-            pricing.enter_context(told(spark, "pricing candidates", tell, one_job=False))
+            pricing.enter_context(told(spark, "pricing candidates", on_progress, one_job=False))
 
             def settle(priced: Sequence[Assessed], further: Further) -> Decided:
                 pricing.close()
@@ -263,7 +263,7 @@ def plan_for(
             recommended=native if plan == native_plan else _prediction(replays, plan, profile),
             keys=keys,
             native_alone=None if traffic.continuation is None else replays.alone(native_plan),
-            repeated=0 if history.has_ids else history.kept.repeated(topic),
+            repeated=0 if history.has_ids else history.cached.repeated(topic),
             hindrance=deciding.hindrance(plan, native_plan),
         )
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from timewheel.spark_planner.running import Running, running
 
-__all__ = ["Progress", "Tell", "told", "untold"]
+__all__ = ["Progress", "ProgressCallback", "no_report", "told"]
 
 LOOK_INTERVAL_S = 0.5
 CANCEL_TIMEOUT_S = 5.0
@@ -35,30 +35,30 @@ class Progress:
     seconds_left: float | None
 
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 """Callback for progress, called about twice a second, from a thread of its own."""
 
 
-def untold(progress: Progress) -> None:
+def no_report(progress: Progress) -> None:
     """Ignore the progress."""
     del progress
 
 
 @contextmanager
-def told(spark: SparkSession, stage: str, tell: Tell, *, one_job: bool) -> Iterator[None]:
+def told(spark: SparkSession, stage: str, on_progress: ProgressCallback, *, one_job: bool) -> Iterator[None]:
     """Report the progress of the Spark jobs that this thread runs inside the block.
 
     Args:
         spark: The session of the jobs.
         stage: Description of the jobs.
-        tell: Receives the progress.
+        on_progress: Receives the progress.
         one_job: True if the block runs a single job, so that its tasks are all the work.
     """
     with running(spark, stage) as jobs:
-        tell(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
+        on_progress(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
         ended = threading.Event()
         watcher = threading.Thread(
-            target=_watch, args=(jobs, stage, tell, ended), name="timewheel-progress", daemon=True
+            target=_watch, args=(jobs, stage, on_progress, ended), name="timewheel-progress", daemon=True
         )
         if one_job:
             watcher.start()
@@ -75,10 +75,10 @@ def told(spark: SparkSession, stage: str, tell: Tell, *, one_job: bool) -> Itera
             ended.set()
             if one_job:
                 watcher.join()
-    tell(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
+    on_progress(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
 
 
-def _watch(jobs: Running, stage: str, tell: Tell, ended: threading.Event) -> None:
+def _watch(jobs: Running, stage: str, on_progress: ProgressCallback, ended: threading.Event) -> None:
     began_s, highest = time.monotonic(), 0.0
     while not ended.wait(LOOK_INTERVAL_S):
         fraction = jobs.fraction()
@@ -87,4 +87,4 @@ def _watch(jobs: Running, stage: str, tell: Tell, ended: threading.Event) -> Non
         highest = max(highest, fraction)
         spent_s = time.monotonic() - began_s
         left_s = spent_s * (1 - highest) / highest if highest >= LEAST_FRACTION else None
-        tell(Progress(stage=stage, fraction=highest, seconds_left=left_s))
+        on_progress(Progress(stage=stage, fraction=highest, seconds_left=left_s))

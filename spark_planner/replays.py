@@ -13,10 +13,10 @@ from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
-from timewheel.spark_planner.exact.sends import Kept
+from timewheel.spark_planner.exact.sends import CachedSends
 from timewheel.spark_planner.history.columns import DUE_MS, PUBLISH_MS
 from timewheel.spark_planner.history.keys import KeyShares
-from timewheel.spark_planner.progress import Tell, told
+from timewheel.spark_planner.progress import ProgressCallback, told
 from timewheel.spark_planner.traffic import Traffic
 
 __all__ = ["Replays"]
@@ -33,9 +33,9 @@ class Replays:
         traffic: The replayed traffic.
     """
 
-    def __init__(self, traffic: Traffic, tell: Tell) -> None:
+    def __init__(self, traffic: Traffic, on_progress: ProgressCallback) -> None:
         self.traffic = traffic
-        self._tell = tell
+        self._report = on_progress
         self._spark = traffic.history.rows.sparkSession
         self._replays: dict[Plan, Replay] = {}
         self._sent_for_less: dict[int, tuple[int, int]] = {}
@@ -49,7 +49,7 @@ class Replays:
 
     def keys(self) -> KeyShares:
         """Return the heaviest keys of the topic."""
-        return self._kept().keys[self.traffic.topic]
+        return self._cached().keys[self.traffic.topic]
 
     def count(self, plans: Sequence[Plan], *, refuted_above: float = math.inf) -> list[int]:
         """Count the most gaps of any partition under each plan; a figure above ``refuted_above`` is a lower bound."""
@@ -72,8 +72,8 @@ class Replays:
         finer = gaps.grid.refined(may & ~does)
         lasts_ms = gaps.above_ms(gap_count)
         if finer is not None and finer.spans.any():
-            with told(self._spark, "timing the peak", self._tell, one_job=False):
-                (found,) = replay_all(self._kept(), [plan], grid=finer)
+            with told(self._spark, "timing the peak", self._report, one_job=False):
+                (found,) = replay_all(self._cached(), [plan], grid=finer)
             steps_ms = np.diff(gaps.grid.points_ms, prepend=gaps.grid.points_ms[0])
             lasts_ms = int(steps_ms[does].sum()) + found.gaps.above_ms(gap_count)
         return lasts_ms, gaps.mostly(share)
@@ -87,16 +87,16 @@ class Replays:
         wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
         if not wanted:
             return
-        kept = self._kept()
-        with told(self._spark, stage, self._tell, one_job=False):
-            found = replay_all(kept, wanted, exact_peaks=self._can_be_exact, refuted_above=refuted_above)
+        cached = self._cached()
+        with told(self._spark, stage, self._report, one_job=False):
+            found = replay_all(cached, wanted, exact_peaks=self._can_be_exact, refuted_above=refuted_above)
             self._replays |= zip(wanted, found, strict=True)
 
     def alone(self, plan: Plan) -> Replay:
         """Replay the history without its continuation."""
-        kept = self.traffic.history.kept.of(self.traffic.topic)
-        with told(self._spark, "replaying the history alone", self._tell, one_job=False):
-            (found,) = replay_all(kept, [plan], exact_peaks=self._can_be_exact)
+        cached = self.traffic.history.cached.of(self.traffic.topic)
+        with told(self._spark, "replaying the history alone", self._report, one_job=False):
+            (found,) = replay_all(cached, [plan], exact_peaks=self._can_be_exact)
         return found
 
     def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
@@ -104,7 +104,7 @@ class Replays:
         if delay_ms not in self._sent_for_less:
             timers = self.traffic.history.timers_of(self.traffic.topic)
             rows = timers.where(F.col(DUE_MS) - F.col(PUBLISH_MS) < delay_ms)
-            with told(self._spark, "counting timers of short delays alone", self._tell, one_job=False):
+            with told(self._spark, "counting timers of short delays alone", self._report, one_job=False):
                 try:
                     found = replay(rows, NATIVE, exact_peak=self._can_be_exact)
                 except EmptyHistory:
@@ -117,15 +117,15 @@ class Replays:
     def _can_be_exact(self) -> bool:
         return self.traffic.cells.timers <= EXACT_PEAK_TIMERS
 
-    def _kept(self) -> Kept:
-        if "kept" not in vars(self.traffic.history):
-            with told(self._spark, "putting the history in order", self._tell, one_job=False):
-                _ = self.traffic.history.kept
-        if "kept" not in vars(self.traffic) and self.traffic.continuation is not None:
+    def _cached(self) -> CachedSends:
+        if "cached" not in vars(self.traffic.history):
+            with told(self._spark, "putting the history in order", self._report, one_job=False):
+                _ = self.traffic.history.cached
+        if "cached" not in vars(self.traffic) and self.traffic.continuation is not None:
             days = len(self.traffic.continuation.sources)
-            with told(self._spark, f"continuing the history by {days} days", self._tell, one_job=False):
-                _ = self.traffic.kept
-        return self.traffic.kept
+            with told(self._spark, f"continuing the history by {days} days", self._report, one_job=False):
+                _ = self.traffic.cached
+        return self.traffic.cached
 
     def of(self, plan: Plan) -> Replay:
         """Return the replay of a plan."""

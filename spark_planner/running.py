@@ -90,9 +90,9 @@ class _OfServer:
         self._tag = f"timewheel-{uuid4().hex}"
         self._tasks: Mapping[int, tuple[int, int]] = {}
         spark.addTag(self._tag)
-        spark.registerProgressHandler(self._told)  # type: ignore[arg-type] # any callable will do
+        spark.registerProgressHandler(self._reported)  # type: ignore[arg-type] # any callable will do
 
-    def _told(self, stages: Iterable[Any] | None, **_: Any) -> None:
+    def _reported(self, stages: Iterable[Any] | None, **_: Any) -> None:
         # A new mapping each time, since another thread reads it.
         self._tasks = {
             **self._tasks,
@@ -108,5 +108,5 @@ class _OfServer:
         self._spark.interruptTag(self._tag)
 
     def end(self) -> None:
-        self._spark.removeProgressHandler(self._told)  # type: ignore[arg-type]
+        self._spark.removeProgressHandler(self._reported)  # type: ignore[arg-type]
         self._spark.removeTag(self._tag)

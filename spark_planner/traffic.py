@@ -12,15 +12,15 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, NoSuchTopic
+from timewheel.spark_planner.errors import EmptyHistory, NoSuchTopic, NoValidRows
 from timewheel.spark_planner.exact.daily import daily_gaps
 from timewheel.spark_planner.exact.extended import extended
-from timewheel.spark_planner.exact.sends import Kept, keep
+from timewheel.spark_planner.exact.sends import CachedSends, keep
+from timewheel.spark_planner.extrapolation.continued import Continued, continued_from
 from timewheel.spark_planner.history.columns import TOPIC
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.quarantine import assessed, sound_rows
-from timewheel.spark_planner.progress import Tell, told, untold
-from timewheel.spark_planner.steady.continued import Continued, continued_from
+from timewheel.spark_planner.progress import ProgressCallback, no_report, told
 from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells
 from timewheel.spark_planner.summary.histogram import TOPIC_LIMIT, statistic_of
 from timewheel.spark_planner.summary.statistic import Statistic
@@ -38,8 +38,8 @@ class History:
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
         statistic: The statistic, from which a plan is made.
         has_ids: True if its timers have ids, so that of copies only the first is used.
-        kept: The sends of the sound rows, in order, in Spark's cache (released by `Kept.forget`); built on first use,
-            by another pass over the rows.
+        cached: The sends of the sound rows, in order, in Spark's cache (released by `CachedSends.forget`); built on
+            first use, by another pass over the rows.
     """
 
     source: str
@@ -48,7 +48,7 @@ class History:
     has_ids: bool = False
 
     @cached_property
-    def kept(self) -> Kept:
+    def cached(self) -> CachedSends:
         return keep(sound_rows(self.rows))
 
     def topic(self, wanted: str | None = None) -> str:
@@ -59,13 +59,13 @@ class History:
         """Return the statistic's cells of a topic."""
         return self.statistic.cells[topic]
 
-    def survey(self, tell: Tell = untold) -> Survey:
-        """Build the summary of the history that needs no rows; runs a job over `kept`."""
+    def survey(self, on_progress: ProgressCallback = no_report) -> Survey:
+        """Build the summary of the history that needs no rows; runs a job over `cached`."""
         spark = self.rows.sparkSession
-        with told(spark, "putting the history in order", tell, one_job=False):
-            kept = self.kept
-        with told(spark, "counting native gaps by day", tell, one_job=False):
-            return Survey(statistic=self.statistic, gaps=daily_gaps(kept), keys=kept.keys)
+        with told(spark, "putting the history in order", on_progress, one_job=False):
+            cached = self.cached
+        with told(spark, "counting native gaps by day", on_progress, one_job=False):
+            return Survey(statistic=self.statistic, gaps=daily_gaps(cached), keys=cached.keys)
 
     def timers_of(self, topic: str) -> DataFrame:
         """Return the sound rows of a topic, `columns.HISTORY_SCHEMA`."""
@@ -80,7 +80,7 @@ def survey(
     source: str = "given",
     cell_limit: int = CELL_LIMIT,
     topic_limit: int = TOPIC_LIMIT,
-    tell: Tell = untold,
+    on_progress: ProgressCallback = no_report,
 ) -> History:
     """Survey a history: a single pass, which reads every row once.
 
@@ -91,7 +91,7 @@ def survey(
         source: The history's name for errors and reports.
         cell_limit: See `histogram.statistic_of`, also for the errors.
         topic_limit: See `histogram.statistic_of`, also for the errors.
-        tell: Receives the progress.
+        on_progress: Receives the progress.
 
     Raises:
         NoSuchTopic: The history does not have the topic.
@@ -102,9 +102,9 @@ def survey(
         # A row without a topic is in quarantine, and is counted there.
         rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
     try:
-        with told(raw.sparkSession, "reading the history", tell, one_job=True):
+        with told(raw.sparkSession, "reading the history", on_progress, one_job=True):
             statistic = statistic_of(rows, cell_limit=cell_limit, topic_limit=topic_limit, source=source)
-    except (EmptyHistory, NoSoundRow):
+    except (EmptyHistory, NoValidRows):
         others = sound_rows(every).select(TOPIC).distinct().limit(TOPIC_LIMIT).collect() if topic is not None else []
         if topic is None or not others:
             raise
@@ -120,21 +120,21 @@ class Traffic(Continued):
     Args:
         history: The surveyed history.
         topic: Topic of the history.
-        kept: The sends in order, in Spark's cache (`forget`); built on first use.
+        cached: The sends in order, in Spark's cache (`forget`); built on first use.
     """
 
     history: History
     topic: str
 
     @cached_property
-    def kept(self) -> Kept:
-        own = self.history.kept.of(self.topic)
+    def cached(self) -> CachedSends:
+        own = self.history.cached.of(self.topic)
         return own if self.continuation is None else extended(own, self.continuation.stretches)
 
     def forget(self) -> None:
         """Release the cache of the continued sends; the history releases that of its own sends."""
-        if self.continuation is not None and "kept" in vars(self):
-            self.kept.forget()
+        if self.continuation is not None and "cached" in vars(self):
+            self.cached.forget()
 
 
 def traffic_of(history: History, topic: str, *, as_is: bool = False) -> Traffic:

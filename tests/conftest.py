@@ -18,7 +18,7 @@ from benchmarks.machine import load, processor
 from tests.support import distribution
 from tests.support.checkout import ROOT
 from tests.support.evidence import Ledger, Row
-from tests.support.kept import Kept
+from tests.support.kept import CachedSends
 from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ SEED_VARIABLE = "TIMEWHEEL_SEED"
 """A seed in place of the test's own; or "random"."""
 
 _skips = pytest.StashKey[list[str]]()
-_kept = pytest.StashKey[Kept]()
+_kept = pytest.StashKey[CachedSends]()
 
 
 def _folder(item: pytest.Item) -> str:
@@ -208,7 +208,7 @@ def _in_ci() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skips] = []
-    config.stash[_kept] = Kept()
+    config.stash[_kept] = CachedSends()
     if "PYTEST_XDIST_WORKER" not in os.environ:  # workers report to the process that started them
         config.pluginmanager.register(_EvidenceWatch(Ledger(config.getoption("evidence"))), "timewheel-evidence-watch")
     config.pluginmanager.register(_SkipWatch(config.stash[_skips]), "timewheel-skip-watch")
@@ -268,7 +268,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture
-def kept(request: pytest.FixtureRequest) -> Kept:
+def kept(request: pytest.FixtureRequest) -> CachedSends:
     """Start resources that the tests of a lane share, and end them with the lane."""
     return request.config.stash[_kept]
 
@@ -301,13 +301,13 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
 
     worker = os.environ.get("PYTEST_XDIST_WORKER")
 
-    def tell(line: object) -> None:
+    def on_progress(line: object) -> None:
         with capsys.disabled():
             # A worker's standard output is discarded, and lines of the workers are interleaved.
             out = sys.stderr if worker else sys.stdout
             print(f"[{worker}] {line}" if worker else f"  {line}", file=out, flush=True)
 
-    return tell
+    return on_progress
 
 
 @pytest.fixture
@@ -364,7 +364,9 @@ def _is_short(item: pytest.Item) -> bool:
 def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> Evidence:
     """Report the results of a proof for docs/evidence.md; results of short plays are printed but not stored."""
 
-    def tell(proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True) -> None:
+    def on_progress(
+        proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True
+    ) -> None:
         pulsar = version_asked_for() if on_broker else None
         on = f"{processor()}, load {load()}"
         row = Row.of(proof, seed=seed, pulsar=pulsar, figures=figures, machine=on)
@@ -372,4 +374,4 @@ def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> E
         if request.node.get_closest_marker("proof") is not None and not _is_short(request.node):
             request.node.user_properties.append((EVIDENCE, asdict(row)))
 
-    return tell
+    return on_progress

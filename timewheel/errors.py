@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.doors import names_on_first_use
 from timewheel.core.errors import (
     AdminDenied,
     AdminError,
@@ -21,10 +20,10 @@ from timewheel.core.errors import (
     BadName,
     BadTimerId,
     CancelFailed,
+    CancellationUnreadable,
     CancelOutcomeUnknown,
     CancelRefused,
     ClientMisuse,
-    CutOffUnreadable,
     DurationError,
     EnvelopeError,
     EnvelopeTooNew,
@@ -41,7 +40,8 @@ from timewheel.core.errors import (
     UnsupportedAcknowledgement,
 )
 from timewheel.core.extras import ExtraMissing
-from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.former_topics import UndrainedTopics
+from timewheel.core.lazy_exports import names_on_first_use
 from timewheel.core.longest_delay import DelayTooLong
 
 if TYPE_CHECKING:
@@ -68,22 +68,22 @@ if TYPE_CHECKING:
         InboxUnavailable,
     )
     from timewheel.ops.errors import (
-        DealingFailed,
         GapLogUnreadable,
         NoSuchTarget,
         NothingToSample,
         NotOfThisPlan,
+        ReplayFailed,
         SendTimeUnknown,
     )
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
-        DaysThere,
+        DaysAlreadyStored,
         EmptyHistory,
         HistoryUnreadable,
         MaxDelayTooShort,
         MissingColumn,
-        NoSoundRow,
         NoSuchTopic,
+        NoValidRows,
         PlannerError,
         SeveralTopics,
         StatisticUnreadable,
@@ -121,11 +121,10 @@ __all__ = [
     "CancelFailed",
     "CancelOutcomeUnknown",
     "CancelRefused",
+    "CancellationUnreadable",
     "ClientMisuse",
     "ConsumerLost",
-    "CutOffUnreadable",
-    "DaysThere",
-    "DealingFailed",
+    "DaysAlreadyStored",
     "DelayTooLong",
     "DurationError",
     "EmptyHistory",
@@ -142,9 +141,9 @@ __all__ = [
     "LookupFailed",
     "MaxDelayTooShort",
     "MissingColumn",
-    "NoSoundRow",
     "NoSuchTarget",
     "NoSuchTopic",
+    "NoValidRows",
     "NotOfThisPlan",
     "NothingToSample",
     "PayloadTooLarge",
@@ -153,6 +152,7 @@ __all__ = [
     "ProfileError",
     "ProtocolViolation",
     "ReceiveTimeout",
+    "ReplayFailed",
     "ReservedProperty",
     "SendFailed",
     "SendOutcomeUnknown",
@@ -161,12 +161,12 @@ __all__ = [
     "SeveralTopics",
     "StatisticUnreadable",
     "SubscribeRefused",
-    "TimersLeftBehind",
     "TimewheelError",
     "TokenNotGiven",
     "TooManyRequests",
     "TooManyTopics",
     "TopologyError",
+    "UndrainedTopics",
     "UnitUnknown",
     "UnsupportedAcknowledgement",
     "WrongTimeUnit",
@@ -190,7 +190,7 @@ _MODULE_OF = {
     "InboxFull": "timewheel.consumers.inbox.errors",
     "InboxKeyTooLong": "timewheel.consumers.inbox.errors",
     "InboxUnavailable": "timewheel.consumers.inbox.errors",
-    "DealingFailed": "timewheel.ops.errors",
+    "ReplayFailed": "timewheel.ops.errors",
     "GapLogUnreadable": "timewheel.ops.errors",
     "NoSuchTarget": "timewheel.ops.errors",
     "NotOfThisPlan": "timewheel.ops.errors",
@@ -198,12 +198,12 @@ _MODULE_OF = {
     "SendTimeUnknown": "timewheel.ops.errors",
     "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
-    "DaysThere": "timewheel.spark_planner.errors",
+    "DaysAlreadyStored": "timewheel.spark_planner.errors",
     "EmptyHistory": "timewheel.spark_planner.errors",
     "HistoryUnreadable": "timewheel.spark_planner.errors",
     "MaxDelayTooShort": "timewheel.spark_planner.errors",
     "MissingColumn": "timewheel.spark_planner.errors",
-    "NoSoundRow": "timewheel.spark_planner.errors",
+    "NoValidRows": "timewheel.spark_planner.errors",
     "NoSuchTopic": "timewheel.spark_planner.errors",
     "PlannerError": "timewheel.spark_planner.errors",
     "SeveralTopics": "timewheel.spark_planner.errors",

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pulsar
 
 from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
-from timewheel.consumers.in_hand import Arrival
+from timewheel.consumers.in_flight import Arrival
 from timewheel.consumers.message import Reading, arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
@@ -286,7 +286,7 @@ class _Reader(threading.Thread):
             try:
                 message = consumer.receive(timeout_millis=READ_SLICE_MS)
             except pulsar.Timeout:
-                self._watch.look(is_connected=bool(consumer.is_connected()))
+                self._watch.inspect(is_connected=bool(consumer.is_connected()))
                 continue
             except pulsar.PulsarException as error:
                 if not self._closing:

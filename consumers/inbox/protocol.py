@@ -18,8 +18,8 @@ from itertools import count
 from typing import Protocol, runtime_checkable
 
 from timewheel.consumers.inbox.errors import BadInbox, InboxKeyTooLong
-from timewheel.core.chance import Chance
 from timewheel.core.durations import DAY_MS
+from timewheel.core.rng import Random
 
 __all__ = [
     "DEFAULT_KEEP_MS",
@@ -192,14 +192,14 @@ class Owners:
     """Makes tokens of owners, a new token for each attempt: ``<16 hex of this process>-<number>``.
 
     Args:
-        chance: Source of the process's own part, drawn once; a fork needs a new instance.
+        rng: Source of the process's own part, drawn once; a fork needs a new instance.
     """
 
     __slots__ = ("_counter", "_tag")
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, rng: Random) -> None:
         # Two draws: a float has 53 bits.
-        self._tag = "".join(f"{int(chance.random() * 2**32):08x}" for _ in range(2))
+        self._tag = "".join(f"{int(rng.random() * 2**32):08x}" for _ in range(2))
         self._counter = count()
 
     def new(self) -> str:

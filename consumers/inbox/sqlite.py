@@ -116,7 +116,7 @@ class SqliteInbox:
         self._pid = os.getpid()
         self._claims = 0
         self._connection: sqlite3.Connection | None = None
-        with self._told():
+        with self._reported():
             self._connection = self._opened(synchronous, busy_ms)
             self._file = _identity(self.path)
 
@@ -222,7 +222,7 @@ class SqliteInbox:
             step: The work within the transaction.
             needs_room: True for a claim. All other calls may use the reserve, since their key is already stored.
         """
-        with self._lock, self._told():
+        with self._lock, self._reported():
             connection = self._usable()
             for _ in range(FORGET_STEPS):
                 try:
@@ -283,7 +283,7 @@ class SqliteInbox:
         return found
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 
 __all__ = ["DueQueue"]
 
@@ -16,21 +16,21 @@ class DueQueue:
     __slots__ = ("_heap", "_numbers")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, InHand]] = []
+        self._heap: list[tuple[int, int, InFlight]] = []
         self._numbers = count()
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def push(self, timer: InHand) -> None:
+    def push(self, timer: InFlight) -> None:
         """Add a timer."""
         heapq.heappush(self._heap, (timer.due_ms, next(self._numbers), timer))
 
-    def first(self) -> InHand:
+    def first(self) -> InFlight:
         """Return the first timer without removing it; the queue must not be empty."""
         return self._heap[0][2]
 
-    def pop(self) -> InHand:
+    def pop(self) -> InFlight:
         """Remove and return the first timer; the queue must not be empty."""
         return heapq.heappop(self._heap)[2]
 

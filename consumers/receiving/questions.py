@@ -1,4 +1,4 @@
-"""Timing of questions to the log of cut-offs, and effects of its silence; one question at a time for all due timers."""
+"""Timing of questions to the log of cancellations, and effects of its silence; one question at a time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Protocol
 
 from timewheel.consumers.commands import Command
 from timewheel.consumers.engine import Engine
+from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.clock import Clock
-from timewheel.core.life_cycle import WhenBlind
 
 __all__ = ["BLIND_AFTER_MS", "Log", "Questions"]
 
@@ -25,7 +25,7 @@ STALE_MS = 15
 
 
 class Log(Protocol):
-    """The log of cut-offs, as a consumer asks it."""
+    """The log of cancellations, as a consumer asks it."""
 
     topic: str
 
@@ -52,16 +52,16 @@ class Questions:
     No method waits or calls other parts, except `refreshed`, which any thread may call, as it may `is_fresh`.
 
     Args:
-        log: The log of cut-offs.
-        when_blind: Decides about timers without an answer.
+        log: The log of cancellations.
+        on_log_unavailable: Decides about timers without an answer.
         clock: Measures how long a question has waited.
     """
 
-    __slots__ = ("_asked_ms", "_clock", "_log", "_question", "_when_blind")
+    __slots__ = ("_asked_ms", "_clock", "_log", "_on_log_unavailable", "_question")
 
-    def __init__(self, log: Log, when_blind: WhenBlind, clock: Clock) -> None:
+    def __init__(self, log: Log, on_log_unavailable: WhenBlind, clock: Clock) -> None:
         self._log = log
-        self._when_blind = when_blind
+        self._on_log_unavailable = on_log_unavailable
         self._clock = clock
         self._question: int | None = None
         self._asked_ms: int | None = None
@@ -72,7 +72,7 @@ class Questions:
         return self._log.topic
 
     @property
-    def blind_ms(self) -> int:
+    def log_unavailable_ms(self) -> int:
         """How long a question has waited in vain; 0 without a question, or while the answer may still be in time."""
         if self._question is None or self._asked_ms is None:
             return 0
@@ -91,7 +91,7 @@ class Questions:
             if self._log.is_answered(self._question):
                 self._question = None
                 commands = engine.answered(now_ms)
-            elif self._when_blind == "deliver" and self.blind_ms:
+            elif self._on_log_unavailable == "deliver" and self.log_unavailable_ms:
                 # Timers that have become due since are handed out too: the time of the next answer is unknown.
                 commands = engine.unanswered()
                 engine.asked()
@@ -103,7 +103,7 @@ class Questions:
         return commands
 
     def is_fresh(self) -> bool:
-        """True if a handler may begin without a new answer: cut-offs newer than `STALE_MS` may be missing."""
+        """True if a handler may begin without a new answer: cancellations newer than `STALE_MS` may be missing."""
         age_ms = self._log.age_ms()
         if ASKED_AGAIN_MS <= age_ms < STALE_MS:
             self._log.ask()
@@ -116,7 +116,7 @@ class Questions:
         question = self._log.ask()
         # After such a long silence no worker waits for an answer.
         is_silent = self._log.age_ms() >= BLIND_AFTER_MS or not self._log.await_answer(question, BLIND_AFTER_MS)
-        return not is_silent or self._when_blind == "deliver"
+        return not is_silent or self._on_log_unavailable == "deliver"
 
     def wait_ms(self, engine: Engine) -> int | None:
         """Return the time until the next step is needed here; None for never."""

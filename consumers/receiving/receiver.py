@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable
 
 import pulsar
 
-from timewheel.consumers.commands import Acknowledge, Command, Hand, LetGo, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Deliver, NegativeAcknowledge, Release, Republish
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_hand import Arrival, InHand, Mark
-from timewheel.consumers.onward import Onward
+from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import Source
+from timewheel.consumers.redirect import Redirect
 from timewheel.core.clock import Clock
 from timewheel.events import (
     AcknowledgeFailed,
     EnvelopeUnreadable,
-    InboxNotTold,
+    InboxNotNotified,
     TimerFarTooEarly,
-    TimersWaitForCutOffs,
+    TimersWaitForCancellations,
     TimerTooNew,
 )
 from timewheel.wire.alarms import Alarms
@@ -34,14 +34,14 @@ __all__ = ["SLICE_MS", "Receiver"]
 
 LONG_OVERDUE_MS = 1_000
 """Lateness from which arriving timers are sorted by due time; no timer is on time any more."""
-MOST_SORTED = 500
+MAX_SORTED = 500
 """Timers sorted at once: they are unacknowledged while they wait here."""
 GATHER_MS = 20
-MOST_GATHER_MS = 500
+MAX_GATHER_MS = 500
 """Time limit for judging the gathered timers."""
-MOST_GATHERING_MS = 200
+MAX_GATHERING_MS = 200
 """Time limit of a round of gathering: meanwhile no timer is handed out, nor is a stop noticed."""
-MOST_IN_VAIN = 4
+MAX_IN_VAIN = 4
 """Messages in a row that are copies or not yet due when they are gathered: then no more overdue timers are expected."""
 JUST_HANDED_MS = 5
 """Age up to which the decision about a timer still counts when its handler begins: idle workers ask no second time."""
@@ -78,7 +78,7 @@ class Receiver:
         redelivery_delay_ms: int,
         clock: Clock,
         hooks: Hooks,
-        on_settled: Callable[[InHand, bool], None] | None = None,
+        on_settled: Callable[[InFlight, bool], None] | None = None,
     ) -> None:
         self._source = source
         self._republisher = republisher
@@ -108,7 +108,7 @@ class Receiver:
         with self._state:
             return self._engine.counts
 
-    def next(self, timeout_ms: int) -> InHand | None:
+    def next(self, timeout_ms: int) -> InFlight | None:
         """Return the next due timer; None if there was none in time, or after `close`.
 
         Args:
@@ -147,10 +147,10 @@ class Receiver:
         wait_ms = 0 if self._is_catching_up else GATHER_MS
         if not self._is_catching_up:
             self._is_catching_up = True
-            self._gathers_until_ms = self._clock.monotonic_ms() + MOST_GATHER_MS
-        until_ms = self._clock.monotonic_ms() + MOST_GATHERING_MS
+            self._gathers_until_ms = self._clock.monotonic_ms() + MAX_GATHER_MS
+        until_ms = self._clock.monotonic_ms() + MAX_GATHERING_MS
         in_vain = 0
-        while len(self._due) < MOST_SORTED and in_vain < MOST_IN_VAIN and self._clock.monotonic_ms() < until_ms:
+        while len(self._due) < MAX_SORTED and in_vain < MAX_IN_VAIN and self._clock.monotonic_ms() < until_ms:
             before = self._gathered()
             if not self._receive_one(wait_ms):
                 break
@@ -162,7 +162,7 @@ class Receiver:
             return len(self._due) + self._engine.clearing
 
     def _others_may_come_first(self) -> bool:
-        """True if some gathered timers still wait for the log of cut-offs; at the beginning only."""
+        """True if some gathered timers still wait for the log of cancellations; at the beginning only."""
         if not self._is_catching_up or self._clock.monotonic_ms() >= self._gathers_until_ms:
             return False
         with self._state:
@@ -173,23 +173,23 @@ class Receiver:
         while self._due and self._engine.has_overdue and not self._begins(self._due.first(), is_asked=True):
             self._due.pop()
 
-    def _waits_for_pace(self, pace: Pace, most_ms: int | None) -> bool:
+    def _waits_for_pace(self, pace: Pace, max_ms: int | None) -> bool:
         """Return whether a due timer may not be handed out yet; waits a while for that, receiving no messages."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = pace.wait_ms(now_ms)
         if not wait_ms:
             pace.take(now_ms)
             return False
-        if most_ms:
+        if max_ms:
             with self._state:
-                self._clock.wait(self._never, min(wait_ms, most_ms))
+                self._clock.wait(self._never, min(wait_ms, max_ms))
         return True
 
-    def is_known(self, timer: InHand) -> bool:
+    def is_known(self, timer: InFlight) -> bool:
         """True if `begins` need not wait: timers cannot be cancelled, or the log was asked a moment ago."""
         return self._questions is None or self._is_just_handed(timer) or self._questions.is_fresh()
 
-    def begins(self, timer: InHand, *, is_known: bool = False) -> bool:
+    def begins(self, timer: InFlight, *, is_known: bool = False) -> bool:
         """Return whether a handler may begin with a timer that was handed out; if not, the timer is already dealt with.
 
         Called at the last moment: while the timer waited for its turn, it may have been cancelled, or have become
@@ -197,24 +197,24 @@ class Receiver:
 
         Args:
             timer: The timer as it was handed out.
-            is_known: The result of `is_known` just now; if False, this call may wait for the log of cut-offs.
+            is_known: The result of `is_known` just now; if False, this call may wait for the log of cancellations.
         """
         if not self._engine.judges or self._is_just_handed(timer):
             return True
         is_asked = is_known or self._questions is None or self._questions.refreshed()
         return self._begins(timer, is_asked=is_asked)
 
-    def _is_just_handed(self, timer: InHand) -> bool:
+    def _is_just_handed(self, timer: InFlight) -> bool:
         return 0 <= self._clock.now_ms() - timer.handed_ms < JUST_HANDED_MS
 
-    def _begins(self, timer: InHand, *, is_asked: bool) -> bool:
+    def _begins(self, timer: InFlight, *, is_asked: bool) -> bool:
         now_ms = self._clock.now_ms()
         with self._state:
             commands = self._engine.begins(timer, now_ms, is_asked=is_asked)
         self._execute_quietly(commands or ())
         return commands is None
 
-    def done(self, timer: InHand, *, quietly: bool = False) -> None:
+    def done(self, timer: InFlight, *, quietly: bool = False) -> None:
         """Acknowledge a timer that is handled.
 
         Args:
@@ -228,31 +228,31 @@ class Receiver:
             commands = self._engine.done(timer)
         (self._execute_quietly if quietly else self._execute)(commands)
 
-    def failed(self, timer: InHand, *, quietly: bool = False) -> None:
+    def failed(self, timer: InFlight, *, quietly: bool = False) -> None:
         """Have a timer redelivered; arguments and errors as in `done`."""
         with self._state:
             commands = self._engine.failed(timer)
         (self._execute_quietly if quietly else self._execute)(commands)
 
-    def postponed(self, timer: InHand, after_ms: int) -> None:
+    def postponed(self, timer: InFlight, after_ms: int) -> None:
         """Keep a timer in flight and hand it out again later; a failing acknowledgement is reported to the hooks."""
         with self._state:
             commands = self._engine.postponed(timer, self._clock.now_ms(), after_ms)
         self._execute_quietly(commands)
 
-    def moved_on(self, timer: InHand, onward: Onward) -> None:
+    def redirected(self, timer: InFlight, redirect: Redirect) -> None:
         """Publish a timer onward, to be tried again or parked, and then acknowledge it."""
         with self._state:
-            commands = self._engine.moved_on(timer, onward, self._clock.now_ms())
+            commands = self._engine.redirected(timer, redirect, self._clock.now_ms())
         self._execute_quietly(commands)
 
-    def skipped(self, timer: InHand) -> None:
+    def skipped(self, timer: InFlight) -> None:
         """Acknowledge a timer that no handler completed; a failing acknowledgement is reported to the hooks."""
         with self._state:
             commands = self._engine.done(timer, is_skipped=True)
         self._execute_quietly(commands)
 
-    def at_position(self, position: Position) -> InHand | None:
+    def at_position(self, position: Position) -> InFlight | None:
         """Return the timer in flight whose message has this position, if any."""
         with self._state:
             return self._engine.at_position(position)
@@ -281,17 +281,19 @@ class Receiver:
                 look_ms = self._questions.wait_ms(self._engine)
                 waits_ms += [] if look_ms is None else [max(look_ms, 1)]
         self._execute_quietly(commands)
-        self._tell_if_blind()
+        self._report_if_log_unavailable()
         self._alarms.flush()
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms < 0:
             return None
         return min([left_ms, *waits_ms])
 
-    def _tell_if_blind(self) -> None:
+    def _report_if_log_unavailable(self) -> None:
         """Emit the alarm without the engine's lock: a hook may read the counters."""
-        if self._questions is not None and (blind_ms := self._questions.blind_ms):
-            self._waiting_alarms.raised(TimersWaitForCutOffs(topic=self._questions.topic, waited_ms=blind_ms))
+        if self._questions is not None and (log_unavailable_ms := self._questions.log_unavailable_ms):
+            self._waiting_alarms.raised(
+                TimersWaitForCancellations(topic=self._questions.topic, waited_ms=log_unavailable_ms)
+            )
 
     def _receive_one(self, wait_ms: int) -> bool:
         """Take a message, if it arrives in time and there is room; return whether a message was taken."""
@@ -324,16 +326,16 @@ class Receiver:
                 )
         return commands
 
-    def _settle(self, timer: InHand, is_stored: bool) -> None:
+    def _settle(self, timer: InFlight, is_stored: bool) -> None:
         """Settle a timer that is tried again or parked, on the republisher's thread; this never hands out a timer."""
         if is_stored:
-            self._tell_settled(timer, is_stored=True)
+            self._report_settled(timer, is_stored=True)
         now_ms = self._clock.now_ms()
         with self._state:
             commands = self._engine.published(timer, now_ms) if is_stored else self._engine.not_published(timer, now_ms)
         self._execute_quietly(commands)
 
-    def _tell_settled(self, timer: InHand, *, is_stored: bool) -> None:
+    def _report_settled(self, timer: InFlight, *, is_stored: bool) -> None:
         """Call ``on_settled``; its exception must neither keep the timer from its end nor stop the calling thread."""
         if self._on_settled is None:
             return
@@ -342,7 +344,7 @@ class Receiver:
         except Exception as error:  # noqa: BLE001 - a store may be the user's own
             envelope = timer.arrival.envelope
             timer_id = None if envelope is None else envelope.timer_id
-            self._hooks.emit(InboxNotTold(timer_id=timer_id, error=repr(error)))
+            self._hooks.emit(InboxNotNotified(timer_id=timer_id, error=repr(error)))
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
@@ -362,7 +364,7 @@ class Receiver:
     def _execute(self, commands: Iterable[Command]) -> None:
         for command in commands:
             match command:
-                case Hand(timer):
+                case Deliver(timer):
                     self._due.push(timer)  # only the receiving thread's commands hand out
                 case Acknowledge(arrival):
                     origin = arrival.origin
@@ -372,8 +374,8 @@ class Receiver:
                     origin = arrival.origin
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
                     origin.consumer.negative_acknowledge(arrival.message)
-                case LetGo(timer):
-                    self._tell_settled(timer, is_stored=False)
+                case Release(timer):
+                    self._report_settled(timer, is_stored=False)
                 case Republish(timer):
                     self._republisher.submit(timer)
 

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.consumers.in_hand import InHand, Mark
-from timewheel.consumers.onward import Parked
+from timewheel.consumers.in_flight import InFlight, Mark
 from timewheel.consumers.receiving.subscribing import missing_topic
+from timewheel.consumers.redirect import Parked
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FOR_PROPERTY, GROUP_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of
-from timewheel.core.next_hop import again, tried_again
+from timewheel.core.next_hop import again, retry_hop
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
@@ -50,13 +50,13 @@ SEND_TIMEOUT_MS = 10_000
 """Timeout after which the outcome is unknown and the timer is published once more, which its key makes harmless."""
 OPENING_MS = 2_000
 """If opening a producer takes longer, the timer's destination is decided anew."""
-MOST_ROUTES = 4
+MAX_ROUTES = 4
 """Decisions for a publish; a second decision mostly finds its producer open."""
 JOIN_TIMEOUT_MS = 5_000
 BRIEF = 1
 """The attempt at parking that leaves out the error, and most of the reason."""
 BRIEF_REASON_CHARS = 100
-MOST_ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 """Attempts after the brief attempt store a timer in parts, ever smaller parts."""
 
 _Where = tuple[str, str, int, bool]
@@ -66,7 +66,7 @@ _Where = tuple[str, str, int, bool]
 class _Answered(NamedTuple):
     """The outcome of a publish, by the client's result."""
 
-    timer: InHand
+    timer: InFlight
     where: _Where
     producer: ProducerLike
     attempt: int
@@ -94,23 +94,23 @@ class Republisher:
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
-        self.settles: Callable[[InHand, bool], None] | None = None
+        self.settles: Callable[[InFlight, bool], None] | None = None
         """Called on this thread for each timer to be tried again or parked, with whether it is certainly stored."""
         # Bounded by the engine's MAX_REPUBLISHING: timers to publish, outcomes of publishes, None at the end.
-        self._waiting: queue.SimpleQueue[InHand | _Answered | None] = queue.SimpleQueue()
-        self._outcomes: deque[tuple[InHand, bool]] = deque()
+        self._waiting: queue.SimpleQueue[InFlight | _Answered | None] = queue.SimpleQueue()
+        self._outcomes: deque[tuple[InFlight, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
         self._producers: dict[_Where, ProducerLike] = {}
         self._thread: threading.Thread | None = None
 
-    def submit(self, timer: InHand) -> None:
+    def submit(self, timer: InFlight) -> None:
         """Take over a timer until `outcomes` returns it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="timewheel-republisher", daemon=True)
             self._thread.start()
         self._waiting.put(timer)
 
-    def outcomes(self) -> list[tuple[InHand, bool]]:
+    def outcomes(self) -> list[tuple[InFlight, bool]]:
         """Return early timers answered since the last call, each with whether it is certainly stored."""
         self._alarms.flush()
         found = []
@@ -150,7 +150,7 @@ class Republisher:
                 self._producers.pop(where, None)
             self._settle(timer, f"{where[0]}: {cause_of(result)}")
 
-    def _begin(self, timer: InHand, attempt: int = 0) -> None:
+    def _begin(self, timer: InFlight, attempt: int = 0) -> None:
         try:
             self._publish(timer, attempt)
         except SCHEMA_REFUSALS as error:
@@ -158,27 +158,27 @@ class Republisher:
         except Exception as error:  # noqa: BLE001 - after any error, the timer is still stored and is tried again
             self._settle(timer, cause_of(error))
 
-    def _refused(self, timer: InHand, attempt: int, cause: str) -> None:
+    def _refused(self, timer: InFlight, attempt: int, cause: str) -> None:
         """Park a message that is refused for its own sake, not its topic's, in the best form that is accepted."""
-        if timer.onward is None or attempt == MOST_ATTEMPTS:
+        if timer.redirect is None or attempt == MAX_ATTEMPTS:
             self._settle(timer, cause)
             return
-        if not isinstance(timer.onward, Parked):
-            timer.onward, attempt = Parked(f"it cannot be stored to be tried again: {cause}"), -1
+        if not isinstance(timer.redirect, Parked):
+            timer.redirect, attempt = Parked(f"it cannot be stored to be tried again: {cause}"), -1
         self._begin(timer, attempt + 1)
 
-    def _settle(self, timer: InHand, cause: str | None) -> None:
+    def _settle(self, timer: InFlight, cause: str | None) -> None:
         """Report the outcome for a timer; ``cause`` is the reason why it is not certainly stored."""
-        if timer.onward is None or self.settles is None:
+        if timer.redirect is None or self.settles is None:
             self._outcomes.append((timer, cause is None))
         else:
             self.settles(timer, cause is None)
         if cause is not None:
             self._alarms.raised(RepublishFailed(timer=timer.key, error=cause))
-        elif isinstance(timer.onward, Parked):
-            self._alarms.raised(TimerParked(topic=timer.arrival.message.topic_name(), reason=timer.onward.reason))
+        elif isinstance(timer.redirect, Parked):
+            self._alarms.raised(TimerParked(topic=timer.arrival.message.topic_name(), reason=timer.redirect.reason))
 
-    def _publish(self, timer: InHand, attempt: int) -> None:
+    def _publish(self, timer: InFlight, attempt: int) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         in_parts, had = attempt > BRIEF, _kept(timer)
         large = in_parts or size_of(message) + properties_size(had) >= LARGE_BYTES
@@ -192,11 +192,11 @@ class Republisher:
         routes = 0
         while True:
             routes, began_ms = routes + 1, self._clock.monotonic_ms()
-            topic, deliver_at_ms, properties = self._onward(timer, envelope, self._clock.now_ms(), attempt)
+            topic, deliver_at_ms, properties = self._redirect(timer, envelope, self._clock.now_ms(), attempt)
             where = (self._router.names.part(topic, partition), message.topic_name(), version, large)
             producer = self._producers.get(where) or self._opened(where, topic, partition)
             # If opening took long, the destination is decided anew, since it depends on the time.
-            if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MOST_ROUTES:
+            if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MAX_ROUTES:
                 break
         put = self._waiting.put
 
@@ -209,24 +209,24 @@ class Republisher:
         else:
             carry(producer, message, answered, {**had, **properties}, deliver_at_ms=deliver_at_ms)
 
-    def _onward(
-        self, timer: InHand, envelope: Envelope | None, now_ms: int, attempt: int
+    def _redirect(
+        self, timer: InFlight, envelope: Envelope | None, now_ms: int, attempt: int
     ) -> tuple[str, int, dict[str, str]]:
         """Return the topic, the delay to ask for, and timewheel's properties."""
-        if isinstance(timer.onward, Parked):
-            why = _why(timer.onward, str(timer.arrival.message.topic_name()), is_brief=attempt >= BRIEF)
+        if isinstance(timer.redirect, Parked):
+            why = _why(timer.redirect, str(timer.arrival.message.topic_name()), is_brief=attempt >= BRIEF)
             # A plain client's message has no id yet; it gets an id by which it can be found.
             if envelope is not None and timer.arrival.mark is Mark.NATIVE:
                 why |= envelope.properties()
             return self._parked, 0, why
         assert envelope is not None, "only what has a due time can be early, and only what has an id is tried again"
-        if timer.onward is None:
+        if timer.redirect is None:
             came_from = partition_of(timer.arrival.message.topic_name())[0]
             hop = again(self._router, envelope, now_ms, came_from)
         else:
             within_ms = OPENING_MS + SEND_TIMEOUT_MS
-            due_ms = timer.onward.due_ms
-            hop = tried_again(self._router, envelope, self._subscription, due_ms, now_ms, stored_within_ms=within_ms)
+            due_ms = timer.redirect.due_ms
+            hop = retry_hop(self._router, envelope, self._subscription, due_ms, now_ms, stored_within_ms=within_ms)
         return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
     def _opened(self, where: _Where, topic: str, partition: int) -> ProducerLike:
@@ -269,10 +269,10 @@ class Republisher:
             self._hooks.emit(ProducerCloseFailed(topic=where[0], error=str(error)))
 
 
-def _kept(timer: InHand) -> dict[str, str]:
+def _kept(timer: InFlight) -> dict[str, str]:
     """Return the properties that a message keeps; the new properties come on top."""
     kept = without_notes(timer.arrival.message.properties())
-    if not isinstance(timer.onward, Parked):
+    if not isinstance(timer.redirect, Parked):
         # Beside an envelope of version 1 they were not ours, and the new envelope may be of version 2.
         kept.pop(GROUP_PROPERTY, None)
         kept.pop(FOR_PROPERTY, None)

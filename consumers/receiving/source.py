@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pulsar
 
-from timewheel.consumers.in_hand import Arrival
+from timewheel.consumers.in_flight import Arrival
 from timewheel.consumers.message import Reading, arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
@@ -83,7 +83,7 @@ class SingleSource:
         try:
             message = subscribed.consumer.receive(timeout_millis=timeout_ms)
         except pulsar.Timeout:
-            self._watch.look(is_connected=bool(subscribed.consumer.is_connected()))
+            self._watch.inspect(is_connected=bool(subscribed.consumer.is_connected()))
             return None
         return self._read(message, subscribed)
 

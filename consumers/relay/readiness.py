@@ -9,13 +9,13 @@ from typing import Any
 
 from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, Page
 
-__all__ = ["ReadyFile", "Told", "health_pages", "told_of"]
+__all__ = ["ReadyFile", "Reported", "health_pages", "reported_of"]
 
-Told = tuple[bool, Mapping[str, Any]]
+Reported = tuple[bool, Mapping[str, Any]]
 """True if all is well; and the details, for JSON."""
 
 
-def told_of(stories: Sequence[Mapping[str, Any]]) -> Told:
+def reported_of(stories: Sequence[Mapping[str, Any]]) -> Reported:
     """Return whether all relays are ready, and ``{"ready": ..., "relays": [...]}``.
 
     Args:
@@ -25,7 +25,7 @@ def told_of(stories: Sequence[Mapping[str, Any]]) -> Told:
     return ready, {"ready": ready, "relays": list(stories)}
 
 
-def health_pages(live: Callable[[], Told], ready: Callable[[], Told]) -> dict[str, Page]:
+def health_pages(live: Callable[[], Reported], ready: Callable[[], Reported]) -> dict[str, Page]:
     """Return the pages for an orchestrator's probes: 200 while all is well, else 503; the body has the details.
 
     Args:
@@ -35,7 +35,7 @@ def health_pages(live: Callable[[], Told], ready: Callable[[], Told]) -> dict[st
     return {LIVE_PATH: _page(live), READY_PATH: _page(ready)}
 
 
-def _page(ask: Callable[[], Told]) -> Page:
+def _page(ask: Callable[[], Reported]) -> Page:
     def answer() -> Answer:
         well, story = ask()
         return Answer(200 if well else 503, json.dumps(story).encode(), JSON)

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from timewheel.consumers.relay.driver.crew import Crew
-from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
+from timewheel.consumers.relay.compactor import CancellationCompactor
+from timewheel.consumers.relay.driver.former_topic_drainer import FormerTopicDrainer
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING, Handle
 from timewheel.consumers.relay.driver.memory import MEMORY_BYTES, Memory
 from timewheel.consumers.relay.driver.partition import Partition
-from timewheel.consumers.relay.driver.source import Gate, Source, Tools
-from timewheel.consumers.relay.janitor import Janitor
+from timewheel.consumers.relay.driver.partition_workers import PartitionWorkers
+from timewheel.consumers.relay.driver.source import JournalGate, Source, Tools
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.arguments import check_client_and_plan
-from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.former_topics import FormerTopic
@@ -25,11 +24,12 @@ from timewheel.core.grouping import default_linger_ms
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
+from timewheel.core.rng import Random, system_random
 from timewheel.core.routing import Router
 from timewheel.core.topology import HoldingTopic, Topology, entrances_of, topology
 from timewheel.hooks import Hook
 from timewheel.wire.alarms import Alarms
-from timewheel.wire.cut_log import CutLog
+from timewheel.wire.cancellation_log import CancellationLog
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.partitioned import unpartitioned_problem
 from timewheel.wire.process import EXIT_MS, ProcessGuard, end_at_exit, has_ended
@@ -57,14 +57,14 @@ class Relay:
 
     Any number of relays of the same plan may run, in as many processes: they share the partitions, and take over from
     each other. Where the plan has no holding topics (native, calendar) there are no timers to move. With ``[cancel]``
-    in the plan it does not move timers that it knows to be cancelled, and keeps the log of cut-offs short.
+    in the plan it does not move timers that it knows to be cancelled, and keeps the log of cancellations short.
 
     Args:
         client: The user's `pulsar.Client`; the user closes it, after `stop`.
         plan: Defines the topics and their delays.
         relay_id: Id, unique among the relays that run at once; None makes it of host and process.
         clock: Source of time.
-        chance: Spreads attempts over time, so that relays do not fall into step; None for the machine's randomness.
+        rng: Spreads attempts over time, so that relays do not fall into step; None for the machine's randomness.
         hooks: Receive events; None logs them.
         max_in_flight: Maximum number of hops under way, per partition.
         send_timeout_ms: Time without an answer after which a send has failed, and its partition begins anew.
@@ -79,8 +79,8 @@ class Relay:
         former_topics: Lists the topics of earlier plans, such as `timewheel.ops.FormerTopics`: called at the start and
             once a minute. They are drained by this plan's routing. The client alone cannot list topics; None leaves
             them to another relay, and ``timewheel topics ensure`` reports them.
-        cut_log: The log of cut-offs that this process reads anyway, started and stopped by the caller; None lets the
-            relay read it, if the plan has ``[cancel]``.
+        cancellation_log: The log of cancellations that this process reads anyway, started and stopped by the caller;
+            None lets the relay read it, if the plan has ``[cancel]``.
         gate: Guards the journal of a plan with an intake; a shadow provides it.
         drains_from_ms: The way out of a plan: timers released later than this, UTC milliseconds, go to the due topic at
             once. None lets all wait for their time.
@@ -97,7 +97,7 @@ class Relay:
         *,
         relay_id: str | None = None,
         clock: Clock | None = None,
-        chance: Chance | None = None,
+        rng: Random | None = None,
         hooks: tuple[Hook, ...] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
@@ -106,8 +106,8 @@ class Relay:
         memory_bytes: int = MEMORY_BYTES,
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
-        cut_log: CutLog | None = None,
-        gate: Gate | None = None,
+        cancellation_log: CancellationLog | None = None,
+        gate: JournalGate | None = None,
         drains_from_ms: int | None = None,
     ) -> None:
         check_client_and_plan(client, plan)
@@ -119,17 +119,19 @@ class Relay:
         self._client = client = reaching(client)
         self._clock = clock or SystemClock()
         emitting = Hooks(hooks)
-        self._own_cut_log: CutLog | None = None
-        if plan.cancel is not None and cut_log is None:
-            cut_log = self._own_cut_log = CutLog(client, plan, self._clock, emitting)
-        self._janitor = None if cut_log is None else Janitor(client, cut_log, self._clock, emitting)
+        self._own_cancellation_log: CancellationLog | None = None
+        if plan.cancel is not None and cancellation_log is None:
+            cancellation_log = self._own_cancellation_log = CancellationLog(client, plan, self._clock, emitting)
+        self._compactor = (
+            None if cancellation_log is None else CancellationCompactor(client, cancellation_log, self._clock, emitting)
+        )
         self._tools = Tools(
             client=client,
             router=Router(plan),
             names=Names(plan),
             relay_id=self.relay_id,
             clock=self._clock,
-            chance=chance or system_chance(),
+            rng=rng or system_random(),
             hooks=emitting,
             alarms=Alarms(emitting, self._clock),
             max_in_flight=max_in_flight,
@@ -137,14 +139,14 @@ class Relay:
             lease_idle_ms=lease_idle_ms,
             hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
             memory=Memory(memory_bytes),
-            is_dead=None if cut_log is None else cut_log.table.is_dead,
+            is_dead=None if cancellation_log is None else cancellation_log.table.is_dead,
             gate=gate,
             drains_from_ms=drains_from_ms,
         )
-        self._crew: Crew | None = None
+        self._workers: PartitionWorkers | None = None
         self._former = None
         if former_topics is not None:
-            self._former = FormerKeeper(former_topics, self._partitions_of_former, self._tools)
+            self._former = FormerTopicDrainer(former_topics, self._partitions_of_former, self._tools)
         self._stuck_ms = stuck_ms
         self._started = self._stopped = False
 
@@ -177,16 +179,16 @@ class Relay:
         self._started = True
         wanted = topology(self.plan, self._clock.now_ms())
         if wanted.holding:
-            self._crew = self._crew_of(wanted)
+            self._workers = self._crew_of(wanted)
         end_at_exit(self, Relay._end, keep=True)
-        if self._crew is not None:
-            self._crew.start()
+        if self._workers is not None:
+            self._workers.start()
         if self._former is not None:
             self._former.start()
-        if self._own_cut_log is not None:
-            self._own_cut_log.start(patiently=True)
-        if self._janitor is not None:
-            self._janitor.start()
+        if self._own_cancellation_log is not None:
+            self._own_cancellation_log.start(patiently=True)
+        if self._compactor is not None:
+            self._compactor.start()
         return self
 
     def stop(self, drain_ms: int = DRAIN_MS) -> None:
@@ -202,16 +204,16 @@ class Relay:
     def _end(self, drain_ms: int = EXIT_MS, timeout_ms: int = EXIT_MS) -> None:
         self._stopped = True
         has_ended(self)
-        working = [part for part in (self._crew, self._former) if part is not None]
+        working = [part for part in (self._workers, self._former) if part is not None]
         for part in working:
             part.stop(drain_ms)
-        if self._janitor is not None:
-            self._janitor.stop()
+        if self._compactor is not None:
+            self._compactor.stop()
         for part in working:
             part.join(timeout_ms)
         self._tools.alarms.flush(at_end=True)
-        if self._own_cut_log is not None:
-            self._own_cut_log.stop()
+        if self._own_cancellation_log is not None:
+            self._own_cancellation_log.stop()
 
     @property
     def ready(self) -> bool:
@@ -224,7 +226,7 @@ class Relay:
             and not self._stopped
             and not self._unreadable()
             and all(_is_well(partition.handle, alive_since_ms) for partition in self._partitions())
-            and all(crew.is_looked_after(alive_since_ms) for crew in self._crews())
+            and all(workers.is_looked_after(alive_since_ms) for workers in self._workers_of())
         )
 
     @property
@@ -255,12 +257,12 @@ class Relay:
     ) -> None:
         self.stop()
 
-    def _crews(self) -> tuple[Crew, ...]:
-        own = () if self._crew is None else (self._crew,)
-        return own if self._former is None else (*own, *self._former.crews)
+    def _workers_of(self) -> tuple[PartitionWorkers, ...]:
+        own = () if self._workers is None else (self._workers,)
+        return own if self._former is None else (*own, *self._former.workers_of)
 
     def _partitions(self) -> Iterator[Partition]:
-        return (partition for crew in self._crews() for partition in crew.partitions)
+        return (partition for workers in self._workers_of() for partition in workers.partitions)
 
     def _unreadable(self) -> tuple[str, ...]:
         return () if self._former is None else self._former.unreadable
@@ -278,11 +280,11 @@ class Relay:
                 raise _too_few(spec.name, counts[spec.name], most)
         return counts
 
-    def _crew_of(self, wanted: Topology) -> Crew:
+    def _crew_of(self, wanted: Topology) -> PartitionWorkers:
         counts = self._counts_of(wanted)
         holding = (*wanted.holding, *entrances_of(self.plan))
         partitions = [partition for topic in holding for partition in self._partitions_of(topic, counts[topic.name])]
-        return Crew(partitions, self._tools)
+        return PartitionWorkers(partitions, self._tools)
 
     def _partitions_of(self, topic: HoldingTopic, count: int, *, is_former: bool = False) -> list[Partition]:
         sources = (Source(holding=topic, partition=number, is_former=is_former) for number in range(count))

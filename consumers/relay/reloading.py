@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from timewheel.consumers.relay.roster import RelayLike, Roster, stop_all
+from timewheel.consumers.relay.registry import RelayLike, RelayRegistry, stop_all
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import PlanError
 from timewheel.core.names import Names
@@ -29,15 +29,15 @@ LOOK_MS = 1_000
 
 
 class Reloading:
-    """Watches plan files in a thread of its own, and updates a roster's relays to match.
+    """Watches plan files in a thread of its own, and updates a registry's relays to match.
 
     All or nothing: a wrong file, or a plan whose topics are missing, leaves all relays as they are. A step that fails
     after that (the broker goes away while a relay begins) is repeated until it succeeds.
 
     Args:
-        roster: The service's roster; its plans are those of `first`.
+        registry: The service's registry; its plans are those of `first`.
         files: The plan files.
-        first: Their texts when the roster was made.
+        first: Their texts when the registry was made.
         make: Makes a relay for a plan, not started.
         waiting: Returns the number of entries that wait in the holding topics of a plan, or None if it is unknown.
             Called for a plan that is no longer served, when its relay has ended.
@@ -49,7 +49,7 @@ class Reloading:
 
     def __init__(
         self,
-        roster: Roster,
+        registry: RelayRegistry,
         files: PlanFiles,
         first: PlanTexts,
         make: Callable[[Plan], RelayLike],
@@ -60,7 +60,7 @@ class Reloading:
         clock: Clock | None = None,
         hooks: tuple[Hook, ...] | None = None,
     ) -> None:
-        self._roster = roster
+        self._registry = registry
         self._files = files
         self._make = make
         self._waiting = waiting
@@ -68,11 +68,11 @@ class Reloading:
         self._drain_ms = drain_ms
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
-        self._wanted = roster.plans
+        self._wanted = registry.plans
         self._taken = self._seen = first
         self._refused = ""
         self._asked = False
-        self._told_not_started: frozenset[str] = frozenset()
+        self._reported_not_started: frozenset[str] = frozenset()
         self._changed = threading.Condition()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="timewheel-relay-reload", daemon=True)
@@ -96,20 +96,20 @@ class Reloading:
     def _run(self) -> None:
         while not self._ending:
             try:
-                self.look()
+                self.inspect()
             except Exception as error:  # noqa: BLE001 - else the files would never be read again
                 self._refuse(repr(error))
             with self._changed:
                 if not self._ending:
                     self._clock.wait(self._changed, LOOK_MS)
 
-    def look(self) -> None:
+    def inspect(self) -> None:
         """Read the files once, and apply their changes."""
         asked, self._asked = self._asked, False
         if asked:
             self._refused = ""
         self._take_up(at_once=asked)
-        changes = plan_changes(self._roster.plans, self._wanted)
+        changes = plan_changes(self._registry.plans, self._wanted)
         if changes.begins or changes.ends:
             self._carry_out(changes)
 
@@ -149,8 +149,8 @@ class Reloading:
             self._hooks.emit(RelayPlansRefused(reason=reason))
 
     def _carry_out(self, changes: PlanChanges) -> None:
-        self._roster.missing = changes.begins
-        leaving = [relay for plan in changes.ends if (relay := self._roster.leave(plan)) is not None]
+        self._registry.missing = changes.begins
+        leaving = [relay for plan in changes.ends if (relay := self._registry.leave(plan)) is not None]
         stop_all(leaving, self._drain_ms)
         for plan in changes.removed:
             self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
@@ -171,13 +171,13 @@ class Reloading:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again; others go on meanwhile
             relay.stop(0)
-            if plan.due_topic not in self._told_not_started:
-                self._told_not_started |= {plan.due_topic}
+            if plan.due_topic not in self._reported_not_started:
+                self._reported_not_started |= {plan.due_topic}
                 self._hooks.emit(RelayPlanNotStarted(due_topic=plan.due_topic, reason=str(error) or repr(error)))
             return
-        self._told_not_started -= {plan.due_topic}
-        self._roster.enter(relay)
-        self._roster.missing = tuple(other for other in self._roster.missing if other != plan)
+        self._reported_not_started -= {plan.due_topic}
+        self._registry.enter(relay)
+        self._registry.missing = tuple(other for other in self._registry.missing if other != plan)
 
 
 def _names(plans: Iterable[Plan]) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages, told_of
+from timewheel.consumers.relay.readiness import ReadyFile, Reported, health_pages, reported_of
+from timewheel.consumers.relay.registry import RelayLike, RelayRegistry, stop_all
 from timewheel.consumers.relay.relay import DRAIN_MS
 from timewheel.consumers.relay.reloading import Reloading
-from timewheel.consumers.relay.roster import RelayLike, Roster, stop_all
 from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.serving import HttpServer, Page
@@ -62,7 +62,7 @@ class Service:
         pages: Further pages to serve there, by path.
         ready_file: File that exists while all relays are ready; None for no file.
         watchdog_ms: Time that a stuck process lives on.
-        tell_well: Called about once a second while no relay is stuck, for instance to notify a supervisor.
+        report_well: Called about once a second while no relay is stuck, for instance to notify a supervisor.
         clock: Source of time.
     """
 
@@ -75,18 +75,18 @@ class Service:
         pages: Mapping[str, Page] | None = None,
         ready_file: Path | None = None,
         watchdog_ms: int = WATCHDOG_MS,
-        tell_well: Callable[[], None] = lambda: None,
+        report_well: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
-        self.roster = Roster(relays)
+        self.registry = RelayRegistry(relays)
         """The working relays."""
         self._drain_ms = drain_ms
         self._address = address
-        self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
+        self._pages = {**health_pages(self._reported_of_life, self._reported_of_readiness), **(pages or {})}
         self._server: HttpServer | None = None
         self._ready_file = ready_file
         self._watchdog_ms = watchdog_ms
-        self._tell_well = tell_well
+        self._report_well = report_well
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._ending = False
@@ -109,15 +109,15 @@ class Service:
 
     def statuses(self) -> tuple[RelayStatus, ...]:
         """Return the status of each relay."""
-        return tuple(relay.status() for relay in self.roster.relays)
+        return tuple(relay.status() for relay in self.registry.relays)
 
-    def _told_of_readiness(self) -> Told:
-        ready, story = told_of([relay.story() for relay in self.roster.relays])
-        missing = [plan.due_topic for plan in self.roster.missing]
+    def _reported_of_readiness(self) -> Reported:
+        ready, story = reported_of([relay.story() for relay in self.registry.relays])
+        missing = [plan.due_topic for plan in self.registry.missing]
         ready = ready and not missing
         return ready, {**story, "ready": ready, "missing": missing}
 
-    def _told_of_life(self) -> Told:
+    def _reported_of_life(self) -> Reported:
         """Report liveness by the watchdog, not the broker; before the first check, and while draining, it is unused."""
         partitions = (partition for status in self.statuses() for partition in status.partitions)
         stuck = [partition.topic for partition in partitions if not partition.alive]
@@ -130,7 +130,7 @@ class Service:
         """Start all relays, watch them, and stop them when asked to end.
 
         Args:
-            reloading: Changes the roster once all have started; None keeps it unchanged.
+            reloading: Changes the registry once all have started; None keeps it unchanged.
 
         Raises:
             TopologyError: Topics of a plan are missing; relays started before it are stopped.
@@ -141,7 +141,7 @@ class Service:
             self._server = HttpServer(*self._address, self._pages)
         try:
             # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
-            for relay in self.roster.relays:
+            for relay in self.registry.relays:
                 relay.start()
             if reloading is not None:
                 reloading.start()
@@ -152,7 +152,7 @@ class Service:
                 file.show(ready=False)
             if reloading is not None:
                 reloading.stop()
-            stop_all(self.roster.relays, self._drain_ms)
+            stop_all(self.registry.relays, self._drain_ms)
             if self._server is not None:
                 self._server.close()
 
@@ -160,11 +160,11 @@ class Service:
         with Watchdog(self._watchdog_ms) as watchdog:
             while not self._ending:
                 if file is not None:
-                    file.show(ready=self.roster.ready)
-                if self.roster.alive:
+                    file.show(ready=self.registry.ready)
+                if self.registry.alive:
                     watchdog.hold_off()
                     self._held_off_ms = self._clock.monotonic_ms()
-                    self._tell_well()
+                    self._report_well()
                 with self._changed:
                     if not self._ending:
                         self._clock.wait(self._changed, LOOK_MS)

@@ -32,12 +32,12 @@ RENEWALS = Workload(
     span_ms=5 * DAY_MS,
     publishing=DAY_AND_NIGHT,
     shares=(
-        Share(weight=0.85, delay=OnTheClock(time_of_day_ms=9 * HOUR_MS, least_days=1, most_days=60)),
+        Share(weight=0.85, delay=OnTheClock(time_of_day_ms=9 * HOUR_MS, least_days=1, max_days=60)),
         Share(weight=0.1, delay=Exponential(mean_ms=2 * HOUR_MS)),
         Share(weight=0.05, delay=Fixed(delay_ms=DAY_MS)),
     ),
     least_bytes=400,
-    most_bytes=400,
+    max_bytes=400,
     drawn_together=1,
 )
 

@@ -79,7 +79,8 @@ class ProducerOptions:
             "schema": PassThroughSchema.like(schema),
             **{name: value for name, value in options.items() if not name.startswith("batching_")},
         }
-        # Cut-offs are small, and many at once if a service cancels in bulk; a waiting cancel waits a millisecond more.
+        # Cancellations are small, and many at once if a service cancels in bulk; a waiting cancel waits a millisecond
+        # more.
         self._cuts: dict[str, Any] = {
             **{name: value for name, value in self._common.items() if name != "schema"},
             "batching_enabled": True,

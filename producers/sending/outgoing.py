@@ -12,7 +12,7 @@ __all__ = ["Outgoing", "Place", "place_of"]
 
 Place = Literal["due", "broker", "relay", "cuts"]
 """Place in which a message waits: a due topic, a tier under the broker's delay, or a topic that a relay holds. A
-cut-off goes to the log of cut-offs and does not wait."""
+cancellation goes to the log of cancellations and does not wait."""
 
 
 class Outgoing(NamedTuple):

@@ -13,7 +13,7 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.plurals import counted
 from timewheel.events import ProducerCloseFailed
-from timewheel.producers.sending.handing_over import sender_of
+from timewheel.producers.sending.native_send import sender_of
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Place
 from timewheel.wire.hooks import Hooks
@@ -23,7 +23,7 @@ from timewheel.wire.surface import ClientLike
 
 __all__ = ["PooledProducer", "ProducerPool", "room_for_all"]
 
-MOST_PRODUCERS = 4_096
+MAX_PRODUCERS = 4_096
 """Default limit on the client's open producers: each costs the client and the broker some kilobytes."""
 
 Key = tuple[str, int]
@@ -37,7 +37,7 @@ def room_for_all(plan: Plan) -> int:
     (broker-facts: forgotten-names).
     """
     cuts = int(plan.cancel is not None)
-    return min(_topics(plan) * plan.own_partitions + cuts, MOST_PRODUCERS)
+    return min(_topics(plan) * plan.own_partitions + cuts, MAX_PRODUCERS)
 
 
 def _topics(plan: Plan) -> int:

@@ -14,9 +14,8 @@ from typing import Any
 import pulsar.schema
 
 from timewheel.core.arguments import check_client_and_plan
-from timewheel.core.chance import system_chance
+from timewheel.core.cancellations import Cancellation, CancelResult, Stamps, answer_of
 from timewheel.core.clock import Clock
-from timewheel.core.cut_offs import Cancellation, CutOff, Stamps, answer_of
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import (
     CancelFailed,
@@ -29,17 +28,25 @@ from timewheel.core.errors import (
 from timewheel.core.ids import TimerIds
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
+from timewheel.core.rng import system_random
 from timewheel.core.routing import Router
-from timewheel.producers.afterwards import afterwards
-from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, id_and_due, message_of
+from timewheel.producers.cancel_messages import (
+    after_cancel,
+    cancellation_of_group,
+    cancellation_of_replaced,
+    cancellation_of_timer,
+    id_and_due,
+    message_of,
+)
 from timewheel.producers.prepare import prepare
 from timewheel.producers.send_options import SendOptions
+from timewheel.producers.send_outcome import send_outcome
 from timewheel.producers.sending.attempt import Attempt
-from timewheel.producers.sending.gate import Group
+from timewheel.producers.sending.counters import Counters
+from timewheel.producers.sending.limiter import Batch
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool, room_for_all
-from timewheel.producers.sending.tally import Tally
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.process import ProcessGuard
@@ -82,17 +89,17 @@ class Send(Attempt):
         raised: Error with which the client's code refused the message.
         attempts: Number of finished attempts.
         stored: True if an attempt was confirmed, in a slot that had been swept, or may have been.
-        cut_off: Cut-off that goes into the log, or is stored; None: there is none, or it is not known yet.
+        cancellation: Cancellation that goes into the log, or is stored; None: there is none, or it is not known yet.
         older_due_ms: Due time of the timer that is cut off; None: unknown.
-        confirmed_ms: Time at which the cut-off was confirmed.
+        confirmed_ms: Time at which the cancellation was confirmed.
         copy: A timer that replaces another timer, and its position, once it is stored.
     """
 
     __slots__ = (
         "attempts",
+        "cancellation",
         "confirmed_ms",
         "copy",
-        "cut_off",
         "group",
         "is_plain",
         "notify",
@@ -104,20 +111,20 @@ class Send(Attempt):
     def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
         super().__init__(outgoing, finished)
         self.notify = notify
-        self.group: Group | None = None
+        self.group: Batch | None = None
         self.raised: Exception | None = None
         self.attempts = 0
         self.stored = False
         self.is_plain = not outgoing.generation
-        self.cut_off: CutOff | None = None
+        self.cancellation: Cancellation | None = None
         self.older_due_ms: int | None = None
         self.confirmed_ms = 0
         self.copy: tuple[Outgoing, Any] | None = None
 
     @property
     def is_cancel(self) -> bool:
-        """True if the send consists of a cut-off only."""
-        return self.cut_off is not None and self.copy is None
+        """True if the send consists of a cancellation only."""
+        return self.cancellation is not None and self.copy is None
 
 
 class TimerWriter:
@@ -144,9 +151,9 @@ class TimerWriter:
         "_router",
         "_stamp",
         "_turns",
+        "counters",
         "pool",
         "process",
-        "tally",
     )
 
     def __init__(
@@ -170,9 +177,9 @@ class TimerWriter:
         self._max_message_bytes = max_message_bytes
         self._ids = TimerIds(urandom)
         self._turns = count()
-        self._stamp = _STAMPS.setdefault(getpid(), Stamps(system_chance())).new
+        self._stamp = _STAMPS.setdefault(getpid(), Stamps(system_random())).new
         self._out_of_order = OutOfOrder(plan)
-        self.tally = Tally()
+        self.counters = Counters()
         self.process = ProcessGuard()
         self.pool = ProducerPool(
             reaching(client),
@@ -206,52 +213,52 @@ class TimerWriter:
                 **options,
             )
         except SendRefused as error:
-            self.tally.raised(error)
+            self.counters.raised(error)
             raise
         return outgoing.in_its_turn(self._out_of_order) if outgoing.deliver_at_ms else outgoing
 
     def cancelling(self, timer: Timer | str, finished: Callable[[Any], None], notify: Any) -> Send:
-        """Build the send that cancels a timer; see `cutting.cut_of_timer` for the errors."""
+        """Build the send that cancels a timer; see `cancel_messages.cancellation_of_timer` for the errors."""
         due_ms = timer.due_ms if isinstance(timer, Timer) else None
         above = timer.generation if isinstance(timer, Timer) else 0
         now_ms = self._clock.now_ms()
 
-        def cut() -> CutOff:
+        def cut() -> Cancellation:
             id_and_due(self._router.plan, timer)  # first: no stamp can be above a generation that is no number
-            return cut_of_timer(self._router.plan, timer, self._stamp(now_ms, above), now_ms)
+            return cancellation_of_timer(self._router.plan, timer, self._stamp(now_ms, above), now_ms)
 
-        return self._cutting(cut, due_ms, finished, notify)
+        return self._cancelling(cut, due_ms, finished, notify)
 
     def cancelling_group(self, group: str, finished: Callable[[Any], None], notify: Any) -> Send:
-        """Build the send that cancels a group; see `cutting.cut_of_group` for the errors."""
+        """Build the send that cancels a group; see `cancel_messages.cancellation_of_group` for the errors."""
         now_ms = self._clock.now_ms()
-        return self._cutting(
-            lambda: cut_of_group(self._router.plan, group, self._stamp(now_ms), now_ms), None, finished, notify
+        return self._cancelling(
+            lambda: cancellation_of_group(self._router.plan, group, self._stamp(now_ms), now_ms), None, finished, notify
         )
 
-    def _cutting(
-        self, cut: Callable[[], CutOff], due_ms: int | None, finished: Callable[[Any], None], notify: Any
+    def _cancelling(
+        self, cut: Callable[[], Cancellation], due_ms: int | None, finished: Callable[[Any], None], notify: Any
     ) -> Send:
         try:
-            cut_off = cut()
+            cancellation = cut()
         except CancelRefused as error:
-            self.tally.raised(error)
+            self.counters.raised(error)
             raise
-        send = Send(message_of(self._router.plan, cut_off), finished, notify)
-        send.is_plain, send.cut_off, send.older_due_ms = False, cut_off, due_ms
+        send = Send(message_of(self._router.plan, cancellation), finished, notify)
+        send.is_plain, send.cancellation, send.older_due_ms = False, cancellation, due_ms
         return send
 
-    def told(self, send: Send, error: TimewheelError | None) -> Timer | Cancellation | None:
+    def told(self, send: Send, error: TimewheelError | None) -> Timer | CancelResult | None:
         """Return the result for the caller of an ended send: a timer, without a position if there was an error, or a
         cancellation, if it was stored.
         """
-        cancellation = None
+        cancel_result = None
         cancel = self._router.plan.cancel
-        if send.cut_off is not None and error is None and cancel is not None:
+        if send.cancellation is not None and error is None and cancel is not None:
             answer = answer_of(send.older_due_ms, send.confirmed_ms, cancel.skew_ms)
-            cancellation = Cancellation(answer, send.confirmed_ms, send.cut_off)
+            cancel_result = CancelResult(answer, send.confirmed_ms, send.cancellation)
         if send.is_cancel:
-            return cancellation
+            return cancel_result
         outgoing, message_id = send.copy or (send.outgoing, send.message_id)
         return Timer(
             outgoing.timer_id,
@@ -260,7 +267,7 @@ class TimerWriter:
             outgoing.partition,
             outgoing.generation,
             self._router.plan.due_topic,
-            cancellation,
+            cancel_result,
         )
 
     def routed_now(self, send: Send) -> Outgoing:
@@ -319,16 +326,16 @@ class TimerWriter:
         return step
 
     def _cut_next(self, send: Send) -> Outgoing | None:
-        """Continue after a stored part of a cancel, or of a timer that replaces another: send the cut-off, once."""
+        """Continue after a stored part of a cancel, or of a timer that replaces another: send one cancellation."""
         now_ms = self._clock.now_ms()
-        if send.cut_off is not None:
+        if send.cancellation is not None:
             send.confirmed_ms = now_ms
-            self.tally.was_cut(is_cancel=send.is_cancel)
+            self.counters.was_cancelled(is_cancel=send.is_cancel)
             return None
         send.copy = (send.outgoing, send.message_id)
-        send.cut_off = cut_of_replaced(self._router.plan, send.outgoing, now_ms)
+        send.cancellation = cancellation_of_replaced(self._router.plan, send.outgoing, now_ms)
         send.attempts = 0
-        send.outgoing = message_of(self._router.plan, send.cut_off)
+        send.outgoing = message_of(self._router.plan, send.cancellation)
         return send.outgoing
 
     def refused(self, send: Send, error: Exception) -> TimewheelError:
@@ -340,8 +347,8 @@ class TimerWriter:
 
     def _next_step(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
         if send.outgoing.place == "cuts":
-            return after_cut(send.outgoing, outcome, cause, attempts=send.attempts)
-        return afterwards(
+            return after_cancel(send.outgoing, outcome, cause, attempts=send.attempts)
+        return send_outcome(
             self._router,
             send.outgoing,
             outcome,

@@ -8,10 +8,10 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, Cost
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
+from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["Assessed", "assess", "rank"]
@@ -56,9 +56,9 @@ def assess(
     as_it_is: bool = False,
 ) -> Assessed:
     """Evaluate a candidate with the fewest partitions that it needs, or with its own if ``as_it_is``."""
-    course = course_of(plan, cells, growth, resolution=resolution, keys=keys)
-    partitions = plan.own_partitions if as_it_is else constraints.least_partitions(course, profile)
-    evaluation = price(course, profile, partitions)
+    simulation = simulation_of(plan, cells, growth, resolution=resolution, keys=keys)
+    partitions = plan.own_partitions if as_it_is else constraints.least_partitions(simulation, profile)
+    evaluation = price(simulation, profile, partitions)
     return Assessed(
         evaluation=evaluation,
         broken=constraints.broken_by(evaluation),

@@ -41,8 +41,8 @@ FINE_MS = tuple(
 LEAST_CANDIDATES = 300
 ENOUGH_CANDIDATES = 330
 """Number of candidates up to which the finer durations fill the list."""
-MOST_WHEELS = 64
-MOST_PER_WINDOW = 26
+MAX_WHEELS = 64
+MAX_PER_WINDOW = 26
 """Most tier sets of a window; sets of few tiers come first."""
 
 T = TypeVar("T")
@@ -147,10 +147,10 @@ def _schemes(usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, 
     for window_ms in windows_ms:
         tiered = list(_tiered(window_ms, usable_ms, limit_ms, reach_ms, guard_ms, ratio))
         yield from sorted(tiered, key=lambda scheme: len(scheme.tiers_ms))[
-            : MOST_PER_WINDOW if ratio >= LEAST_RATIO else None
+            : MAX_PER_WINDOW if ratio >= LEAST_RATIO else None
         ]
     wheels = list(_wheels([slot_ms for slot_ms in usable_ms if slot_ms >= guard_ms], limit_ms, guard_ms))
-    yield from _thinned(sorted(wheels, key=lambda wheel: len(wheel.rings)), MOST_WHEELS)
+    yield from _thinned(sorted(wheels, key=lambda wheel: len(wheel.rings)), MAX_WHEELS)
 
 
 def _tiered(

@@ -11,16 +11,16 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess, rank
 from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
-from timewheel.spark_planner.choice.constraints import Constraints, Room, most_countable
+from timewheel.spark_planner.choice.constraints import Constraints, Room, max_countable
 from timewheel.spark_planner.choice.reasons import reasons_for
 from timewheel.spark_planner.choice.screening import Screening
 from timewheel.spark_planner.choice.ties import tied_with
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.bursts import with_bursts_apart
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.pricing.resolution import QUICK
+from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["Choice", "Decided", "Further", "Settle", "choose", "coarse_cells"]
@@ -156,7 +156,7 @@ def choose(
     fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
     article = article_plans(base, longest_ms, max_delay_ms)
     by_rule = {name: closely(plan, coarse) for name, plan in article.items()}
-    native = price(course_of(_native(plans), cells, growth), profile, 1)
+    native = price(simulation_of(_native(plans), cells, growth), profile, 1)
     allowed = limits.allowed_gaps(profile.gap_limit_ranges)
     beside: dict[Plan, int] = {}
     if count is not None:
@@ -166,7 +166,7 @@ def choose(
         beside |= zip(shown, count(shown, "replaying today's plan and the new one", math.inf), strict=True)
     known = {**settled.counted, **beside}
     by_rule = {
-        name: one.judged(known.get(one.evaluation.plan), most_countable(allowed, growth))
+        name: one.judged(known.get(one.evaluation.plan), max_countable(allowed, growth))
         for name, one in by_rule.items()
     }
     rooms = limits.rooms(recommended.evaluation, profile, known.get(recommended.evaluation.plan), growth)

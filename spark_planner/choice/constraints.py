@@ -10,9 +10,9 @@ from timewheel.core.durations import MINUTE_MS
 from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.history.keys import KeyShares
-from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.pricing.simulation import Simulation
 
 __all__ = [
     "GAP_FRACTION",
@@ -21,7 +21,7 @@ __all__ = [
     "Cost",
     "Room",
     "at_growth",
-    "most_countable",
+    "max_countable",
     "times_until",
 ]
 
@@ -158,21 +158,21 @@ class Constraints:
         whole = evaluation.silence_seconds / keys.fullest(evaluation.plan.own_partitions)
         return max(keys.fewest(whole / self.silence_seconds), self.partitions_min)
 
-    def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
-        """Return the fewest partitions that keep gaps and silence within their limits, at most `most_partitions`.
+    def least_partitions(self, simulation: Simulation, profile: BrokerProfile) -> int:
+        """Return the fewest partitions that keep gaps and silence within their limits, at most `max_partitions`.
 
         See `KeyShares.fewest`.
         """
-        gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
+        gaps = simulation.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
         if self.silence_seconds is not None:
-            pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
-        fewest = max(course.keys.fewest(max(gaps, pending)), self.partitions_min)
-        return min(fewest, self.most_partitions(course.plan))
+            pending = simulation.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
+        fewest = max(simulation.keys.fewest(max(gaps, pending)), self.partitions_min)
+        return min(fewest, self.max_partitions(simulation.plan))
 
-    def most_partitions(self, plan: Plan) -> int:
+    def max_partitions(self, plan: Plan) -> int:
         """Return the most partitions of a plan's due topic, by its scheme and by ``partitions_max``."""
-        return plan.most_partitions if self.partitions_max is None else min(self.partitions_max, plan.most_partitions)
+        return plan.max_partitions if self.partitions_max is None else min(self.partitions_max, plan.max_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """Return the names of the constraints that an evaluation breaks."""
@@ -198,7 +198,7 @@ class Constraints:
         Args:
             evaluation: The evaluation at the planned volume.
             profile: The broker.
-            counted: Gaps of the fullest partition in the history, which grow as in `most_countable`; None: gaps grow
+            counted: Gaps of the fullest partition in the history, which grow as in `max_countable`; None: gaps grow
                 from the estimate.
             growth: The planned volume, as a multiple of the history's volume.
         """
@@ -233,7 +233,7 @@ class Constraints:
         return tuple(sorted(rooms, key=lambda room: room.times))
 
 
-def most_countable(allowed: float, growth: float) -> int:
+def max_countable(allowed: float, growth: float) -> int:
     """Return the highest count of gaps on a history that leaves room for ``growth`` times its volume.
 
     A count is the maximum over many moments, and so stands above the mean by chance: by a few square roots of the mean.
@@ -251,13 +251,13 @@ def most_countable(allowed: float, growth: float) -> int:
 
 
 def at_growth(counted: float, growth: float) -> float:
-    """Return the peak that a counted peak becomes at a multiple of the volume; the inverse of `most_countable`."""
+    """Return the peak that a counted peak becomes at a multiple of the volume; the inverse of `max_countable`."""
     mean = _mean_of(counted) * growth
     return mean + PEAK_ROOTS * math.sqrt(mean)
 
 
 def times_until(counted: float, allowed: float) -> float:
-    """Return the multiple of the counted volume at which so many gaps are reached, as in `most_countable`."""
+    """Return the multiple of the counted volume at which so many gaps are reached, as in `max_countable`."""
     return _mean_of(allowed) / max(_mean_of(counted), 1e-9)
 
 

@@ -123,7 +123,7 @@ class _Candidate:
         self._close: dict[int, Assessed] = {}
         self._gaps: dict[int, int] = {}
         self._least = constraints.partitions_for_silence(evaluation, keys)
-        self._most = constraints.most_partitions(self._plan)
+        self._most = constraints.max_partitions(self._plan)
         self.can_win = not set(estimated.broken) - {GAP_FRACTION}
 
     @property

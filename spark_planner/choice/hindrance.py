@@ -12,7 +12,7 @@ from timewheel.core.steps import far_ms, steps
 __all__ = ["MOSTLY", "Hindrance", "least_limit", "never_held_ms"]
 
 MOSTLY = 0.99
-MOST_RANGES = 1_000_000_000
+MAX_RANGES = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,4 +61,4 @@ def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
         gaps: The counted gaps.
         allowed_of: Returns the most gaps that a count may find, for a number of ranges that a broker stores.
     """
-    return bisect_left(range(MOST_RANGES), gaps, key=allowed_of)
+    return bisect_left(range(MAX_RANGES), gaps, key=allowed_of)

@@ -41,8 +41,8 @@ from timewheel.spark_planner.exact.packing import packed_ascending, packed_spans
 from timewheel.spark_planner.exact.pieces import NO_KEY, PIECE, TASK, Sends, rows_of, sends_of
 from timewheel.spark_planner.exact.ranges import Part, RangeCounter
 from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts
-from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, Kept, few_at_once, quantile_borders
-from timewheel.spark_planner.exact.ways import keeps_order, lifted, ways, with_originals
+from timewheel.spark_planner.exact.routes import keeps_order, moved, routes, with_originals
+from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, CachedSends, few_at_once, quantile_borders
 from timewheel.spark_planner.history.columns import TOPIC
 
 __all__ = ["Asked", "Counted", "count"]
@@ -102,18 +102,18 @@ class Counted:
     hop_count_max: int
 
 
-def count(kept: Kept, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Counted]:
+def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Counted]:
     """Count the gaps of several plans in one pass, or in two for plans with ledgers.
 
     Args:
-        kept: The sends, at least one.
+        cached: The sends, at least one.
         asked: The plans, with their grids.
         sends_per_chunk: Approximate number of arrivals that a task sorts, under plans that change the order of sends.
     """
-    jobs = [_Job.of(number, one, kept, sends_per_chunk) for number, one in enumerate(asked)]
+    jobs = [_Job.of(number, one, cached, sends_per_chunk) for number, one in enumerate(asked)]
     with_ledgers = [job for job in jobs if job.asked.ledger_entries]
-    entries = _entries_before(_passed(kept, with_ledgers, {}, tally=True)) if with_ledgers else {}
-    found = _passed(kept, jobs, entries, tally=False)
+    entries = _entries_before(_passed(cached, with_ledgers, {}, tally=True)) if with_ledgers else {}
+    found = _passed(cached, jobs, entries, tally=False)
     own: defaultdict[int, list[Found]] = defaultdict(list)
     for row in found:
         own[row.number].append(row)
@@ -136,7 +136,7 @@ class _Job:
         asked: The plan, with its grid.
         borders: By topic, the beginnings of the chunks of arrivals except the first; None: arrivals are in order of
             sends.
-        ranks: Ranks of pieces, see `Kept.ranks`.
+        ranks: Ranks of pieces, see `CachedSends.ranks`.
         sends_before: By rank, the number of earlier sends, for round-robin routing.
     """
 
@@ -147,16 +147,16 @@ class _Job:
     sends_before: tuple[int, ...]
 
     @classmethod
-    def of(cls, number: int, asked: Asked, kept: Kept, sends_per_chunk: int) -> _Job:
+    def of(cls, number: int, asked: Asked, cached: CachedSends, sends_per_chunk: int) -> _Job:
         borders = None
         if not keeps_order(asked.plan):
             borders = {
                 topic: quantile_borders(
-                    ways(asked.plan, marks.publish_ms, marks.due_ms).arrival_ms, marks.weights, sends_per_chunk
+                    routes(asked.plan, marks.publish_ms, marks.due_ms).arrival_ms, marks.weights, sends_per_chunk
                 )
-                for topic, marks in kept.marks.items()
+                for topic, marks in cached.marks.items()
             }
-        return cls(number=number, asked=asked, borders=borders, ranks=kept.ranks, sends_before=kept.sends_before)
+        return cls(number=number, asked=asked, borders=borders, ranks=cached.ranks, sends_before=cached.sends_before)
 
     def partitions_of(self, rank: int, sends: Sends) -> Integers | None:
         """Return the partition of each send: by key, or round-robin without a key, as in the producer; None: there is a
@@ -171,18 +171,18 @@ class _Job:
         return np.where(sends.key_hash == NO_KEY, turn, sends.key_hash % partitions)
 
 
-def _passed(kept: Kept, jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> list[Found]:
+def _passed(cached: CachedSends, jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> list[Found]:
     """Make one pass over the sends."""
     direct = [job for job in jobs if job.borders is None]
     arranged = {job.number: job for job in jobs if job.borders is not None}
     frames: list[DataFrame] = []
     if direct:
-        frames.append(kept.frame.mapInArrow(_counting_pieces(direct, entries, tally=tally), FOUND_SCHEMA))
+        frames.append(cached.frame.mapInArrow(_counting_pieces(direct, entries, tally=tally), FOUND_SCHEMA))
     if arranged:
-        cut = kept.frame.mapInArrow(_arranging(list(arranged.values())), ARRANGED_SCHEMA)
+        cut = cached.frame.mapInArrow(_arranging(list(arranged.values())), ARRANGED_SCHEMA)
         by_chunk = cut.groupBy(NUMBER, TOPIC, CHUNK)
         frames.append(by_chunk.applyInArrow(_counting_chunks(arranged, entries, tally=tally), FOUND_SCHEMA))
-    with few_at_once(kept.frame.sparkSession):
+    with few_at_once(cached.frame.sparkSession):
         return found_rows(reduce(DataFrame.unionAll, frames).toArrow())
 
 
@@ -194,7 +194,7 @@ def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) ->
             topic, sends = row[TOPIC], sends_of(row)
             for job in jobs:
                 rank = job.ranks[topic, row[TASK], row[PIECE]]
-                way = ways(job.asked.plan, sends.publish_ms, sends.due_ms)
+                way = routes(job.asked.plan, sends.publish_ms, sends.due_ms)
                 partition = job.partitions_of(rank, sends)
                 before = entries.get((job.number, topic, rank), {})
                 yield _counted(job, topic, rank, way.acknowledged_ms, way.interval, partition, before, tally=tally)
@@ -247,10 +247,10 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
 def _arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.RecordBatch]:
     """Cut a piece by arrival times, each part in order of arrival."""
     assert job.borders is not None
-    way = ways(job.asked.plan, sends.publish_ms, sends.due_ms)
+    way = routes(job.asked.plan, sends.publish_ms, sends.due_ms)
     partition = job.partitions_of(rank, sends)
     if job.asked.plan.intake:
-        way, index = with_originals(way, sends.publish_ms, lifted(job.asked.plan, sends.publish_ms, sends.due_ms))
+        way, index = with_originals(way, sends.publish_ms, moved(job.asked.plan, sends.publish_ms, sends.due_ms))
         partition = None if partition is None else partition[index]
         # Originals are placed among the other entries in the order of the sends.
         order = np.lexsort((index, way.arrival_ms))

@@ -12,14 +12,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.exact.pieces import rows_of, sends_of
-from timewheel.spark_planner.exact.sends import Kept, few_at_once
+from timewheel.spark_planner.exact.sends import CachedSends, few_at_once
 from timewheel.spark_planner.history.columns import TOPIC
 from timewheel.spark_planner.history.topics import rows_by_topic
 from timewheel.spark_planner.summary.daily_gaps import FINEST_STEP_MS, DailyGaps
 
 __all__ = ["daily_gaps"]
 
-MOST_CHANGES = 2_000_000
+MAX_CHANGES = 2_000_000
 """Changes of all topics and days together: 50 MB on the driver."""
 MOMENTS_A_DAY = 4_096
 """Most moments for the timers of a day,"""
@@ -36,12 +36,12 @@ _SCHEMA = StructType(
 _ARROW = to_arrow_schema(_SCHEMA)
 
 
-def daily_gaps(kept: Kept) -> dict[str, DailyGaps]:
+def daily_gaps(cached: CachedSends) -> dict[str, DailyGaps]:
     """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes.
 
     The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
     """
-    step_ms = _step_ms(kept)
+    step_ms = _step_ms(cached)
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -54,12 +54,12 @@ def daily_gaps(kept: Kept) -> dict[str, DailyGaps]:
                 )
 
     summed = (
-        kept.frame.mapInArrow(kernel, _SCHEMA)
+        cached.frame.mapInArrow(kernel, _SCHEMA)
         .groupBy(TOPIC, _DAY, _MOMENT)
         .agg(F.sum(_CHANGE).alias(_CHANGE))
         .where(F.col(_CHANGE) != 0)
     )
-    with few_at_once(kept.frame.sparkSession):
+    with few_at_once(cached.frame.sparkSession):
         table = summed.toArrow()
     names, rows_of_each = rows_by_topic(table[TOPIC])
     columns = [np.ascontiguousarray(table[name].to_numpy()) for name in (_DAY, _MOMENT, _CHANGE)]
@@ -67,14 +67,14 @@ def daily_gaps(kept: Kept) -> dict[str, DailyGaps]:
     for name, rows in zip(names, rows_of_each, strict=True):
         day, moment, change = (column[rows] for column in columns)
         found[name] = DailyGaps.merged([DailyGaps(step_ms=step_ms, day=day, moment=moment, change=change)])
-    return {piece.topic: found.get(piece.topic, DailyGaps.none(step_ms)) for piece in kept.pieces}
+    return {piece.topic: found.get(piece.topic, DailyGaps.none(step_ms)) for piece in cached.pieces}
 
 
-def _step_ms(kept: Kept) -> int:
+def _step_ms(cached: CachedSends) -> int:
     """Return the step that bounds the number of stored changes, for histories and delays of any length."""
-    days = {(piece.topic, day) for piece in kept.pieces for day in _days(piece.first_ms, piece.last_ms)}
-    moments = min(max(MOST_CHANGES // max(len(days), 1), LEAST_MOMENTS), MOMENTS_A_DAY)
-    longest_ms = max((piece.last_due_ms - piece.first_ms for piece in kept.pieces), default=0)
+    days = {(piece.topic, day) for piece in cached.pieces for day in _days(piece.first_ms, piece.last_ms)}
+    moments = min(max(MAX_CHANGES // max(len(days), 1), LEAST_MOMENTS), MOMENTS_A_DAY)
+    longest_ms = max((piece.last_due_ms - piece.first_ms for piece in cached.pieces), default=0)
     step_ms = FINEST_STEP_MS
     while step_ms * moments < longest_ms:
         step_ms *= 2

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from timewheel.spark_planner.exact.pieces import PIECE, PIECES_SCHEMA, TASK, Sends, piece_batch, rows_of, sends_of
-from timewheel.spark_planner.exact.sends import Kept, few_at_once, noted
+from timewheel.spark_planner.exact.sends import CachedSends, few_at_once, noted
 from timewheel.spark_planner.history.columns import TOPIC
 
 __all__ = ["Stretch", "extended"]
@@ -33,18 +33,18 @@ class Stretch(NamedTuple):
     shift_ms: int
 
 
-def extended(kept: Kept, stretches: Sequence[Stretch]) -> Kept:
+def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
     """Return the sends, followed by the copies of the stretches.
 
     Args:
-        kept: The sends of one topic.
+        cached: The sends of one topic.
         stretches: In order of time; each shifted stretch begins at the end of the previous stretch, the first after all
             sends.
 
     Returns:
-        All sends. The caller releases their cache, and then the cache of ``kept``, from which they are computed.
+        All sends. The caller releases their cache, and then the cache of ``cached``, from which they are computed.
     """
-    ranks = kept.ranks
+    ranks = cached.ranks
 
     def copies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -57,10 +57,10 @@ def extended(kept: Kept, stretches: Sequence[Stretch]) -> Kept:
                     if low < high:
                         yield piece_batch(topic, (number, rank), _later(sends.at(slice(low, high)), shift_ms))
 
-    spark = kept.frame.sparkSession
+    spark = cached.frame.sparkSession
     with few_at_once(spark):
-        frame = kept.frame.mapInArrow(copies, PIECES_SCHEMA).persist()
-        return Kept(frame=frame, pieces=noted(frame), was_sorted=kept.was_sorted, keys=kept.keys)
+        frame = cached.frame.mapInArrow(copies, PIECES_SCHEMA).persist()
+        return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted, keys=cached.keys)
 
 
 def _later(sends: Sends, shift_ms: int) -> Sends:

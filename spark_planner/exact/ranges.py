@@ -329,13 +329,13 @@ class _Gathered:
     """Beginnings and ends of ranges, summed from time to time so that their size is bounded by the distinct keys."""
 
     def __init__(self) -> None:
-        self._kept: list[Changes] = []
+        self._cached: list[Changes] = []
         self._size = 0
 
     def add(self, begun: Integers, ended: Integers) -> None:
         begun_at, begun_count = counted(begun)
         ended_at, ended_count = counted(ended)
-        self._kept += [
+        self._cached += [
             Changes(index=begun_at, begun=begun_count, ended=np.zeros_like(begun_count)),
             Changes(index=ended_at, begun=np.zeros_like(ended_count), ended=ended_count),
         ]
@@ -345,16 +345,16 @@ class _Gathered:
 
     def between(self, first_key: int, width: int) -> Changes:
         """Return the changes from a key on, renumbered from 0; keys from ``width`` on are after the grid's end."""
-        if len(self._kept) > 1:
+        if len(self._cached) > 1:
             self._compact()
-        changes = self._kept[0] if self._kept else Changes.none()
+        changes = self._cached[0] if self._cached else Changes.none()
         low, high = np.searchsorted(changes.index, [first_key, first_key + width])
         return Changes(
             index=changes.index[low:high] - first_key, begun=changes.begun[low:high], ended=changes.ended[low:high]
         )
 
     def _compact(self) -> None:
-        self._kept = [Changes.summed(self._kept)]
+        self._cached = [Changes.summed(self._cached)]
         # Changes with distinct keys cannot be summed; the next attempt waits for as many new changes.
         self._size = 0
 

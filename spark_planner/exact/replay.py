@@ -1,6 +1,6 @@
 """Exact replay: a history played through plans, entry by entry, with gap ranges counted over time.
 
-Every timer takes its plan's way (`ways`), gets a position in its due partition by the order of arrival, and is
+Every timer takes its plan's way (`routes`), gets a position in its due partition by the order of arrival, and is
 acknowledged when it is due, or on arrival if that is later. Ties are decided by the order of sends, and ties of sends
 by the order of the input, so that a replay gives the same counts every time. Only counts on the grid reach the driver:
 a few numbers for each due partition and stretch of positions.
@@ -19,8 +19,8 @@ from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.counting import Asked, Counted, count
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.replay_result import GapCounts, Peak
-from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, Kept, keep
-from timewheel.spark_planner.exact.ways import keeps_order
+from timewheel.spark_planner.exact.routes import keeps_order
+from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, CachedSends, keep
 
 __all__ = ["Replay", "replay", "replay_all"]
 
@@ -30,7 +30,7 @@ class Replay:
     """Result of a replay.
 
     Args:
-        entries: Entries of all due partitions: the replayed timers and, beside a shadow, the originals of lifted
+        entries: Entries of all due partitions: the replayed timers and, beside a shadow, the originals of moved
             timers.
         hop_count: Re-publications of all timers.
         hop_count_max: The most re-publications of a single timer.
@@ -71,10 +71,10 @@ def replay(
     Raises:
         EmptyHistory: The history has no rows.
     """
-    kept = keep(history, sends_per_chunk=sends_per_chunk)
+    cached = keep(history, sends_per_chunk=sends_per_chunk)
     try:
         (found,) = replay_all(
-            kept,
+            cached,
             [plan],
             grid=grid,
             ledger_entries=ledger_entries,
@@ -82,12 +82,12 @@ def replay(
             sends_per_chunk=sends_per_chunk,
         )
     finally:
-        kept.forget()
+        cached.forget()
     return found
 
 
 def replay_all(
-    kept: Kept,
+    cached: CachedSends,
     plans: Sequence[Plan],
     *,
     grid: Grid | None = None,
@@ -99,7 +99,7 @@ def replay_all(
     """Play the sends of a history through several plans, in one pass.
 
     Args:
-        kept: The sends. Each topic is played through the plans by itself.
+        cached: The sends. Each topic is played through the plans by itself.
         plans: Plans of any scheme.
         grid: Moments at which gaps are counted; None: 4,096 moments from the first send to the last due time.
         ledger_entries: Entries after which a ledger is closed; 0: all entries are in a single ledger.
@@ -115,16 +115,16 @@ def replay_all(
     Raises:
         EmptyHistory: There are no sends.
     """
-    if not kept.pieces:
+    if not cached.pieces:
         raise EmptyHistory
     grid = grid or Grid.regular(
-        min(piece.first_ms for piece in kept.pieces), max(piece.last_due_ms for piece in kept.pieces)
+        min(piece.first_ms for piece in cached.pieces), max(piece.last_due_ms for piece in cached.pieces)
     )
     asked = [Asked(plan=plan, grid=grid, ledger_entries=ledger_entries) for plan in plans]
-    counted = count(kept, asked, sends_per_chunk=sends_per_chunk)
+    counted = count(cached, asked, sends_per_chunk=sends_per_chunk)
     peaks = [(one.gaps.peak_of_total, one.gaps.peak_per_partition) for one in counted]
     if exact_peaks:
-        peaks = _exact_peaks(kept, asked, counted, refuted_above, sends_per_chunk)
+        peaks = _exact_peaks(cached, asked, counted, refuted_above, sends_per_chunk)
     return [
         Replay(
             entries=one.gaps.entries,
@@ -133,14 +133,14 @@ def replay_all(
             gaps=one.gaps,
             peak_of_total=total,
             peak_per_partition=partition,
-            was_sorted=kept.was_sorted or not keeps_order(plan),
+            was_sorted=cached.was_sorted or not keeps_order(plan),
         )
         for plan, one, (total, partition) in zip(plans, counted, peaks, strict=True)
     ]
 
 
 def _exact_peaks(
-    kept: Kept, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
+    cached: CachedSends, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
 ) -> list[tuple[Peak, Peak]]:
     """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted.
 
@@ -160,7 +160,7 @@ def _exact_peaks(
                 finer[number] = replace(asked[number], grid=grid)
         if not finer:
             break
-        found = count(kept, list(finer.values()), sends_per_chunk=sends_per_chunk)
+        found = count(cached, list(finer.values()), sends_per_chunk=sends_per_chunk)
         gaps = {number: one.gaps for number, one in zip(finer, found, strict=True)}
         for number, of in gaps.items():
             total[number] = max(total[number], of.peak_of_total, key=_gap_count)

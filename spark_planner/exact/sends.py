@@ -36,7 +36,7 @@ from timewheel.spark_planner.exact.pieces import (
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
 from timewheel.spark_planner.history.keys import KeyShares
 
-__all__ = ["SENDS_PER_CHUNK", "Kept", "few_at_once", "keep", "noted", "quantile_borders"]
+__all__ = ["SENDS_PER_CHUNK", "CachedSends", "few_at_once", "keep", "noted", "quantile_borders"]
 
 Integers = NDArray[np.int64]
 
@@ -63,7 +63,7 @@ class Marks(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Kept:
+class CachedSends:
     """The stored sends of a history.
 
     Args:
@@ -78,11 +78,11 @@ class Kept:
     was_sorted: bool
     keys: Mapping[str, KeyShares]
 
-    def of(self, topic: str) -> Kept:
+    def of(self, topic: str) -> CachedSends:
         """Return the sends of one topic."""
         pieces = tuple(piece for piece in self.pieces if piece.topic == topic)
         frame = self.frame.where(F.col(TOPIC) == topic)
-        return Kept(frame=frame, pieces=pieces, was_sorted=self.was_sorted, keys=self.keys)
+        return CachedSends(frame=frame, pieces=pieces, was_sorted=self.was_sorted, keys=self.keys)
 
     @cached_property
     def ranks(self) -> Mapping[tuple[str, int, int], int]:
@@ -113,7 +113,7 @@ class Kept:
         self.frame.unpersist()
 
 
-def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
+def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> CachedSends:
     """Read a history once and store its sends.
 
     Args:
@@ -129,12 +129,12 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
     found = noted(frame)
     keys = {topic: KeyShares.merged(map(_keys_of, own)) for topic, own in _by_topic(found).items()}
     if _is_in_order(found):
-        return Kept(frame=frame, pieces=found, was_sorted=False, keys=keys)
+        return CachedSends(frame=frame, pieces=found, was_sorted=False, keys=keys)
     sorted_frame = _sorted(frame, found, sends_per_chunk).persist()
     with few_at_once(history.sparkSession):
-        kept = Kept(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, keys=keys)
+        cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, keys=keys)
     frame.unpersist()
-    return kept
+    return cached
 
 
 @contextmanager

@@ -84,10 +84,10 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uniform:
-    """Uniformly distributed delays from ``least_ms`` up to (not including) ``most_ms``."""
+    """Uniformly distributed delays from ``least_ms`` up to (not including) ``max_ms``."""
 
     least_ms: int
-    most_ms: int
+    max_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +97,12 @@ class OnTheClock:
     Args:
         time_of_day_ms: Milliseconds since midnight.
         least_days: Fewest days later, at least 1.
-        most_days: Most days later; each number of days is equally likely.
+        max_days: Most days later; each number of days is equally likely.
     """
 
     time_of_day_ms: int
     least_days: int = 1
-    most_days: int = 1
+    max_days: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class FullHours:
     """Due at a full hour: the first that is not before a uniform delay."""
 
     least_ms: int
-    most_ms: int
+    max_ms: int
 
 
 Delay = Fixed | Exponential | Uniform | OnTheClock | FullHours
@@ -135,7 +135,7 @@ class Workload:
         keys: Number of partition keys; 0: timers have no key.
         topics: The due topics, equally likely; an empty name: the history has no topics.
         least_bytes: Smallest payload.
-        most_bytes: Largest payload; sizes are uniform.
+        max_bytes: Largest payload; sizes are uniform.
         drawn_together: Number of rows in a stretch within which publish times are random, as with many independent
             senders. 1: each row has its own stretch, as with a paced sender; if tiers bring such rows together again,
             the rows alternate, and make more gaps than random rows.
@@ -147,7 +147,7 @@ class Workload:
     keys: int = 0
     topics: tuple[str, ...] = ("",)
     least_bytes: int = 200
-    most_bytes: int = 1_800
+    max_bytes: int = 1_800
     drawn_together: int = 64
 
     def __post_init__(self) -> None:
@@ -167,7 +167,7 @@ def _one(delay: Delay) -> tuple[Share, ...]:
 
 _REMINDERS = (
     Share(weight=0.9, delay=Exponential(mean_ms=10 * MINUTE_MS)),
-    Share(weight=0.1, delay=Uniform(least_ms=HOUR_MS, most_ms=7 * DAY_MS)),
+    Share(weight=0.1, delay=Uniform(least_ms=HOUR_MS, max_ms=7 * DAY_MS)),
 )
 _NINE = OnTheClock(time_of_day_ms=9 * HOUR_MS)
 
@@ -191,15 +191,15 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "campaign": Workload(
         span_ms=MINUTE_MS,
-        shares=_one(Uniform(least_ms=0, most_ms=8 * HOUR_MS)),
+        shares=_one(Uniform(least_ms=0, max_ms=8 * HOUR_MS)),
         publishing=Bursts(every_ms=MINUTE_MS, within_ms=MINUTE_MS),
     ),
     "seasons": Workload(span_ms=10 * DAY_MS, shares=_REMINDERS, publishing=DAY_AND_NIGHT),
-    "full-hours": Workload(span_ms=10 * DAY_MS, shares=_one(FullHours(least_ms=0, most_ms=3 * DAY_MS))),
-    "uniform-day": Workload(span_ms=10 * DAY_MS, shares=_one(Uniform(least_ms=0, most_ms=DAY_MS))),
+    "full-hours": Workload(span_ms=10 * DAY_MS, shares=_one(FullHours(least_ms=0, max_ms=3 * DAY_MS))),
+    "uniform-day": Workload(span_ms=10 * DAY_MS, shares=_one(Uniform(least_ms=0, max_ms=DAY_MS))),
     "hourly-bursts": Workload(
         span_ms=10 * DAY_MS,
-        shares=_one(Uniform(least_ms=HOUR_MS, most_ms=2 * DAY_MS)),
+        shares=_one(Uniform(least_ms=HOUR_MS, max_ms=2 * DAY_MS)),
         publishing=Bursts(every_ms=HOUR_MS, within_ms=2 * MINUTE_MS),
     ),
     "long-mixture": Workload(span_ms=14 * DAY_MS, shares=_REMINDERS),
@@ -241,7 +241,7 @@ def generate(
     place = (begin.cast("double") + F.col("point") * size) / F.lit(float(rows))
     publish_ms = F.lit(start_ms) + F.floor(_offset_ms(workload, place))
     key = F.concat(F.lit("key-"), F.floor(unit(3) * workload.keys).cast("string"))
-    sizes = workload.most_bytes - workload.least_bytes + 1
+    sizes = workload.max_bytes - workload.least_bytes + 1
     topics = F.array(*map(F.lit, workload.topics))
     due_ms = F.col(columns.PUBLISH_MS) + _delay_ms(workload.shares, unit(1), unit(2))
     size_bytes = F.lit(workload.least_bytes) + F.floor(unit(4) * sizes)
@@ -304,11 +304,11 @@ def _drawn_ms(delay: Delay, draw: Column) -> Column:
             return F.lit(delay_ms).cast("bigint")
         case Exponential(mean_ms=mean_ms):
             return F.floor(-F.log(F.lit(1.0) - draw) * mean_ms)
-        case Uniform(least_ms=least_ms, most_ms=most_ms):
-            return F.lit(least_ms) + F.floor(draw * (most_ms - least_ms))
-        case OnTheClock(time_of_day_ms=time_of_day_ms, least_days=least_days, most_days=most_days):
-            days = F.lit(least_days) + F.floor(draw * (most_days - least_days + 1))
+        case Uniform(least_ms=least_ms, max_ms=max_ms):
+            return F.lit(least_ms) + F.floor(draw * (max_ms - least_ms))
+        case OnTheClock(time_of_day_ms=time_of_day_ms, least_days=least_days, max_days=max_days):
+            days = F.lit(least_days) + F.floor(draw * (max_days - least_days + 1))
             return days * F.lit(DAY_MS) + F.lit(time_of_day_ms) - F.pmod(publish_ms, F.lit(DAY_MS))
-        case FullHours(least_ms=least_ms, most_ms=most_ms):
-            due_ms = publish_ms + least_ms + F.floor(draw * (most_ms - least_ms))
+        case FullHours(least_ms=least_ms, max_ms=max_ms):
+            due_ms = publish_ms + least_ms + F.floor(draw * (max_ms - least_ms))
             return F.ceil(due_ms / F.lit(float(HOUR_MS))) * HOUR_MS - publish_ms

@@ -17,7 +17,7 @@ __all__ = ["EVEN", "LEAST_SHARE", "KeyShares"]
 
 LEAST_SHARE = 0.01
 """Smallest share of a heavy key in a piece of the history: lighter keys are many, and many keys spread evenly."""
-MOST_KEYS = 64
+MAX_KEYS = 64
 ABOUT_AS_GOOD = 1.1
 SLACK = 1e-9
 """Tolerance for rounding errors of floats."""
@@ -46,7 +46,7 @@ class KeyShares:
             timers += part.timers
             counts.update(dict(part.heavy))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        return cls(timers, tuple(ranked[:MOST_KEYS]))
+        return cls(timers, tuple(ranked[:MAX_KEYS]))
 
     @property
     def heaviest(self) -> tuple[str, float] | None:

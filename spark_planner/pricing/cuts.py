@@ -28,7 +28,7 @@ PARTS_PER_SLOT = 8
 MAX_PARTS = 2
 """Most such parts of a cell, which bounds the cost for slots much longer than a ring's; then cuts are a little blurred.
 """
-MAX_CUTS = 4
+MAX_CANCELLATIONS = 4
 """Most cut parts of a cell. A bucket of long delays may reach over dozens of short tiers or slots: then this many parts
 represent all, evenly over the cell and from a different offset in each cell, so that every sum is right on average.
 """
@@ -212,11 +212,11 @@ def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | Non
     the span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
     edges.
     """
-    if not len(inner) or int(inner.max()) < MAX_CUTS or int(inner.sum()) + len(inner) <= many:
+    if not len(inner) or int(inner.max()) < MAX_CANCELLATIONS or int(inner.sum()) + len(inner) <= many:
         return *repeated(inner + 1), None
-    owner, turn = repeated(np.minimum(inner, MAX_CUTS - 1) + 1)
+    owner, turn = repeated(np.minimum(inner, MAX_CANCELLATIONS - 1) + 1)
     offset = (owner * GOLDEN) % 1.0
-    return owner, turn, np.where(inner[owner] < MAX_CUTS, np.nan, (turn + offset) / MAX_CUTS)
+    return owner, turn, np.where(inner[owner] < MAX_CANCELLATIONS, np.nan, (turn + offset) / MAX_CANCELLATIONS)
 
 
 def _cut_parts(
@@ -234,7 +234,7 @@ def _cut_parts(
     width = high - low
     share = np.where(inner[owner] > 0, (part_high - part_low) / np.where(width > 0, width, 1.0)[owner], 1.0)
     if place is not None:
-        share = np.where(np.isnan(place), share, 1.0 / MAX_CUTS)
+        share = np.where(np.isnan(place), share, 1.0 / MAX_CANCELLATIONS)
     return owner, part_low, part_high, share
 
 

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
-from timewheel.core.grouping import LIFT_LINGER_MS, default_linger_ms
+from timewheel.core.grouping import MOVE_LINGER_MS, default_linger_ms
 from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import Step, far_ms, steps
 from timewheel.core.topology import Topology, topology
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.pricing.course import Course, course_of
 from timewheel.spark_planner.pricing.evaluation import Evaluation, Redelivered, Shadowed
-from timewheel.spark_planner.pricing.forget import ledger_ends, redelivered_entries
 from timewheel.spark_planner.pricing.grouping import grouped_entries, into_one
+from timewheel.spark_planner.pricing.redelivery import ledger_ends, redelivered_entries
+from timewheel.spark_planner.pricing.simulation import Simulation, simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["evaluate", "price", "redelivered_at_moments"]
@@ -50,52 +50,52 @@ def evaluate(
     Returns:
         The predicted figures, see `Evaluation`.
     """
-    course = course_of(plan, cells, growth, keys=keys)
-    return price(course, profile, plan.own_partitions if partitions is None else partitions)
+    simulation = simulation_of(plan, cells, growth, keys=keys)
+    return price(simulation, profile, plan.own_partitions if partitions is None else partitions)
 
 
-def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation:
+def price(simulation: Simulation, profile: BrokerProfile, partitions: int) -> Evaluation:
     """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself.
 
     Args:
-        course: The simulation, independent of partitions.
+        simulation: The simulation, independent of partitions.
         profile: The broker.
         partitions: Partitions of the due topic and of every holding topic. Gaps, waiting timers and silence are those
             of the fullest partition, by the course's keys; all other figures assume an even spread.
     """
-    plan = course.plan.with_partitions(partitions)
-    entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
-    ends = _ledger_ends(course, profile, partitions)
-    spans, due_entries, due_ledgers = _positions(course, ends, partitions)
-    as_ranges = _redelivered(course, profile, ends, partitions, "ranges")
-    as_bitmap = _redelivered(course, profile, ends, partitions, "bitmap")
-    held_entries, held_ledgers = _held_storage(course, profile, partitions, entry_bytes)
-    hop_counts, timers_of = course.hops
+    plan = simulation.plan.with_partitions(partitions)
+    entry_bytes = simulation.entry_bytes + profile.entry_overhead_bytes
+    ends = _ledger_ends(simulation, profile, partitions)
+    spans, due_entries, due_ledgers = _positions(simulation, ends, partitions)
+    as_ranges = _redelivered(simulation, profile, ends, partitions, "ranges")
+    as_bitmap = _redelivered(simulation, profile, ends, partitions, "bitmap")
+    held_entries, held_ledgers = _held_storage(simulation, profile, partitions, entry_bytes)
+    hop_counts, timers_of = simulation.hops
     republished = float((hop_counts * timers_of).sum())
     copies = profile.write_quorum
-    written, lifts = _written_entries(course, partitions, entry_bytes)
-    shadow = _shadowed(course, profile, republished, written, lifts) if plan.intake else None
-    hops_mean = republished / course.timers if course.timers else 0.0
-    republished += course.lifted  # into the intake, which is no hop
-    fullest = course.keys.fullest(partitions)
-    gaps_per_partition = course.gaps.peak_topic_gaps * fullest
-    pending_per_partition = course.peak_topic_pending * fullest
+    written, moves = _written_entries(simulation, partitions, entry_bytes)
+    shadow = _shadowed(simulation, profile, republished, written, moves) if plan.intake else None
+    hops_mean = republished / simulation.timers if simulation.timers else 0.0
+    republished += simulation.moved  # into the intake, which is no hop
+    fullest = simulation.keys.fullest(partitions)
+    gaps_per_partition = simulation.gaps.peak_topic_gaps * fullest
+    pending_per_partition = simulation.peak_topic_pending * fullest
     cursor_bytes = _cursor_bytes(profile, gaps_per_partition, spans, due_ledgers / partitions)
-    indexed = course.peak_pending + (course.relay.held_peak_entries if _broker_holds(plan) else 0.0)
-    shape = topology(plan, int(course.last_ms))
+    indexed = simulation.peak_pending + (simulation.relay.held_peak_entries if _broker_holds(plan) else 0.0)
+    shape = topology(plan, int(simulation.last_ms))
     return Evaluation(
         plan=plan,
         profile_name=profile.name,
-        timers=course.timers,
-        history_ms=max(course.last_ms - course.first_ms, 0.0),
-        gaps_at_ms=course.gaps.at_ms,
-        gaps=course.gaps.gaps,
-        peak_gaps=course.gaps.peak_gaps,
-        peak_gaps_at_ms=course.gaps.peak_at_ms,
-        peak_gaps_per_topic=course.gaps.peak_topic_gaps,
+        timers=simulation.timers,
+        history_ms=max(simulation.last_ms - simulation.first_ms, 0.0),
+        gaps_at_ms=simulation.gaps.at_ms,
+        gaps=simulation.gaps.gaps,
+        peak_gaps=simulation.gaps.peak_gaps,
+        peak_gaps_at_ms=simulation.gaps.peak_at_ms,
+        peak_gaps_per_topic=simulation.gaps.peak_topic_gaps,
         peak_gaps_per_partition=gaps_per_partition,
         gap_limit_ranges=profile.gap_limit_ranges,
-        peak_pending=course.peak_pending,
+        peak_pending=simulation.peak_pending,
         peak_pending_per_partition=pending_per_partition,
         silence_seconds=pending_per_partition * profile.silence_us_per_pending / 1e6,
         span_entries=spans,
@@ -104,20 +104,21 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
         redelivered=as_bitmap if profile.ack_format == "bitmap" else as_ranges,
         redelivered_as_ranges=as_ranges,
         redelivered_as_bitmap=as_bitmap,
-        delayed_index_bytes=indexed * profile.index_bytes_per_pending + course.peak_ghosts * profile.ghost_bytes,
+        delayed_index_bytes=indexed * profile.index_bytes_per_pending
+        + simulation.peak_stale_entries * profile.stale_index_bytes,
         hops_mean=hops_mean,
         hops_p99=_quantile(hop_counts, timers_of, 0.99),
         hops_max=int(hop_counts.max(initial=0)),
-        step_entries=tuple(float(entries) for entries in course.step_entries[:-1]),
+        step_entries=tuple(float(entries) for entries in simulation.step_entries[:-1]),
         republished_entries=republished,
         written_entries=written,
         republished_bytes=republished * entry_bytes * copies,
-        written_bytes=(course.timers + republished) * entry_bytes * copies,
-        held_peak_entries=course.relay.held_peak_entries,
+        written_bytes=(simulation.timers + republished) * entry_bytes * copies,
+        held_peak_entries=simulation.relay.held_peak_entries,
         storage_bytes=(due_entries + held_entries) * entry_bytes * copies,
         ledgers=due_ledgers + held_ledgers,
-        relay_hops_per_second=max(course.relay.peak_hops_per_second, course.relay.slot_hops_per_second),
-        lateness_seconds=_lateness_seconds(course, profile, steps(plan)),
+        relay_hops_per_second=max(simulation.relay.peak_hops_per_second, simulation.relay.slot_hops_per_second),
+        lateness_seconds=_lateness_seconds(simulation, profile, steps(plan)),
         topics=len(shape.topics),
         partition_topics=sum(len(topic.parts) for topic in shape.topics),
         consumers=_consumers(plan, shape),
@@ -125,20 +126,24 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
     )
 
 
-def redelivered_at_moments(course: Course, profile: BrokerProfile, partitions: int, ack_format: AckFormat) -> Floats:
+def redelivered_at_moments(
+    simulation: Simulation, profile: BrokerProfile, partitions: int, ack_format: AckFormat
+) -> Floats:
     """Return the entries redelivered to a subscription when all due topics are unloaded, for each moment of the course.
 
     Args:
-        course: The simulation, independent of partitions.
+        simulation: The simulation, independent of partitions.
         profile: The broker.
         partitions: Partitions of the due topic.
         ack_format: Format to use instead of the profile's own.
     """
-    return _redelivered_at_moments(course, profile, _ledger_ends(course, profile, partitions), partitions, ack_format)
+    return _redelivered_at_moments(
+        simulation, profile, _ledger_ends(simulation, profile, partitions), partitions, ack_format
+    )
 
 
 def _redelivered_at_moments(
-    course: Course, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
+    simulation: Simulation, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
 ) -> Floats:
     return np.array(
         [
@@ -146,39 +151,39 @@ def _redelivered_at_moments(
                 redelivered_entries(cursor, profile, ends[line], partitions, ack_format)
                 for line, cursor in zip(moment.lines, moment.cursors, strict=True)
             )
-            for moment in course.moments
+            for moment in simulation.moments
         ],
         np.float64,
     )
 
 
-def _ledger_ends(course: Course, profile: BrokerProfile, partitions: int) -> list[Floats]:
+def _ledger_ends(simulation: Simulation, profile: BrokerProfile, partitions: int) -> list[Floats]:
     # Most lines of a fine calendar are part of no moment: their ledgers are not needed.
-    seen = {line for moment in course.moments for line in moment.lines}
-    entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
+    seen = {line for moment in simulation.moments for line in moment.lines}
+    entry_bytes = simulation.entry_bytes + profile.entry_overhead_bytes
     return [
         ledger_ends(*facts, profile, partitions, entry_bytes) if line in seen else np.zeros(0)
-        for line, facts in enumerate(course.due_lines)
+        for line, facts in enumerate(simulation.due_lines)
     ]
 
 
 def _redelivered(
-    course: Course, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
+    simulation: Simulation, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
 ) -> Redelivered:
-    entries = _redelivered_at_moments(course, profile, ends, partitions, ack_format)
-    even = entries[np.array([moment.even for moment in course.moments], np.bool_)]
+    entries = _redelivered_at_moments(simulation, profile, ends, partitions, ack_format)
+    even = entries[np.array([moment.even for moment in simulation.moments], np.bool_)]
     worst = int(entries.argmax()) if entries.any() else None
     return Redelivered(
         worst_entries=0.0 if worst is None else float(entries[worst]),
-        worst_at_ms=0.0 if worst is None else course.moments[worst].at_ms,
+        worst_at_ms=0.0 if worst is None else simulation.moments[worst].at_ms,
         mean_entries=float(even.mean()) if len(even) else 0.0,
     )
 
 
-def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[float, float, float]:
+def _positions(simulation: Simulation, ends: list[Floats], partitions: int) -> tuple[float, float, float]:
     """Return the maxima over the moments: (span of a partition, entries from a mark-delete's ledger on, ledgers)."""
     spans, stored, ledgers = 0.0, 0.0, 0.0
-    for moment in course.moments:
+    for moment in simulation.moments:
         stored_now, ledgers_now = 0.0, 0.0
         for line, cursor in zip(moment.lines, moment.cursors, strict=True):
             spans = max(spans, cursor.span_entries(partitions) / partitions)
@@ -189,12 +194,14 @@ def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[flo
             ledgers_now += (int(np.searchsorted(ends[line], head, "left")) - first + 1) * partitions
         stored, ledgers = max(stored, stored_now), max(ledgers, ledgers_now)
     # Between the moments at least the waiting entries are stored.
-    return spans, max(stored, course.peak_pending), max(ledgers, float(partitions))
+    return spans, max(stored, simulation.peak_pending), max(ledgers, float(partitions))
 
 
-def _held_storage(course: Course, profile: BrokerProfile, partitions: int, entry_bytes: float) -> tuple[float, float]:
+def _held_storage(
+    simulation: Simulation, profile: BrokerProfile, partitions: int, entry_bytes: float
+) -> tuple[float, float]:
     """Return (entries, ledgers) on disk in holding topics at the peak: an entry stays as long as its ledger."""
-    relay = course.relay
+    relay = simulation.relay
     full = min(profile.ledger_max_entries, profile.ledger_max_bytes / max(entry_bytes, 1.0))
     entries, ledgers = np.zeros(len(relay.at_ms)), 0.0
     for entered, left, longest_ms in zip(relay.entered, relay.left, relay.longest_ms, strict=True):
@@ -215,58 +222,60 @@ def _cursor_bytes(profile: BrokerProfile, gaps: float, span_entries: float, ledg
     return span_entries / BITS_PER_BYTE + ledgers * LEDGER_BITMAP_BYTES
 
 
-def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step, ...]) -> float:
+def _lateness_seconds(simulation: Simulation, profile: BrokerProfile, table: tuple[Step, ...]) -> float:
     """Return the lateness of a relay that cannot keep up: the time in the queue beyond the guard or the head start."""
-    relay, rate = course.relay, float(profile.relay_hops_per_second)
+    relay, rate = simulation.relay, float(profile.relay_hops_per_second)
     late = 0.0
     if len(relay.hops):
         ahead = relay.hops - rate * (relay.at_ms - relay.at_ms[0]) / 1_000
         queue = float((ahead - np.minimum.accumulate(ahead)).max())
-        late = queue / rate - course.plan.guard_ms / 1_000
+        late = queue / rate - simulation.plan.guard_ms / 1_000
     for step, entries in zip(table, relay.slot_entries, strict=True):
         if entries:
             late = max(late, entries / rate - step.headstart_ms / 1_000)
     return max(late, 0.0)
 
 
-def _written_entries(course: Course, partitions: int, entry_bytes: float) -> tuple[float, float]:
+def _written_entries(simulation: Simulation, partitions: int, entry_bytes: float) -> tuple[float, float]:
     """Return (all entries, those written into the journal)."""
-    hop_counts, timers_of = course.hops
-    if not course.hop_rates:
-        return float(course.timers + (hop_counts * timers_of).sum()), 0.0
+    hop_counts, timers_of = simulation.hops
+    if not simulation.hop_rates:
+        return float(simulation.timers + (hop_counts * timers_of).sum()), 0.0
     # The last hop of each timer goes into a due topic, and is not grouped.
-    linger_ms = default_linger_ms(course.plan.guard_ms)
-    grouped = grouped_entries(course.hop_rates, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes)
-    written = float(course.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
-    if course.lift_rates is None:
+    linger_ms = default_linger_ms(simulation.plan.guard_ms)
+    grouped = grouped_entries(simulation.hop_rates, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes)
+    written = float(simulation.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
+    if simulation.move_rates is None:
         return written, 0.0
-    onward = (course.lift_rates,)
-    written += float(grouped_entries(onward, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes).sum())
-    lifts = (into_one(course.lift_rates),)
-    lifted = grouped_entries(lifts, partitions=partitions, linger_ms=LIFT_LINGER_MS, entry_bytes=entry_bytes).sum()
-    return written + float(lifted), float(lifted)
+    redirect = (simulation.move_rates,)
+    written += float(
+        grouped_entries(redirect, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes).sum()
+    )
+    moves = (into_one(simulation.move_rates),)
+    moved = grouped_entries(moves, partitions=partitions, linger_ms=MOVE_LINGER_MS, entry_bytes=entry_bytes).sum()
+    return written + float(moved), float(moved)
 
 
-def _shadowed(course: Course, profile: BrokerProfile, hops: float, written: float, lifts: float) -> Shadowed:
+def _shadowed(simulation: Simulation, profile: BrokerProfile, hops: float, written: float, moves: float) -> Shadowed:
     """Build the figures of a shadow, see `Shadowed`.
 
     Args:
-        course: Simulation of a plan with an intake.
+        simulation: Simulation of a plan with an intake.
         profile: The broker.
         hops: Messages published again by relays.
-        written: Entries of all sends, lifts and hops.
-        lifts: Entries written into the journal.
+        written: Entries of all sends, moves and hops.
+        moves: Entries written into the journal.
     """
-    each = 1.0 / course.lifted if course.lifted else 0.0
+    each = 1.0 / simulation.moved if simulation.moved else 0.0
     return Shadowed(
-        far_ms=far_ms(course.plan),
-        lifted=course.lifted,
-        intake_entries=lifts,
-        extra_writes_per_lifted=(written - course.timers) * each,
+        far_ms=far_ms(simulation.plan),
+        moved=simulation.moved,
+        intake_entries=moves,
+        extra_writes_per_moved=(written - simulation.timers) * each,
         # Each hop reads a message; the copy in the due topic is read in place of the original.
-        extra_reads_per_timer=(course.timers + hops) / course.timers if course.timers else 0.0,
-        peak_ghosts=course.peak_ghosts,
-        ghost_bytes=course.peak_ghosts * profile.ghost_bytes,
+        extra_reads_per_timer=(simulation.timers + hops) / simulation.timers if simulation.timers else 0.0,
+        peak_stale_entries=simulation.peak_stale_entries,
+        stale_index_bytes=simulation.peak_stale_entries * profile.stale_index_bytes,
         lateness_ms=profile.tick_ms,
     )
 

@@ -35,26 +35,26 @@ class Shadowed:
     """Effects and costs of a shadow, for a plan with an intake to which all messages come natively.
 
     Args:
-        far_ms: Timers due in less stay under the broker's delay; timers due in this time or later are lifted.
-        lifted: Timers that are lifted.
-        intake_entries: Entries that lifts write into the intake; an entry holds many timers.
-        extra_writes_per_lifted: Entries written for each lifted timer besides its own send: into the intake, by hops in
+        far_ms: Timers due in less stay under the broker's delay; timers due in this time or later are moved.
+        moved: Timers that are moved.
+        intake_entries: Entries that moves write into the intake; an entry holds many timers.
+        extra_writes_per_moved: Entries written for each moved timer besides its own send: into the intake, by hops in
             groups, and into the due topic.
-        extra_reads_per_timer: Messages read for each timer besides the reads of consumers: each timer by the lifter,
-            and for lifted timers the copies in the intake and in each holding topic.
-        peak_ghosts: Originals that are acknowledged and not due yet, at the peak: they stay in the broker's index of
-            delayed messages until they are due, or until an unload.
-        ghost_bytes: Memory of the index for these.
+        extra_reads_per_timer: Messages read for each timer besides the reads of consumers: each timer by the mover,
+            and for moved timers the copies in the intake and in each holding topic.
+        peak_stale_entries: Originals that are acknowledged and not due yet, at the peak: they stay in the broker's
+            index of delayed messages until they are due, or until an unload.
+        stale_index_bytes: Memory of the index for these.
         lateness_ms: Most lateness of a timer for a plain client: the broker's tick.
     """
 
     far_ms: int
-    lifted: float
+    moved: float
     intake_entries: float
-    extra_writes_per_lifted: float
+    extra_writes_per_moved: float
     extra_reads_per_timer: float
-    peak_ghosts: float
-    ghost_bytes: float
+    peak_stale_entries: float
+    stale_index_bytes: float
     lateness_ms: int
 
 
@@ -88,7 +88,7 @@ class Evaluation:
         hops_p99: 99 % of timers make at most this many hops.
         hops_max: The most hops of any timer in the history.
         step_entries: Timers received by the holding topics of each step, in the order of the plan's steps.
-        republished_entries: Hops of all timers, and lifts into an intake.
+        republished_entries: Hops of all timers, and moves into an intake.
         written_entries: Entries of all sends and hops; a group of hops is a single entry; each send counts as an entry,
             although a busy producer batches sends.
         republished_bytes: Size of ``republished_entries`` times the write quorum.

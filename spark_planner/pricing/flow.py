@@ -71,8 +71,8 @@ class Flow:
         step_entries: Entries that each step of the table (the due step included) receives in all.
         stays: For each step, the timers that waited in it.
         intake: Timers that passed through the intake, where they do not wait.
-        struck: For each piece, True for the originals of lifted timers: entries of the due topic, acknowledged when
-            they are sent, and no timers of their own.
+        acked_originals: For each piece, True for the originals of moved timers: entries of the due topic, acknowledged
+            when they are sent, and no timers of their own.
     """
 
     pieces: Pieces
@@ -84,7 +84,7 @@ class Flow:
     step_entries: Floats
     stays: tuple[Stays, ...]
     intake: Stays
-    struck: NDArray[np.bool_]
+    acked_originals: NDArray[np.bool_]
 
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
@@ -97,7 +97,7 @@ def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
 
     Returns:
         The pieces with places and times of arrival. Delays beyond the plan's ``max_delay`` are routed all the same.
-        Under a plan with an intake all timers come natively, and a shadow lifts timers that are far from due.
+        Under a plan with an intake all timers come natively, and a shadow moves timers that are far from due.
     """
     table = steps(plan)
     pieces = concatenated(*(pieces_of(part) for part in cells))
@@ -110,11 +110,11 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
     pieces = cut_at_delays(pieces, bounds_ms, resolution.parts)
     delay_ms = pieces.due_ms - pieces.publish_ms
     far = (delay_ms >= bounds_ms[0]) & (delay_ms < bounds_ms[1])
-    lifted = pieces.take(np.flatnonzero(far))
-    at_once = np.zeros(len(lifted))
-    originals = replace(lifted, fixed=np.ones(len(lifted), np.bool_), low_ms=at_once, high_ms=at_once)
+    moved = pieces.take(np.flatnonzero(far))
+    at_once = np.zeros(len(moved))
+    originals = replace(moved, fixed=np.ones(len(moved), np.bool_), low_ms=at_once, high_ms=at_once)
     native = _followed(table[-1:], concatenated(pieces.take(np.flatnonzero(~far)), originals))
-    copies = _routed(table, lifted, resolution)
+    copies = _routed(table, moved, resolution)
     whole = copies.pieces
     middle_ms, half_ms = np.floor(whole.publish_ms), (whole.last_ms - whole.first_ms) / 2
     intake = Stays(
@@ -124,7 +124,7 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
         half_ms=half_ms,
         came_from=np.full(len(whole), SENT, np.int64),
     )
-    struck = np.arange(len(native.pieces)) >= len(native.pieces) - len(lifted)
+    acked_originals = np.arange(len(native.pieces)) >= len(native.pieces) - len(moved)
     due_entries = np.zeros(len(table))
     due_entries[-1] = native.step_entries[-1]
     return Flow(
@@ -137,7 +137,7 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
         step_entries=due_entries + copies.step_entries,
         stays=copies.stays,
         intake=intake,
-        struck=np.concatenate([struck, np.zeros(len(whole), np.bool_)]),
+        acked_originals=np.concatenate([acked_originals, np.zeros(len(whole), np.bool_)]),
     )
 
 
@@ -262,7 +262,7 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
         step_entries=step_entries,
         stays=tuple(_joined(found) for found in stays),
         intake=_joined([]),
-        struck=np.zeros(len(pieces), np.bool_),
+        acked_originals=np.zeros(len(pieces), np.bool_),
     )
 
 

@@ -19,9 +19,9 @@ from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
 
-__all__ = ["MOST_POINTS", "delays_figure", "front_figure", "gaps_over_time"]
+__all__ = ["MAX_POINTS", "delays_figure", "front_figure", "gaps_over_time"]
 
-MOST_POINTS = 800
+MAX_POINTS = 800
 """Most points of a line in a picture of width 700. Of neighbouring moments the highest is drawn, so that peaks remain.
 """
 GAPS_CAPTION = (
@@ -68,7 +68,7 @@ def _end(planned: Planned) -> str:
 def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tuple[float, float]]:
     counts = _fullest(played)
     times_ms = played.gaps.grid.points_ms
-    per_point = -(-len(counts) // MOST_POINTS)
+    per_point = -(-len(counts) // MAX_POINTS)
     # The exact peak is included, which may be between two moments of the grid.
     peak = played.peak_per_partition
     points = [(0.0, 0.0), (max(float(peak.at_ms) - first_ms, 0.0) / unit_ms, growth * float(peak.gap_count))]

@@ -7,15 +7,15 @@ from typing import Any
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.job import Planned
 
-__all__ = ["copies_facts", "said_of_copies"]
+__all__ = ["copies_facts", "describe_copies"]
 
-TOLD_SHARE = 0.01
+REPORTED_SHARE = 0.01
 
 
-def said_of_copies(planned: Planned) -> str:
+def describe_copies(planned: Planned) -> str:
     """Describe the repeated rows in a sentence; empty if there are few."""
     timers = planned.history.cells(planned.topic).timers
-    if planned.repeated < max(TOLD_SHARE * timers, 1):
+    if planned.repeated < max(REPORTED_SHARE * timers, 1):
         return ""
     return (
         f"{planned.repeated:,} of {counted(timers, 'row')} ({planned.repeated / timers:.0%}) "

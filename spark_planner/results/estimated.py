@@ -13,7 +13,7 @@ from timewheel.spark_planner.choice.reasons import describe, partitions_in_words
 from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.results.facts import assessed_facts, evaluation_facts
 from timewheel.spark_planner.results.skew import key_facts
-from timewheel.spark_planner.results.steady import steady_facts
+from timewheel.spark_planner.results.steady import extrapolation_facts
 from timewheel.spark_planner.results.tables import front_table, plans_table
 
 __all__ = ["estimated_facts", "estimated_tables", "estimated_verdict"]
@@ -87,7 +87,7 @@ def estimated_facts(found: Estimated) -> dict[str, Any]:
         "reasons": list(choice.reasons),
         "recommended": assessed_facts(choice.recommended),
         "native": evaluation_facts(choice.native),
-        "steady_state": steady_facts(found.continued),
+        "steady_state": extrapolation_facts(found.continued),
         "keys": key_facts(found),
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),

@@ -17,7 +17,7 @@ from timewheel.spark_planner.results.copies import copies_facts
 from timewheel.spark_planner.results.growth import growth_facts
 from timewheel.spark_planner.results.money import Prices, monthly
 from timewheel.spark_planner.results.skew import key_facts
-from timewheel.spark_planner.results.steady import steady_facts
+from timewheel.spark_planner.results.steady import extrapolation_facts
 from timewheel.spark_planner.traffic import History
 
 __all__ = ["assessed_facts", "evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
@@ -52,7 +52,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
             "on_this_traffic": prediction_facts(planned.native),
         },
         "native_alone": None if alone is None else {"peak_gaps": _peak(alone.peak_of_total)},
-        "steady_state": steady_facts(planned.traffic),
+        "steady_state": extrapolation_facts(planned.traffic),
         "keys": key_facts(planned),
         "copies": copies_facts(planned),
         "candidate_count": choice.considered,

@@ -11,7 +11,7 @@ from timewheel._report.render import render_page
 from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
-from timewheel.spark_planner.fleet import Fleet, NativeGaps, Standing
+from timewheel.spark_planner.fleet import Fleet, NativeFit, NativeGaps
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.facts import history_facts, planned_facts
 from timewheel.spark_planner.results.money import Prices
@@ -20,10 +20,10 @@ from timewheel.spark_planner.results.peaks import peaks_of
 __all__ = ["fleet_facts", "fleet_page", "fleet_table", "fleet_verdict"]
 
 SAID = {
-    Standing.FINE: "stays as it is",
-    Standing.SHORT: "history too short to stay",
-    Standing.OVER: "too many gaps",
-    Standing.OTHER: "another limit is broken",
+    NativeFit.FINE: "stays as it is",
+    NativeFit.SHORT: "history too short to stay",
+    NativeFit.OVER: "too many gaps",
+    NativeFit.OTHER: "another limit is broken",
 }
 HOW_KNOWN = (
     "Gaps now are counted: every timer of the history under native delays on one partition, at 1,024 moments. Again: "
@@ -35,7 +35,7 @@ HOW_KNOWN = (
 def fleet_verdict(fleet: Fleet) -> str:
     """State the recommendation in one or two sentences."""
     topics = len(fleet.topics)
-    stay = sum(one.standing == Standing.FINE for one in fleet.topics)
+    stay = sum(one.native_fit == NativeFit.FINE for one in fleet.topics)
     moving = [planned for planned in fleet.planned.values() if not stays(planned.plan)]
     said = f"Of {counted(topics, 'topic')} {stay:,} can stay on native delays with one partition"
     if fleet.planned:
@@ -84,7 +84,7 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
         "topics": [
             {
                 "topic": one.topic,
-                "standing": one.standing.value,
+                "native_fit": one.native_fit.value,
                 "timers": one.timers,
                 "timers_per_day": one.timers_per_day,
                 "native_gaps_counted": one.peak.gap_count,
@@ -108,8 +108,8 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
         fleet: The result of the planner.
         pages: By topic, the name of the report's file, in the same folder as this page.
     """
-    matter = [one for one in fleet.topics if one.standing != Standing.FINE]
-    others = [one for one in fleet.topics if one.standing == Standing.FINE]
+    matter = [one for one in fleet.topics if one.native_fit != NativeFit.FINE]
+    others = [one for one in fleet.topics if one.native_fit == NativeFit.FINE]
     rest = fleet_table(fleet, others, "Topics that stay, the one nearest to its limit first")
     sections = [
         Section(
@@ -183,7 +183,7 @@ def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
         f"{one.peak.gap_count:,}",
         f"{one.gap_fraction:.0%}",
         f"{one.evaluation.redelivered.worst_entries:,.0f}",
-        SAID[one.standing] if planned is None else _what(planned),
+        SAID[one.native_fit] if planned is None else _what(planned),
         "-" if planned is None else f"{peaks_of(planned).then:,.0f}",
         "-" if planned is None else _cost(planned),
     )

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timewheel.spark_planner.choice.constraints import Room
+from timewheel.spark_planner.extrapolation.trend import Trend, trend_of
 from timewheel.spark_planner.history.sampled import sample_note
 from timewheel.spark_planner.job import Planned
-from timewheel.spark_planner.steady.trend import Trend, trend_of
 
-__all__ = ["growth_facts", "reached_on", "said_of_growth", "trend_in"]
+__all__ = ["describe_growth", "growth_facts", "reached_on", "trend_in"]
 
 
 def trend_in(planned: Planned) -> Trend | None:
@@ -30,7 +30,7 @@ def reached_on(planned: Planned, room: Room, trend: Trend) -> str:
     return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}"
 
 
-def said_of_growth(planned: Planned) -> str:
+def describe_growth(planned: Planned) -> str:
     """Describe when the nearest limit is reached, with the evidence for the growth; empty: unknown."""
     trend = trend_in(planned)
     if trend is None or not planned.choice.rooms:

@@ -18,7 +18,7 @@ def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
     peaks = peaks_of(planned)
     partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
-    now, then = peaks.said_of_band(peaks.now), peaks.said_of_band(peaks.then)
+    now, then = peaks.describe_band(peaks.now), peaks.describe_band(peaks.then)
     return [
         _gaps("Gaps now", peaks.now, "native delays, one partition", planned, peaks.known, f"{now} {CERTAINTY}"),
         _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks.known, f"{then}, by the same band"),
@@ -26,11 +26,11 @@ def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
     ]
 
 
-def _gaps(name: str, gaps: float, where: str, planned: Planned, known: str, band: str) -> Headline:
+def _gaps(name: str, gaps: float, where: str, planned: Planned, known: str, confidence: str) -> Headline:
     limit = planned.profile.gap_limit_ranges
     lines = [f"{where}: {gaps / max(limit, 1):.0%} of the {limit:,} that the broker keeps"]
-    if planned.traffic.band is not None:
-        lines.append(band)
+    if planned.traffic.confidence is not None:
+        lines.append(confidence)
     # Gaps above the requested fraction, but within the broker's limit, are neither good nor bad.
     good = True if gaps <= planned.constraints.gap_fraction * limit else False if gaps > limit else None
     return Headline(name=name, value=f"{gaps:,.0f}", unit="gaps at the peak", known=known, lines=lines, good=good)

@@ -19,26 +19,26 @@ class Peaks:
         now: Gaps of a single partition under native delays.
         then: Gaps of the plan's fullest partition.
         known: "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them.
-        band: 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is compared
-            with the limit. None: the interval is unknown, or the history is complete.
+        confidence: 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is
+            compared with the limit. None: the interval is unknown, or the history is complete.
     """
 
     now: float
     then: float
     known: str
-    band: tuple[float, float] | None
+    confidence: tuple[float, float] | None
 
-    def said_of_band(self, gaps: float) -> str:
+    def describe_band(self, gaps: float) -> str:
         """Describe the confidence interval of either peak, in words; empty without a band."""
-        if self.band is None:
+        if self.confidence is None:
             return ""
-        low, high = (times * gaps for times in self.band)
+        low, high = (times * gaps for times in self.confidence)
         return f"between {low:,.0f} and {high:,.0f}"
 
 
 def peaks_of(planned: Planned) -> Peaks:
     """Return the peaks of a plan, at the planned volume."""
-    band = planned.traffic.band
+    confidence = planned.traffic.confidence
     is_counted = planned.growth == 1
     native, recommended = planned.choice.native, planned.choice.recommended.evaluation
     return Peaks(
@@ -49,7 +49,7 @@ def peaks_of(planned: Planned) -> Peaks:
         known=_known([planned.native.replay.peak_of_total, planned.recommended.replay.peak_per_partition])
         if is_counted
         else "estimated",
-        band=None if band is None else (band.low, band.high),
+        confidence=None if confidence is None else (confidence.low, confidence.high),
     )
 
 

@@ -14,15 +14,15 @@ from timewheel.core.plurals import counted
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results import costs, tables
 from timewheel.spark_planner.results.charts import delays_figure, front_figure, gaps_over_time
-from timewheel.spark_planner.results.copies import said_of_copies
+from timewheel.spark_planner.results.copies import describe_copies
 from timewheel.spark_planner.results.delays import reading
-from timewheel.spark_planner.results.growth import said_of_growth
+from timewheel.spark_planner.results.growth import describe_growth
 from timewheel.spark_planner.results.headlines import headlines
 from timewheel.spark_planner.results.money import Prices
 from timewheel.spark_planner.results.shadow import WITHOUT_SLIDERS, shadow_table
-from timewheel.spark_planner.results.skew import said_of_keys
+from timewheel.spark_planner.results.skew import describe_keys
 from timewheel.spark_planner.results.sliders import sliders
-from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
+from timewheel.spark_planner.results.steady import describe_native, describe_traffic
 from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.results.what_if import what_if
 
@@ -89,13 +89,13 @@ def _what_if(planned: Planned) -> Section:
 
 def _notices(planned: Planned) -> list[str]:
     statistic = planned.history.statistic
-    said = said_of_traffic(planned.traffic)
+    said = describe_traffic(planned.traffic)
     left_out = sum(statistic.quarantined.values())
     if left_out:
         said.append(
             f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
         )
-    return [*said, *filter(None, [said_of_copies(planned), said_of_keys(planned)])]
+    return [*said, *filter(None, [describe_copies(planned), describe_keys(planned)])]
 
 
 def _why(planned: Planned) -> Section:
@@ -122,7 +122,7 @@ def _costs(planned: Planned, prices: Prices | None) -> Section:
 
 
 def _room(planned: Planned) -> Section:
-    said = said_of_growth(planned)
+    said = describe_growth(planned)
     return Section(heading="Room to the limits", sentences=[said] if said else [], tables=[tables.room_table(planned)])
 
 
@@ -131,7 +131,7 @@ def _made_from(planned: Planned) -> Section:
     predictions = tables.prediction_table(tables.both(planned))
     return Section(
         heading="What this is made from",
-        sentences=said_of_native(planned),
+        sentences=describe_native(planned),
         facts=_facts(planned),
         folds=[
             Fold(name="How good the prediction is", table=predictions),

@@ -1,4 +1,4 @@
-"""Description of a shadow: its lifts, their costs, and the effect on plain clients."""
+"""Description of a shadow: its moves, their costs, and the effect on plain clients."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from timewheel.core.durations import format_duration, rounded_up, spelled
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["WITHOUT_SLIDERS", "said_of_limit", "shadow_table"]
+__all__ = ["WITHOUT_SLIDERS", "describe_limit", "shadow_table"]
 
 WITHOUT_SLIDERS = (
-    "For a shadow there are no sliders: what it lifts depends on the window in a way that they do not compute. Plan "
+    "For a shadow there are no sliders: what it moves depends on the window in a way that they do not compute. Plan "
     "again with --growth, --gap-fraction or --topic-cost."
 )
 
@@ -21,33 +21,37 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
     if shadow is None:
         return None
     far = spelled(shadow.far_ms)
-    share = shadow.lifted / max(evaluation.timers, 1.0)
+    share = shadow.moved / max(evaluation.timers, 1.0)
     pending = f"{evaluation.peak_pending_per_partition:,.0f}"
     return Table(
         caption="The shadow, estimated: producers and consumers stay as they are",
         header=("", "", "derived from"),
         rows=[
-            ("lifted, timers", f"{shadow.lifted:,.0f} ({share:.0%})", f"sent {far} or more before they are due"),
-            ("entries into the intake", f"{shadow.intake_entries:,.0f}", "lifts of 20 ms go as one entry"),
+            ("moved, timers", f"{shadow.moved:,.0f} ({share:.0%})", f"sent {far} or more before they are due"),
+            ("entries into the intake", f"{shadow.intake_entries:,.0f}", "moves of 20 ms go as one entry"),
             (
-                "more entries written, for each lifted timer",
-                f"{shadow.extra_writes_per_lifted:.2f}",
+                "more entries written, for each moved timer",
+                f"{shadow.extra_writes_per_moved:.2f}",
                 "into the intake, hops, into the due topic",
             ),
             (
                 "messages read besides by consumers, for each timer",
                 f"{shadow.extra_reads_per_timer:.2f}",
-                "all by the lifter, copies by relays",
+                "all by the mover, copies by relays",
             ),
             ("waiting in the due topic's fullest partition", pending, "near ones, and copies in their last stretch"),
-            ("originals in the broker's index at the peak", f"{shadow.peak_ghosts:,.0f}", "lifted and not due yet"),
-            ("memory of these, kB", f"{shadow.ghost_bytes / 1_000:,.1f}", "until due, or an unload"),
+            (
+                "originals in the broker's index at the peak",
+                f"{shadow.peak_stale_entries:,.0f}",
+                "moved and not due yet",
+            ),
+            ("memory of these, kB", f"{shadow.stale_index_bytes / 1_000:,.1f}", "until due, or an unload"),
             ("late by at most, plain clients", format_duration(shadow.lateness_ms), "the broker's tick"),
         ],
     )
 
 
-def said_of_limit(planned: Planned) -> str:
+def describe_limit(planned: Planned) -> str:
     """Describe the treatment of delays longer than those of the history."""
     longest_ms = int(planned.history.cells(planned.topic).delay_max_ms.max())
     limit = format_duration(planned.plan.max_delay_ms)

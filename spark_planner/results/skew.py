@@ -7,22 +7,22 @@ from typing import Any
 from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.job import Planned
 
-__all__ = ["key_facts", "said_of_keys"]
+__all__ = ["describe_keys", "key_facts"]
 
-TOLD_SHARE = 0.1
+REPORTED_SHARE = 0.1
 """Least share of all timers for a notice, or"""
-TOLD_TIMES = 1.25
+REPORTED_TIMES = 1.25
 """least ratio of the fullest partition to its even share."""
 
 
-def said_of_keys(planned: Planned | Estimated) -> str:
+def describe_keys(planned: Planned | Estimated) -> str:
     """Describe the heaviest key in one or two sentences; empty if no key matters."""
     heaviest, partitions = planned.keys.heaviest, planned.plan.own_partitions
     if heaviest is None:
         return ""
     key, share = heaviest
     fullest = planned.keys.fullest(partitions)
-    if share < TOLD_SHARE and fullest * partitions < TOLD_TIMES:
+    if share < REPORTED_SHARE and fullest * partitions < REPORTED_TIMES:
         return ""
     said = f"Key {key!r} has {share:.0%} of all timers, and a key's timers are all in one partition"
     if partitions > 1:

@@ -6,35 +6,35 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timewheel.core.durations import DAY_MS, rounded_up
-from timewheel.core.history_span import said_of_span
+from timewheel.core.history_span import describe_span
 from timewheel.core.plurals import counted
+from timewheel.spark_planner.extrapolation.confidence import LEAST_DAYS
+from timewheel.spark_planner.extrapolation.continued import MAX_TIMERS, Continued
 from timewheel.spark_planner.job import Planned
-from timewheel.spark_planner.steady.band import LEAST_DAYS
-from timewheel.spark_planner.steady.continued import MOST_TIMERS, Continued
 
-__all__ = ["said_of_native", "said_of_traffic", "steady_facts"]
+__all__ = ["describe_native", "describe_traffic", "extrapolation_facts"]
 
 
-def said_of_traffic(traffic: Continued) -> list[str]:
+def describe_traffic(traffic: Continued) -> list[str]:
     """Describe a history that is too short, and its continuation; empty if it is long enough."""
-    found = traffic.settling
+    found = traffic.warm_up
     if found is None:
         return []
-    said = said_of_span(found.history_ms, found.settles_ms)
+    said = describe_span(found.history_ms, found.warm_up_ms)
     if traffic.continuation is None:
         return [f"{said} {_alone(traffic)}"]
     further, days = len(traffic.continuation.sources), len(traffic.continuation.days.drawn)
     how = "a Monday for a Monday" if traffic.continuation.days.by_weekday else "in an order by chance"
     said += (
         f" So it was continued by {counted(further, 'day')}, drawn from {days} of its own ({how}); a history of "
-        f"{rounded_up(found.settles_ms)} would settle it, and --as-is takes it for all that there will be."
+        f"{rounded_up(found.warm_up_ms)} would settle it, and --as-is takes it for all that there will be."
     )
     return [said, *_left_out(traffic)]
 
 
-def said_of_native(planned: Planned) -> list[str]:
+def describe_native(planned: Planned) -> list[str]:
     """Describe the gaps of native delays in the history alone and continued; empty if both are the same."""
-    continued, band = planned.traffic.continuation, planned.traffic.band
+    continued, confidence = planned.traffic.continuation, planned.traffic.confidence
     if continued is None or planned.native_alone is None:
         return []
     gaps = planned.native.replay.peak_of_total.gap_count
@@ -42,22 +42,22 @@ def said_of_native(planned: Planned) -> list[str]:
         f"Native delays on one partition leave at most {counted(planned.native_alone.peak_of_total.gap_count, 'gap')} "
         f"in the history alone, and {gaps:,} when it is continued (both counted)"
     )
-    if band is not None:
-        low, high = band.low * gaps, band.high * gaps
+    if confidence is not None:
+        low, high = confidence.low * gaps, confidence.high * gaps
         return [f"{said}: between {low:,.0f} and {high:,.0f} with a certainty of 95 %. The plan is for the upper end."]
     if gaps and len(continued.days.drawn) < LEAST_DAYS:
         return [f"{said}; how sure that is cannot be told from fewer than {LEAST_DAYS} days."]
     return [said + "."]
 
 
-def steady_facts(traffic: Continued) -> dict[str, Any] | None:
+def extrapolation_facts(traffic: Continued) -> dict[str, Any] | None:
     """Return the steady state as JSON; None: the history is long enough."""
-    found, continued, band = traffic.settling, traffic.continuation, traffic.band
+    found, continued, confidence = traffic.warm_up, traffic.continuation, traffic.confidence
     if found is None:
         return None
     return {
         "history_ms": found.history_ms,
-        "settles_ms": found.settles_ms,
+        "warm_up_ms": found.warm_up_ms,
         "estimated_pending": found.pending if found.has_rate else None,
         "estimated_native_gaps": found.gaps if found.has_rate else None,
         "continued_days": 0 if continued is None else len(continued.sources),
@@ -65,13 +65,13 @@ def steady_facts(traffic: Continued) -> dict[str, Any] | None:
         "days_drawn_from": 0 if continued is None else len(continued.days.drawn),
         "campaign_days_ms": [] if continued is None else _campaign_days_ms(traffic),
         "weekly_growth": 0.0 if continued is None else continued.days.weekly_growth,
-        "native_gaps_times_low": None if band is None else band.low,
-        "native_gaps_times_high": None if band is None else band.high,
+        "native_gaps_times_low": None if confidence is None else confidence.low,
+        "native_gaps_times_high": None if confidence is None else confidence.high,
     }
 
 
 def _alone(traffic: Continued) -> str:
-    found = traffic.settling
+    found = traffic.warm_up
     assert found is not None
     said = "What is said here is of the history alone"
     if found.has_rate:
@@ -86,7 +86,7 @@ def _alone(traffic: Continued) -> str:
             return f"{said}: its delays are too long for it to be continued. Plan from a longer one."
         case "timers":
             return (
-                f"{said}: continued it would have more than {MOST_TIMERS:,} timers. Plan from a longer one, or from "
+                f"{said}: continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer one, or from "
                 "every tenth timer with --growth 10."
             )
         case _:

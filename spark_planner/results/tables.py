@@ -11,7 +11,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.assessed import Assessed
-from timewheel.spark_planner.choice.constraints import Constraints, most_countable
+from timewheel.spark_planner.choice.constraints import Constraints, max_countable
 from timewheel.spark_planner.choice.reasons import describe, volume_of
 from timewheel.spark_planner.choice.ties import TIE
 from timewheel.spark_planner.estimating import Estimated
@@ -37,9 +37,9 @@ __all__ = [
     "rules_table",
 ]
 
-MOST_FRONT_ROWS = 12
+MAX_FRONT_ROWS = 12
 """More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
-MOST_STEP_ROWS = 12
+MAX_STEP_ROWS = 12
 TIED = f"costs as much within {TIE:.0%}"
 """Label beside the name of a tied plan."""
 
@@ -89,7 +89,7 @@ def _native_broken(planned: Planned | Estimated) -> tuple[str, ...]:
 
 
 def _allowed(planned: Planned | Estimated) -> int:
-    return most_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
+    return max_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
 
 
 def rules_table(planned: Planned) -> Table:
@@ -147,7 +147,7 @@ def front_table(planned: Planned | Estimated) -> Table:
             _counted(planned, one.evaluation.plan),
             f"{one.evaluation.hops_mean:.2f}",
         )
-        for one in _thinned(front, MOST_FRONT_ROWS)
+        for one in _thinned(front, MAX_FRONT_ROWS)
     ]
     shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
     return Table(
@@ -252,7 +252,7 @@ def both(planned: Planned) -> dict[str, Prediction]:
 def hop_table(evaluation: Evaluation) -> Table | None:
     """Build the table of timers through each holding step; None: there is no holding step, or too many for a table."""
     holding = steps(evaluation.plan)[:-1]
-    if not 0 < len(holding) <= MOST_STEP_ROWS:
+    if not 0 < len(holding) <= MAX_STEP_ROWS:
         return None
     rows = [
         (_step_name(step), f"{received:,.0f}", f"{received / max(evaluation.timers, 1):.2f}")
@@ -260,7 +260,7 @@ def hop_table(evaluation: Evaluation) -> Table | None:
     ]
     rows.append(
         (
-            "all hops" if evaluation.shadow is None else "lifts and all hops",
+            "all hops" if evaluation.shadow is None else "moves and all hops",
             f"{evaluation.republished_entries:,.0f}",
             f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}",
         )

@@ -123,7 +123,7 @@ class WhatIf:
         partition_topics: None: no limit.
         relay_price: Entries written a second.
         frame_bytes: The largest persisted cursor.
-        most_partitions: The most partitions of a plan.
+        max_partitions: The most partitions of a plan.
     """
 
     options: tuple[Option, ...]
@@ -135,7 +135,7 @@ class WhatIf:
     partition_topics: int | None
     relay_price: float
     frame_bytes: int
-    most_partitions: int = MAX_PARTITIONS
+    max_partitions: int = MAX_PARTITIONS
 
     def at(self, number: int, setting: Setting) -> Found:
         """Evaluate a candidate at a setting, with the partitions that it needs there."""
@@ -144,7 +144,7 @@ class WhatIf:
         by_gaps = math.ceil(one.gaps * growth / allowed - SLACK)
         silent = self.silence_seconds
         by_silence = 1 if silent is None else math.ceil(one.silence * growth / silent - SLACK)
-        partitions = min(max(by_gaps, by_silence, 1), self.most_partitions)
+        partitions = min(max(by_gaps, by_silence, 1), self.max_partitions)
         gaps = max(one.gaps * growth / partitions, one.stuck * growth)
         topics = one.dead_letters + one.topics * partitions
         breaks = (
@@ -193,7 +193,7 @@ def what_if(planned: Planned) -> WhatIf:
         planned.constraints,
         planned.profile,
         growth=planned.growth,
-        countable=planned.most_countable_gaps,
+        countable=planned.max_countable_gaps,
     )
 
 
@@ -231,7 +231,7 @@ def statistic_of(
         partition_topics=limits.partition_topics,
         relay_price=limits.relay_writes_per_second,
         frame_bytes=profile.frame_limit_bytes,
-        most_partitions=choice.recommended.evaluation.plan.most_partitions,
+        max_partitions=choice.recommended.evaluation.plan.max_partitions,
     )
 
 

@@ -130,5 +130,5 @@ def _summed(step_ms: int, day: Integers, moment: Integers, change: Integers) -> 
     is_first[1:] = (day[1:] != day[:-1]) | (moment[1:] != moment[:-1])
     starts = np.flatnonzero(is_first)
     sums = np.add.reduceat(change, starts) if len(starts) else change
-    kept = sums != 0
-    return DailyGaps(step_ms=step_ms, day=day[starts][kept], moment=moment[starts][kept], change=sums[kept])
+    cached = sums != 0
+    return DailyGaps(step_ms=step_ms, day=day[starts][cached], moment=moment[starts][cached], change=sums[cached])

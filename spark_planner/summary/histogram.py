@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, TooManyTopics
+from timewheel.spark_planner.errors import EmptyHistory, NoValidRows, TooManyTopics
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.quarantine import REMARKS, refuse_wrong_unit
 from timewheel.spark_planner.history.read import SPARK_ERRORS, unreadable
@@ -50,7 +50,7 @@ def statistic_of(
 
     Raises:
         EmptyHistory: The history has no rows.
-        NoSoundRow: All rows are in quarantine.
+        NoValidRows: All rows are in quarantine.
         WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
         TooManyTopics: There are more topics than the limit.
         HistoryUnreadable: A file is damaged or was removed.
@@ -90,7 +90,7 @@ def _checked(found: Gathered, topic_limit: int) -> Statistic:
         raise EmptyHistory
     refuse_wrong_unit(statistic.rows, statistic.quarantined, statistic.samples)
     if statistic.timers == 0:
-        raise NoSoundRow(statistic.rows, statistic.quarantined, statistic.samples)
+        raise NoValidRows(statistic.rows, statistic.quarantined, statistic.samples)
     return statistic
 
 

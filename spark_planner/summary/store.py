@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from timewheel.spark_planner.errors import DaysThere, StatisticUnreadable
+from timewheel.spark_planner.errors import DaysAlreadyStored, StatisticUnreadable
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.history.topics import rows_by_topic
@@ -68,14 +68,14 @@ def add_survey(survey: Survey, folder: Path, existing: Literal["refuse", "replac
         The written days.
 
     Raises:
-        DaysThere: Some days are already stored, and ``existing`` is ``refuse``.
+        DaysAlreadyStored: Some days are already stored, and ``existing`` is ``refuse``.
         StatisticUnreadable: A day to be added to cannot be read.
     """
     days = survey.by_day()
     there = stored_days(folder)
     both = sorted(days.keys() & there.keys())
     if both and existing == "refuse":
-        raise DaysThere(str(folder), [day_name(day) for day in both])
+        raise DaysAlreadyStored(str(folder), [day_name(day) for day in both])
     if existing == "add":
         for day in both:
             days[day] = Survey.merged([_read_day(there[day]), days[day]])

@@ -82,7 +82,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "marker": ({"marker_type": 12}, {"marker": Marker.SNAPSHOT}),
     "null value": ({"null_value": True}, {"has_null_value": True}),
     "null value, said to be none": ({"null_value": False}, {"has_null_value": False}),
-    "transaction": ({"txnid_most_bits": 1, "txnid_least_bits": 2}, {"transaction": (1, 2)}),
+    "transaction": ({"txnid_max_bits": 1, "txnid_least_bits": 2}, {"transaction": (1, 2)}),
     "redeliveries": ({"redelivery_count": 4}, {"redeliveries": 4}),
     "broker's metadata": ({"before": b"\x0e\x02\x00\x00\x00\x03\x08\x01\x10"}, {"payload": b"x"}),
     "no checksum": ({"has_checksum": False}, {"payload": b"x", "producer": "p"}),

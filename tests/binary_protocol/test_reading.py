@@ -32,7 +32,7 @@ def reader(
     clock = clock or ManualClock()
     brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
     dialer = Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open)
-    opened = EntryReader(dialer, TOPIC, chance=random.Random(1), **options)
+    opened = EntryReader(dialer, TOPIC, rng=random.Random(1), **options)
     return opened, brokers.opened[-1]
 
 

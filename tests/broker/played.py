@@ -25,7 +25,7 @@ from timewheel.demo.ways import way_of
 from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar, eventually
 from timewheel.testing.evidence.journal import Journal, now_ms
-from timewheel.testing.evidence.messages import Told
+from timewheel.testing.evidence.messages import Reported
 from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 from timewheel.wire.positions import Position
@@ -96,7 +96,7 @@ class Played:
     acknowledged_ms: Mapping[Position, int]
     stored_ms: Mapping[Position, int]
     redelivered: int
-    events: Mapping[str, Told]
+    events: Mapping[str, Reported]
     samples: Sequence[Sampled]
 
     @property

@@ -10,16 +10,16 @@ import pulsar
 
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms
 from timewheel.binary_protocol.dialing import Dialer
-from timewheel.core.chance import system_chance
 from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
-from timewheel.shadow.driver.lift_tools import LiftTools
-from timewheel.shadow.driver.lifter import Lifter
-from timewheel.shadow.driver.looking import Looker
+from timewheel.core.rng import system_random
+from timewheel.shadow.desired_state import desired_for
+from timewheel.shadow.driver.inspector import TopicInspector
+from timewheel.shadow.driver.mover import Mover
+from timewheel.shadow.driver.mover_tools import MoverTools
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
-from timewheel.shadow.wishing import wish_for
 from timewheel.testing import eventually
 from timewheel.wire.hooks import Hooks
 
@@ -87,9 +87,9 @@ class ShadowStage(Stage):
         super().__init__(broker, plan)
         self.dialer = Dialer(broker.service_url)
 
-    def wish(self, state: State) -> None:
+    def desired(self, state: State) -> None:
         """What the commands note on the broker."""
-        wish_for(self.admin, self.plan, state, now_ms=now_ms())
+        desired_for(self.admin, self.plan, state, now_ms=now_ms())
 
     def shadow(self, *, start: bool = True, **options: Any) -> Shadow:
         """A shadow, started and (by default) ready; stopped at the end."""
@@ -101,27 +101,27 @@ class ShadowStage(Stage):
             eventually(lambda: shadow.ready, 60, message=str(shadow.shadow_status()))
         return shadow
 
-    def lifter(self, partition: int = 0) -> Lifter:
-        """A lifter alone, at work, without the relay that would acknowledge originals."""
+    def mover(self, partition: int = 0) -> Mover:
+        """A mover alone, at work, without the relay that would acknowledge originals."""
         hooks = Hooks((self.events,))
-        looker = Looker(self.admin, self.plan, SystemClock(), hooks)
-        looker.look()
-        tools = LiftTools(
+        inspector = TopicInspector(self.admin, self.plan, SystemClock(), hooks)
+        inspector.inspect()
+        tools = MoverTools(
             client=self.client,
             dialer=self.dialer,
             admin=self.admin,
             plan=self.plan,
-            looker=looker,
+            inspector=inspector,
             clock=SystemClock(),
-            chance=system_chance(),
+            rng=system_random(),
             hooks=hooks,
         )
-        lifter = Lifter(tools, self.parts()[partition], partition)
-        thread = threading.Thread(target=lifter.run, daemon=True)
+        mover = Mover(tools, self.parts()[partition], partition)
+        thread = threading.Thread(target=mover.run, daemon=True)
         thread.start()
         self._stack.callback(thread.join)
-        self._stack.callback(lifter.handle.stop, 5_000)
-        return lifter
+        self._stack.callback(mover.handle.stop, 5_000)
+        return mover
 
     def plain_consumer(self, topic: str | None = None, **options: Any) -> PlainConsumer:
         """Closed at the end."""

@@ -9,13 +9,13 @@ from tests.broker.due_topic import now_ms, running
 from tests.broker.test_cancel import plan_of, provisioned
 from tests.contract.client_contract import ANY_NAME
 from timewheel.admin import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Park, RetryLater
+from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer, RetryLater
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import SystemClock
 from timewheel.core.names import partition_topic
-from timewheel.ops.gaps import look_at
+from timewheel.ops.dead_letters import dead_letters, parked_box
+from timewheel.ops.gaps import inspect_gaps
 from timewheel.ops.gaps.explain import explain
-from timewheel.ops.letters import letters, parked_box
 from timewheel.ops.plan_sample import sample_plan
 from timewheel.ops.status import status_of
 from timewheel.ops.whereis import State, Wanted, whereis
@@ -48,7 +48,7 @@ def test_a_subscription_of_any_name_is_seen_everywhere(pulsar_broker: Broker, co
 
     def handle(message: DelayedMessage) -> None:
         if message.timer_id == "now-0":
-            raise Park("nobody called it")
+            raise ParkTimer("nobody called it")
         if message.timer_id == "now-1" and not message.attempt:
             raise RetryLater(dt.timedelta(milliseconds=100))
         done.add(message.timer_id)
@@ -60,7 +60,7 @@ def test_a_subscription_of_any_name_is_seen_everywhere(pulsar_broker: Broker, co
     with AdminClient(pulsar_broker.admin_url) as admin:
         # Every other entry is acknowledged: as many gaps as timers that were due, but for those before the first one.
         eventually(lambda: admin.topics.stats(part).subscriptions[ANY_NAME].gap_count == PAIRS - 1, WAIT_S)
-        (worst, _) = look_at(admin, [part], LOW).subscriptions
+        (worst, _) = inspect_gaps(admin, [part], LOW).subscriptions
         assert (worst.subscription, worst.gap_count, worst.again_entries) == (ANY_NAME, PAIRS - 1, PAIRS - 1 - 6)
         explained = explain(admin, topic, ANY_NAME, LOW)
         assert explained.shares[0].cause.name == "DELAYS"
@@ -76,5 +76,5 @@ def test_a_subscription_of_any_name_is_seen_everywhere(pulsar_broker: Broker, co
         assert sampled.due[0].parts[0].cursors[ANY_NAME].gap_count == PAIRS - 1
         place = whereis(admin, plan, Wanted.of(last.id, sent_ms=sent_ms, due_ms=last.due_ms))
         assert (place.state, place.sightings[-1].waits_for) == (State.DUE, (ANY_NAME, FUNCTION))
-        (letter,) = letters(admin, parked_box(plan, ANY_NAME)).letters
-        assert letter.reason == "nobody called it"
+        (dead_letter,) = dead_letters(admin, parked_box(plan, ANY_NAME)).dead_letters
+        assert dead_letter.reason == "nobody called it"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, make_topic, now_ms, running
 from tests.broker.test_cancel import plan_of, provisioned
-from timewheel.consumers import Around, DelayedConsumer, DelayedMessage, Later, Skip
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Middleware, Postpone, SkipTimer
 from timewheel.consumers.inbox import MemoryInbox, SqliteInbox
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
@@ -102,7 +102,7 @@ def test_a_store_that_is_away_costs_time_and_no_timer(client: Any, pulsar_broker
     assert (told[0], sum(told)) == (1, 3), "at once, and then together"
 
 
-class Tenants(Around):
+class Tenants(Middleware):
     """Stands around each handler, and notes; skips one tenant."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Tenants(Around):
     def before(self, message: DelayedMessage) -> None:
         self.notes.append(f"before {message.timer_id}")
         if message.properties().get("tenant") == "gone":
-            raise Skip("the tenant is gone")
+            raise SkipTimer("the tenant is gone")
 
     def after(self, message: DelayedMessage) -> None:
         self.notes.append(f"after {message.timer_id}")
@@ -124,24 +124,24 @@ def test_a_handler_may_put_a_timer_off_and_what_stands_around_it_may_skip_one(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
     plan = provisioned(pulsar_broker, plan_of(topic))  # with cancels: what is put off is asked about again
-    around, at_ms = Tenants(), []
+    middleware, at_ms = Tenants(), []
 
     def handle(_: DelayedMessage) -> None:
         at_ms.append(now_ms())
         if len(at_ms) == 1:
-            raise Later(dt.timedelta(seconds=1))
+            raise Postpone(dt.timedelta(seconds=1))
 
     with DelayedProducer(client, plan) as producer:
         producer.send(b"x", timer_id="skipped", properties={"tenant": "gone"})
         producer.send(b"x", timer_id="put off")
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, around=[around])
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, middleware=[middleware])
     with running(consumer, handle):
         eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0, WAIT_S)
         counts = consumer.counts
     assert len(at_ms) == 2
     assert at_ms[1] - at_ms[0] >= 1_000
     assert (counts.skipped, counts.postponed, counts.done, counts.failed) == (1, 1, 1, 0)
-    assert sorted(around.notes) == sorted(
+    assert sorted(middleware.notes) == sorted(
         ["before skipped", "before put off", "failed put off Later", "before put off", "after put off"]
     )
 

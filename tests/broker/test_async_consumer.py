@@ -18,7 +18,7 @@ from tests.broker.due_topic import SUBSCRIPTION, backlog, now_ms
 from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import left, retrying
 from tests.support.threads import StartedThreads
-from timewheel.consumers import AsyncDelayedConsumer, DelayedMessage, Fixed, Park, RetryLater, RetryPolicy
+from timewheel.consumers import AsyncDelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.core.errors import ClientMisuse
@@ -129,16 +129,16 @@ def test_what_fails_is_tried_again_with_an_inbox_around_it(client: Any, pulsar_b
     async def handle(message: DelayedMessage) -> None:
         seen[message.timer_id, message.attempt] += 1
         if message.timer_id == "t0":
-            raise Park("no")
+            raise ParkTimer("no")
         if message.attempt == 0:
             raise RetryLater
 
     async def play() -> None:
-        policy = RetryPolicy(backoff=Fixed(SECOND / 5))
+        policy = RetryPolicy(backoff=FixedBackoff(SECOND / 5))
         async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION, inbox=MemoryInbox(), retry=policy) as consumer:
             running = asyncio.create_task(consumer.run(handle, stops_on_signals=False))
             await until(lambda: consumer.counts.done == 19 and left(pulsar_broker, plan) == 0)
-            assert (consumer.counts.parked, consumer.counts.tried_again) == (1, 19)
+            assert (consumer.counts.parked, consumer.counts.retry_hop) == (1, 19)
             consumer.stop()
             await running
 

@@ -65,11 +65,11 @@ def send_all(producer: Any, messages: list[dict[str, Any]]) -> list[EntryPositio
     results: list[Any] = []
 
     def told(at: int) -> Callable[[Any, Any], None]:
-        def tell(result: Any, message_id: Any) -> None:
+        def on_progress(result: Any, message_id: Any) -> None:
             stored[at] = position_of(message_id)
             results.append(result)
 
-        return tell
+        return on_progress
 
     for at, message in enumerate(messages):
         if at % 500 == 499:
@@ -125,13 +125,13 @@ def test_the_asked_time_of_a_thousand_delayed_messages_is_read(
     pulsar_client: Any, dialer: Dialer, admin: AdminClient, topic: str, seed: int
 ) -> None:
     admin.topics.create(topic, 2)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     began_ms = now_ms()
     messages: list[dict[str, Any]] = [
         {
-            "deliver_at": began_ms + chance.randrange(HOUR_MS, 10_000 * HOUR_MS),
+            "deliver_at": began_ms + rng.randrange(HOUR_MS, 10_000 * HOUR_MS),
             "properties": {"i": str(at), "name": "wärme"},
-            "partition_key": f"key-{chance.randrange(50)}",
+            "partition_key": f"key-{rng.randrange(50)}",
             "ordering_key": f"order-{at}",
             "event_timestamp": began_ms - at - 1,
         }
@@ -450,9 +450,9 @@ def test_delayed_entries_are_acknowledged_beside_a_consumer_who_gets_the_others(
     consumer = pulsar_client.subscribe(native, GROUP, consumer_type=pulsar.ConsumerType.Shared, consumer_name="service")
     due_ms = now_ms() + 6_000
     positions = send_all(pulsar_client.create_producer(native), [{"deliver_at": due_ms}] * 3_000)
-    struck, left = set(positions[::2]), set(positions[1::2])
+    acked_originals, left = set(positions[::2]), set(positions[1::2])
     with EntryAcknowledger(dialer, native, GROUP) as acknowledger:
-        acknowledger.acknowledge(sorted(struck))
+        acknowledger.acknowledge(sorted(acked_originals))
         assert admin.topics.stats(native, precise_backlog=True).subscriptions[GROUP].backlog == 1_500
         assert unacked_of(admin, native, "service") == 0
         assert now_ms() < due_ms, "all of it before any was due"
@@ -467,7 +467,7 @@ def test_delayed_entries_are_acknowledged_beside_a_consumer_who_gets_the_others(
         assert sorted(received) == sorted(left)
         eventually(lambda: admin.topics.stats(native, precise_backlog=True).subscriptions[GROUP].backlog == 0)
         assert unacked_of(admin, native, "service") == 0
-        acknowledger.acknowledge(sorted(struck))  # again, which does no harm
+        acknowledger.acknowledge(sorted(acked_originals))  # again, which does no harm
 
 
 def test_what_a_consumer_holds_is_acknowledged_and_its_own_numbers_stay_right(

@@ -55,7 +55,7 @@ def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> di
 
 
 def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
-    source = consumer._reception._source
+    source = consumer._resources._source
     assert isinstance(source, RollingSource)
     return source.open_topics
 
@@ -70,7 +70,7 @@ def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     topics = make_calendar(pulsar_broker, plan, begin_ms, begin_ms + 40_000)
     sender, handled = Sender(client, plan), Handled()
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    most_open = 0
+    max_open = 0
     with running(consumer, handled):
         # Due times crowd around every change of interval: some in its last 20 ms, some in the first of the next.
         count = 0
@@ -83,7 +83,7 @@ def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
         sender.flush()
         sender.close()
         while len(handled.times) < count and now_ms() < begin_ms + 30_000:
-            most_open = max(most_open, len(open_topics(consumer)))
+            max_open = max(max_open, len(open_topics(consumer)))
             threading.Event().wait(0.02)
         assert len(handled.times) == count
     assert set(handled.times.values()) == {1}
@@ -91,7 +91,7 @@ def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     assert handled.percentile_ms(50) <= 20
     assert handled.percentile_ms(99) <= 300  # a third of the broker's tick: no change of interval shows in it
     hold_ms = hold_bound_ms(plan)
-    assert most_open <= 2 + 2 * (rest_ms(INTERVAL_MS, hold_ms) + open_ahead_ms(INTERVAL_MS, hold_ms)) // INTERVAL_MS
+    assert max_open <= 2 + 2 * (rest_ms(INTERVAL_MS, hold_ms) + open_ahead_ms(INTERVAL_MS, hold_ms)) // INTERVAL_MS
     assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
 
 

@@ -16,7 +16,7 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import CalendarTopic, partition_topic
 from timewheel.core.plan import Calendar, Plan
-from timewheel.ops.calendar_life import CalendarKeeper, RetiredTopic, Rolled, Stage, roll
+from timewheel.ops.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ class HandClock(SystemClock):
 def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, plan: Plan, pulsar_client: Any) -> None:
     events: list[Event] = []
     clock = HandClock(START_MS)
-    keeper = CalendarKeeper(admin, plan, clock, hooks=(events.append,))
+    keeper = CalendarRoller(admin, plan, clock, hooks=(events.append,))
     made = keeper.tick()
     assert made is not None
     assert made.open_topics == 4
@@ -375,7 +375,7 @@ def test_a_keeper_survives_a_broker_that_does_not_answer(plan: Plan) -> None:
     events: list[Event] = []
     clock = HandClock(START_MS)
     with AdminClient("http://127.0.0.1:1", retry_for_s=0) as nobody:
-        keeper = CalendarKeeper(nobody, plan, clock, hooks=(events.append,))
+        keeper = CalendarRoller(nobody, plan, clock, hooks=(events.append,))
         assert keeper.tick() is None
         clock.time_ms += MINUTE_MS
         assert keeper.tick() is None

@@ -21,11 +21,11 @@ from tests.support.wrong_cuts import step_unasked
 from timewheel.admin import AdminClient
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.consumers.receiving import questions
-from timewheel.core.cut_offs import Answer, Cancellation
+from timewheel.core.cancel_policy import Cancel
+from timewheel.core.cancellations import Answer, CancelResult
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, TopologyError
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
@@ -250,7 +250,7 @@ def test_one_cut_off_cancels_a_whole_group_and_not_what_joins_it_later(
 def test_the_asyncio_producer_cancels_and_replaces_as_well(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     handled = Handled()
 
-    async def send_and_cancel() -> list[Cancellation | None]:
+    async def send_and_cancel() -> list[CancelResult | None]:
         async with AsyncDelayedProducer(client, plan) as producer:
             one, two, three = await asyncio.gather(
                 *(producer.send(b"x", deliver_after=SOON, timer_id=name, group="g") for name in ("one", "two", "three"))
@@ -381,11 +381,11 @@ class _BlindReader:
         return bool(self._reader.has_message_available())
 
 
-@pytest.mark.parametrize("when_blind", ["hold", pytest.param("deliver", marks=pytest.mark.short)])
+@pytest.mark.parametrize("on_log_unavailable", ["hold", pytest.param("deliver", marks=pytest.mark.short)])
 def test_while_the_log_does_not_answer_the_plan_decides(
-    client: Any, pulsar_broker: Broker, topic: str, when_blind: Any
+    client: Any, pulsar_broker: Broker, topic: str, on_log_unavailable: Any
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(when_blind=when_blind)))
+    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(on_log_unavailable=on_log_unavailable)))
     blind: Any = Blindfold(client)
     events, handled = Events(), Handled()
     consumer = DelayedConsumer(blind, plan, SUBSCRIPTION, hooks=(events,))
@@ -396,8 +396,8 @@ def test_while_the_log_does_not_answer_the_plan_decides(
         producer.send(b"x", timer_id="alive")
         dead = producer.send(b"x", deliver_after=SOON, timer_id="dead")
         producer.cancel(dead)
-        eventually(lambda: events.named("timers_wait_for_cut_offs"), WAIT_S)
-        if when_blind == "deliver":
+        eventually(lambda: events.named("timers_wait_for_cancellations"), WAIT_S)
+        if on_log_unavailable == "deliver":
             eventually(lambda: len(handled.times) == 2, WAIT_S)
             assert consumer.counts.unjudged == 2
         else:
@@ -406,9 +406,9 @@ def test_while_the_log_does_not_answer_the_plan_decides(
         blind.on.clear()
         eventually(lambda: consumer.ready, WAIT_S)
         eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert dict(handled.times) == ({"alive": 1, "dead": 1} if when_blind == "deliver" else {"alive": 1})
-    assert events.named("cut_offs_not_read")
-    assert events.named("cut_offs_read_again")
+    assert dict(handled.times) == ({"alive": 1, "dead": 1} if on_log_unavailable == "deliver" else {"alive": 1})
+    assert events.named("cancellations_not_read")
+    assert events.named("cancellations_read_again")
 
 
 @contextmanager
@@ -416,7 +416,7 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A consumer that hands out what is due without a question: what is known by chance decides."""
     with monkeypatch.context() as patched:
         patched.setattr(questions.Questions, "step", step_unasked)
-        patched.setattr("timewheel.wire.cut_log.LOOK_EVERY_MS", 50)
+        patched.setattr("timewheel.wire.cancellation_log.LOOK_EVERY_MS", 50)
         yield
 
 
@@ -426,7 +426,7 @@ def cancels_close_to_their_due_time(
     """Timers 3 ms apart, each cancelled 2 to 100 ms before it is due; what was certain, and what was handed out."""
     handled = Handled()
     answers: dict[str, Answer] = {}
-    chance = random.Random(7)
+    rng = random.Random(7)
     lock = threading.Lock()
     start_ms = now_ms() + 4_000
     with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled), DelayedProducer(client, plan) as producer:
@@ -440,13 +440,13 @@ def cancels_close_to_their_due_time(
             )
         producer.flush()
 
-        def told(timer: Timer, error: TimewheelError | None, cancellation: Cancellation | None) -> None:
-            assert cancellation is not None, error
+        def told(timer: Timer, error: TimewheelError | None, cancel_result: CancelResult | None) -> None:
+            assert cancel_result is not None, error
             with lock:
-                answers[timer.id] = cancellation.answer
+                answers[timer.id] = cancel_result.answer
 
         for timer in sorted(sent, key=lambda timer: timer.due_ms):
-            at_ms = timer.due_ms - chance.randint(2, 100)
+            at_ms = timer.due_ms - rng.randint(2, 100)
             time.sleep(max(at_ms - now_ms(), 0) / 1000)  # the schedule is the test
             producer.cancel_async(timer, partial(told, timer))
             if timer.id == f"t{timers // 2}":
@@ -484,6 +484,6 @@ def test_a_cancel_is_remembered_for_as_long_as_the_timer_may_come(client: Any, p
     at_ms = now_ms()
     with DelayedProducer(client, plan) as producer:
         timer = producer.send(b"x", deliver_after=SOON, timer_id="known")
-        known, unknown = producer.cancel(timer).cut_off, producer.cancel("unknown").cut_off
+        known, unknown = producer.cancel(timer).cancellation, producer.cancel("unknown").cancellation
     assert known.forget_ms == timer.due_ms + DAY_MS + 100
     assert 0 <= unknown.forget_ms - (at_ms + plan.max_delay_ms + DAY_MS + 100) < 30_000

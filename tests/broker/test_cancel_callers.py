@@ -21,10 +21,10 @@ from tests.support.checkout import ROOT
 from tests.support.reschedule_worker import NEW, arguments
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.cancel_policy import Cancel
+from timewheel.core.cancellations import Answer
 from timewheel.core.clock import SystemClock
-from timewheel.core.cut_offs import Answer
 from timewheel.core.durations import SECOND_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Wheel
 from timewheel.core.planfile import save_plan
@@ -112,7 +112,7 @@ def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: B
         answers = [producer.cancel(timer).answer for timer in timers[:3]]
     after = replace(before, scheme=ring, revision=2)
     with AdminClient(pulsar_broker.admin_url) as admin:
-        ensure(admin, after, now_ms=now_ms(), despite_former_topics=True)
+        ensure(admin, after, now_ms=now_ms(), ignore_former_topics=True)
         with DelayedProducer(client, after) as producer:
             answers += [producer.cancel(timer).answer for timer in timers[3:6]]
             producer.cancel_group("g")

@@ -1,4 +1,4 @@
-"""The log of cut-offs is over its quota, or closed to a role: each says so, and no timer is lost by it."""
+"""The log of cancellations is over its quota, or closed to a role: each says so, and no timer is lost by it."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Handled, Sender, backlog, now_ms, running
 from tests.broker.test_cancel import TIERED, plan_of, provisioned
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
-from timewheel.core.envelope import STIR_PROPERTY
+from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.testing import Broker, eventually
@@ -72,7 +72,7 @@ class Stored:
 def test_what_is_stored_twice_is_handled_once_by_several_consumers(
     client: Any, pulsar_broker: Broker, topic: str, former_intervals_ms: tuple[int, ...]
 ) -> None:
-    """As after an outage of the mover: copies are on their way, and the originals were not struck in time."""
+    """As after an outage of the mover: copies are on their way, and the originals were not acknowledged in time."""
     plan = beside_a_shadow(pulsar_broker, topic, former_intervals_ms=former_intervals_ms)
     stored, copies = Stored(client, plan), Sender(client, plan)
     due_ms = now_ms() + DELAY_MS
@@ -80,8 +80,8 @@ def test_what_is_stored_twice_is_handled_once_by_several_consumers(
     for timer_id, payload in stored.ids.items():
         copies.send(timer_id, due_ms, payload=payload, partition=stored.parts[timer_id])
     copies.flush()
-    stirring = client.create_producer(plan.due_topic, batching_enabled=False)
-    stirring.send(b"", properties={STIR_PROPERTY: "1"}, deliver_at=due_ms - 1_000)
+    nudges_of = client.create_producer(plan.due_topic, batching_enabled=False)
+    nudges_of.send(b"", properties={NUDGE_PROPERTY: "1"}, deliver_at=due_ms - 1_000)
 
     inbox, handled, payloads = MemoryInbox(), Handled(), Counter[bytes]()
 
@@ -97,7 +97,7 @@ def test_what_is_stored_twice_is_handled_once_by_several_consumers(
     assert set(payloads.values()) == {1}
     assert handled.early == 0
     counts = (first.counts, second.counts)
-    assert sum(count.stirs for count in counts) == 1
+    assert sum(count.nudges for count in counts) == 1
     dropped = sum(count.already_handled + count.extra_copies + count.skipped for count in counts)
     assert dropped >= COUNT
     assert min(count.handed for count in counts) > 0, "both had some"
@@ -130,7 +130,7 @@ def test_a_plain_message_is_tried_again_under_its_id_and_each_of_a_batch_has_its
         if message.attempt == 0:
             raise ValueError("not yet")
 
-    policy = RetryPolicy(backoff=Fixed(dt.timedelta(seconds=1)))
+    policy = RetryPolicy(backoff=FixedBackoff(dt.timedelta(seconds=1)))
     with running(DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy), handle):
         eventually(lambda: len(attempts) == 2, WAIT_S)
         batching = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=200)

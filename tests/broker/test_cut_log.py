@@ -1,4 +1,4 @@
-"""The log of cut-offs on a real broker: read by everyone, kept short by janitors, never forgotten too early."""
+"""The log of cancellations on a real broker: read by everyone, kept short by janitors, never forgotten too early."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_m
 from tests.broker.test_cancel import TIERED, nothing_is_left, plan_of, provisioned
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.relay import Relay, janitor
-from timewheel.consumers.relay.janitor import compact, is_worth_it
+from timewheel.consumers.relay import Relay, compactor
+from timewheel.consumers.relay.compactor import compact, is_worth_it
+from timewheel.core.cancellations import Answer, Cancellation, packs
 from timewheel.core.clock import SystemClock
-from timewheel.core.cut_offs import Answer, CutOff, packs
 from timewheel.core.durations import DAY_MS
-from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-from timewheel.wire.cut_log import CutLog
+from timewheel.wire.cancellation_log import CancellationLog
 from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class Reading:
 
     def __init__(self, client: Any, plan: Plan) -> None:
         self.events = Events()
-        self.log = CutLog(client, plan, SystemClock(), Hooks((self.events,)))
+        self.log = CancellationLog(client, plan, SystemClock(), Hooks((self.events,)))
 
-    def __enter__(self) -> CutLog:
+    def __enter__(self) -> CancellationLog:
         self.log.start()
         return self.log
 
@@ -66,32 +66,32 @@ class Reading:
         self.log.stop()
 
 
-def write(client: Any, plan: Plan, cut_offs: Iterable[CutOff], *, lines_each: int = 1) -> None:
+def write(client: Any, plan: Plan, cancellations: Iterable[Cancellation], *, lines_each: int = 1) -> None:
     producer = client.create_producer(partition_topic(Names(plan).cuts, 0), block_if_queue_full=True)
-    lines = [one.line().encode() for one in cut_offs]
+    lines = [one.line().encode() for one in cancellations]
     for start in range(0, len(lines), lines_each):
         producer.send_async(b"\n".join(lines[start : start + lines_each]), lambda *_: None)
     producer.flush()
     producer.close()
 
 
-def cut_offs(count: int, *, cut: int = 17, prefix: str = "t") -> list[CutOff]:
-    return [CutOff("timer", f"{prefix}{number}", cut, now_ms() + DAY_MS) for number in range(count)]
+def cancellations(count: int, *, cut: int = 17, prefix: str = "t") -> list[Cancellation]:
+    return [Cancellation("timer", f"{prefix}{number}", cut, now_ms() + DAY_MS) for number in range(count)]
 
 
-def read_all(client: Any, plan: Plan) -> set[CutOff]:
+def read_all(client: Any, plan: Plan) -> set[Cancellation]:
     with Reading(client, plan) as log:
         assert log.await_answer(log.ask(), WAIT_S * 1_000)
         return set(log.table.live())
 
 
 def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(client: Any, plan: Plan) -> None:
-    written = set(cut_offs(500))
+    written = set(cancellations(500))
     with Reading(client, plan) as first:
         assert first.await_answer(first.ask(), WAIT_S * 1_000)
         assert not len(first.table)
         for number in range(20):
-            write(client, plan, [CutOff("timer", f"later{number}", 1, now_ms() + DAY_MS)])
+            write(client, plan, [Cancellation("timer", f"later{number}", 1, now_ms() + DAY_MS)])
             assert first.await_answer(first.ask(), WAIT_S * 1_000)
             assert f"later{number}" in {one.name for one in first.table.live()}
         write(client, plan, written)
@@ -104,18 +104,18 @@ def test_what_is_none_of_ours_is_told_and_passed_over(client: Any, plan: Plan) -
     producer = client.create_producer(partition_topic(Names(plan).cuts, 0))
     producer.send(b"hello")
     producer.close()
-    write(client, plan, cut_offs(1))
+    write(client, plan, cancellations(1))
     reading = Reading(client, plan)
     with reading as log:
         assert log.await_answer(log.ask(), WAIT_S * 1_000)
         assert len(log.table) == 1
-    assert "hello" in str(reading.events.named("cut_off_unknown")[0].fields["error"])
+    assert "hello" in str(reading.events.named("cancellations_unknown")[0].fields["error"])
 
 
 def test_a_log_that_moves_to_another_broker_is_read_on(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     with Reading(client, plan) as log:
         for number in range(5):
-            write(client, plan, cut_offs(10, prefix=f"{number}-"))
+            write(client, plan, cancellations(10, prefix=f"{number}-"))
             pulsar_broker.unload(partition_topic(log.topic, 0))
             question = log.ask()
             eventually(partial(log.is_answered, question), WAIT_S)
@@ -125,7 +125,11 @@ def test_a_log_that_moves_to_another_broker_is_read_on(client: Any, pulsar_broke
 def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
-    written = [*cut_offs(3_000), *cut_offs(3_000, cut=18), CutOff("group", "order 7", 3, now_ms() + DAY_MS)]
+    written = [
+        *cancellations(3_000),
+        *cancellations(3_000, cut=18),
+        Cancellation("group", "order 7", 3, now_ms() + DAY_MS),
+    ]
     write(client, plan, written, lines_each=10)
     before = read_all(client, plan)
     assert len(before) == 3_001
@@ -134,23 +138,23 @@ def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(
         assert log.await_answer(log.ask(), WAIT_S * 1_000)
         assert set(log.table.live()) == before
         assert log.loose == 0
-        write(client, plan, cut_offs(5, prefix="new"))
+        write(client, plan, cancellations(5, prefix="new"))
         assert log.await_answer(log.ask(), WAIT_S * 1_000)
         assert log.loose == 5
     assert {one for one in read_all(client, plan) if not one.name.startswith("new")} == before
     # What the subscription still keeps is the pack, and what came after it.
-    eventually(lambda: backlog(pulsar_broker, Names(plan).cuts, CUTS_SUBSCRIPTION) <= 6, WAIT_S)
+    eventually(lambda: backlog(pulsar_broker, Names(plan).cuts, CANCELLATIONS_SUBSCRIPTION) <= 6, WAIT_S)
 
 
 def test_one_janitor_at_a_time_packs_and_two_do_no_harm(
     client: Any, connect: Connect, pulsar_broker: Broker, plan: Plan
 ) -> None:
-    write(client, plan, cut_offs(2_000), lines_each=10)
+    write(client, plan, cancellations(2_000), lines_each=10)
     packed: list[int | None] = []
     other = connect(pulsar_broker)
     with Reading(client, plan) as one, Reading(other, plan) as two:
 
-        def pack(by: Any, log: CutLog) -> None:
+        def pack(by: Any, log: CancellationLog) -> None:
             packed.append(compact(by, log))
 
         threads = [threading.Thread(target=pack, args=pair) for pair in [(client, one), (other, two)] * 3]
@@ -164,15 +168,15 @@ def test_one_janitor_at_a_time_packs_and_two_do_no_harm(
 
 
 def test_a_relays_janitor_packs_when_it_is_worth_it(client: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(janitor, "LEAST_LOOSE", 100)
-    monkeypatch.setattr(janitor, "LOOK_EVERY_MS", 50)
+    monkeypatch.setattr(compactor, "LEAST_LOOSE", 100)
+    monkeypatch.setattr(compactor, "LOOK_EVERY_MS", 50)
     events = Events()
     with Relay(client, plan, hooks=(events,)):
-        write(client, plan, cut_offs(50))
-        write(client, plan, cut_offs(50, cut=18))
-        write(client, plan, cut_offs(50, cut=19))
-        eventually(lambda: events.named("cut_offs_packed"), WAIT_S)
-    assert events.named("cut_offs_packed")[0].fields["live"] == 50
+        write(client, plan, cancellations(50))
+        write(client, plan, cancellations(50, cut=18))
+        write(client, plan, cancellations(50, cut=19))
+        eventually(lambda: events.named("cancellations_compacted"), WAIT_S)
+    assert events.named("cancellations_compacted")[0].fields["live"] == 50
     assert {one.cut for one in read_all(client, plan)} == {19}
 
 
@@ -201,13 +205,13 @@ def test_a_relay_drops_what_it_knows_to_be_dead(client: Any, pulsar_broker: Brok
     assert dict(handled.times) == {f"t{number}": 1 for number in range(10, 20)}
 
 
-KILLED_JANITOR = """
+KILLED_COMPACTOR = """
 import sys
 import pulsar
-from timewheel.consumers.relay import janitor
+from timewheel.consumers.relay import compactor
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
-from timewheel.wire.cut_log import CutLog
+from timewheel.wire.cancellation_log import CancellationLog
 from timewheel.wire.hooks import Hooks
 
 url, plan, step = sys.argv[1], Plan.load(sys.argv[2]), sys.argv[3]
@@ -240,10 +244,10 @@ class Client:
     def create_producer(self, *args, **options):
         here("before the packs")
         return Producer(client.create_producer(*args, **options))
-janitor.packs = lambda live: __import__("timewheel.core.cut_offs").core.cut_offs.packs(live, 20_000)
-log = CutLog(client, plan, SystemClock(), Hooks(()))
+compactor.packs = lambda live: __import__("timewheel.core.cancellations").core.cancellations.packs(live, 20_000)
+log = CancellationLog(client, plan, SystemClock(), Hooks(()))
 log.start()
-janitor.compact(Client(), log)
+compactor.compact(Client(), log)
 here("after the acknowledgement")
 """
 
@@ -255,10 +259,10 @@ here("after the acknowledgement")
 def test_a_janitor_that_is_killed_at_any_step_takes_nothing_back(
     client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path, step: str
 ) -> None:
-    write(client, plan, [*cut_offs(3_000), *cut_offs(3_000, cut=18)], lines_each=10)
+    write(client, plan, [*cancellations(3_000), *cancellations(3_000, cut=18)], lines_each=10)
     before = read_all(client, plan)
     save_plan(plan, tmp_path / "plan.toml")
-    command = [sys.executable, "-c", KILLED_JANITOR, pulsar_broker.service_url, str(tmp_path / "plan.toml"), step]
+    command = [sys.executable, "-c", KILLED_COMPACTOR, pulsar_broker.service_url, str(tmp_path / "plan.toml"), step]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         watchdog = threading.Timer(WAIT_S, child.kill)
         watchdog.start()
@@ -283,7 +287,7 @@ def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan
     producer = client.create_producer(
         partition_topic(Names(plan).cuts, 0), batching_enabled=False, block_if_queue_full=True, max_pending_messages=16
     )
-    for pack in packs(cut_offs(1_000_000)):
+    for pack in packs(cancellations(1_000_000)):
         producer.send_async(pack, lambda *_: None)
     producer.flush()
     producer.close()
@@ -292,12 +296,14 @@ def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan
         assert log.await_answer(log.ask(), 120_000)
         took_ms = now_ms() - began_ms
         assert len(log.table) == 1_000_000
-        write(client, plan, cut_offs(1, prefix="one more"))
+        write(client, plan, cancellations(1, prefix="one more"))
         assert log.await_answer(log.ask(), WAIT_S * 1_000)
         # Refused, so that memory is bounded, and it stays ready: nobody who writes there can hold all timers back.
         assert len(log.table) == 1_000_000
         assert log.ready
-    evidence("a million cut-offs in packs", {"cut-offs": "1,000,000", "read in, s": round(took_ms / 1_000, 1)})
+    evidence(
+        "a million cancellations in packs", {"cancellations": "1,000,000", "read in, s": round(took_ms / 1_000, 1)}
+    )
 
 
 def test_a_reader_of_the_log_is_nobodys_foreign_subscription(client: Any, pulsar_broker: Broker, plan: Plan) -> None:

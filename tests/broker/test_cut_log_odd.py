@@ -1,4 +1,4 @@
-"""Odd entries in the log of cut-offs: whoever may write there stops no reader of it."""
+"""Odd entries in the log of cancellations: whoever may write there stops no reader of it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tests.broker.due_topic import Events, backlog
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.binary_protocol.fields import data_field, number_field
-from timewheel.consumers.relay.janitor import compact
+from timewheel.consumers.relay.compactor import compact
+from timewheel.core.cancel_policy import Cancel
+from timewheel.core.cancellations import Cancellation
 from timewheel.core.clock import SystemClock
-from timewheel.core.cut_offs import CutOff
 from timewheel.core.durations import DAY_MS
 from timewheel.core.grouping import LARGEST_BATCH
-from timewheel.core.life_cycle import Cancel
-from timewheel.core.names import CUTS_SUBSCRIPTION, partition_topic
-from timewheel.events import CutOffUnknown
+from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, partition_topic
+from timewheel.events import CancellationsUnknown
 from timewheel.testing import Broker, eventually
-from timewheel.wire.cut_log import CutLog
+from timewheel.wire.cancellation_log import CancellationLog
 from timewheel.wire.hooks import Hooks
 
 WAIT_MS = 30_000
@@ -32,15 +32,15 @@ CHUNK = metadata_of(more=data_field(26, b"raw-0") + number_field(28, 30) + numbe
 MARKER = metadata_of(more=number_field(20, 10))
 
 
-def good(name: str) -> CutOff:
-    return CutOff("timer", name, 1, now_ms() + DAY_MS)
+def good(name: str) -> Cancellation:
+    return Cancellation("timer", name, 1, now_ms() + DAY_MS)
 
 
-def log_of(stage: Stage, events: Events) -> CutLog:
-    return CutLog(stage.client, stage.plan, SystemClock(), Hooks((events,)))
+def log_of(stage: Stage, events: Events) -> CancellationLog:
+    return CancellationLog(stage.client, stage.plan, SystemClock(), Hooks((events,)))
 
 
-def answers(log: CutLog) -> bool:
+def answers(log: CancellationLog) -> bool:
     """Whether one that begins now reads to the end."""
     log.start()
     try:
@@ -50,7 +50,7 @@ def answers(log: CutLog) -> bool:
 
 
 def unknown(events: Events) -> int:
-    return sum(event.count for event in events.events if isinstance(event, CutOffUnknown))
+    return sum(event.count for event in events.events if isinstance(event, CancellationsUnknown))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Brok
             finally:
                 log.stop()
     assert unknown(events) >= (0 if odd == [MARKER] else 1), "a broker may keep its markers to itself, and say so"
-    assert not events.named("cut_offs_not_read")
+    assert not events.named("cancellations_not_read")
 
 
 def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
@@ -111,5 +111,5 @@ def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
                 assert {one.name for one in log.table.live()} == {"behind"}
             finally:
                 log.stop()
-        eventually(lambda: backlog(pulsar_broker, stage.names.cuts, CUTS_SUBSCRIPTION) <= 2, 60)
+        eventually(lambda: backlog(pulsar_broker, stage.names.cuts, CANCELLATIONS_SUBSCRIPTION) <= 2, 60)
     assert unknown(events) == LARGEST_BATCH + 1

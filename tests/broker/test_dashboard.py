@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ROWS = {title for title, _ in dashboard.ROWS}
 FLAT = {"Late and without a relay", "Hops under way", "Sessions begun anew"}
 """What does not happen here, or is over between two scrapes."""
-MOST_LINES = 15
+MAX_LINES = 15
 TROUBLED = "persistent://public/default/troubled"
 LIMIT = 3_000
 PLAYED_S = 75
@@ -174,7 +174,7 @@ def test_every_panel_has_something_to_show(
     for panel in panels:
         names = [line.legend for line in drawn[panel["id"]]]
         assert len(set(names)) == len(names), (panel["title"], names)
-        assert len(names) <= MOST_LINES, (panel["title"], names)
+        assert len(names) <= MAX_LINES, (panel["title"], names)
         assert panel["type"] != "timeseries" or all(names), panel["title"]
     shown = [panel for panel in panels if panel["type"] != "row"]
     evidence(

@@ -1,4 +1,4 @@
-"""`timewheel dead` on a real broker: dead letters are listed, shown, sent again and dropped; none is lost."""
+"""`timewheel dead-letters` on a real broker: dead letters are listed, shown, sent again and dropped; none is lost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ from tests.support.raw_producer import RawEntry, RawProducer, batch_member, meta
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.planfile import save_plan
-from timewheel.errors import DealingFailed, NoSuchTarget
-from timewheel.ops.letters import LetterPlace, Letters, Wish, dead_letter_box, drop, letters, replay
+from timewheel.errors import NoSuchTarget, ReplayFailed
+from timewheel.ops.dead_letters import (
+    DeadLetterFilter,
+    DeadLetterPosition,
+    DeadLetters,
+    dead_letter_box,
+    dead_letters,
+    drop,
+    replay,
+)
 from timewheel.ops.whereis import State, Wanted, whereis
 from timewheel.testing import eventually
 from timewheel.wire.native import NO_SCHEMA, schema_version_of
@@ -30,8 +38,8 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker
 
 
-def dead_letters(stage: Stage, wish: Wish | None = None) -> Letters:
-    return letters(stage.admin, dead_letter_box(stage.plan), wish)
+def dead_letters_of(stage: Stage, desired: DeadLetterFilter | None = None) -> DeadLetters:
+    return dead_letters(stage.admin, dead_letter_box(stage.plan), desired)
 
 
 FOREIGN, GARBLED = b"foreign", b"garbled"
@@ -87,23 +95,23 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
 
     listed = run(stage, tmp_path, "list", "--json")
     assert listed.returncode == 0, listed.stderr
-    letters = json.loads(listed.stdout)["letters"]
-    assert [one["timer_id"] for one in letters] == ["endless-0", "endless-1", None, "garbled"]
-    assert {one["from"] for one in letters} == {partition_topic(stage.tiers[-1], 1)}
-    assert letters[0]["due_ms"] == timers["endless-0"].due_ms
+    dead_letters = json.loads(listed.stdout)["dead_letters"]
+    assert [one["timer_id"] for one in dead_letters] == ["endless-0", "endless-1", None, "garbled"]
+    assert {one["from"] for one in dead_letters} == {partition_topic(stage.tiers[-1], 1)}
+    assert dead_letters[0]["due_ms"] == timers["endless-0"].due_ms
     assert "4 of 4 dead letters" in run(stage, tmp_path, "list").stdout
-    assert len(json.loads(run(stage, tmp_path, "list", "--reason", "HOPS", "--json").stdout)["letters"]) == 2
-    shown = run(stage, tmp_path, "show", letters[0]["position"])
+    assert len(json.loads(run(stage, tmp_path, "list", "--reason", "HOPS", "--json").stdout)["dead_letters"]) == 2
+    shown = run(stage, tmp_path, "show", dead_letters[0]["position"])
     assert "payload  3 bytes: b'\\x00\\xff\\x00'" in shown.stdout, shown.stdout
 
     found = whereis(stage.admin, stage.plan, Wanted.of("endless-0", sent_ms=now_ms(), within_ms=30_000))
-    assert (found.state, found.reason) == (State.DEAD, letters[0]["reason"])
+    assert (found.state, found.reason) == (State.DEAD, dead_letters[0]["reason"])
 
     everything = run(stage, tmp_path, "replay")
     assert everything.returncode == 2, "somebody has to say which"
     dry = run(stage, tmp_path, "replay", "--all", "--dry-run", "--json")
     assert dry.returncode == 1, "some would be left"
-    assert [one["refused"] is None for one in json.loads(dry.stdout)["letters"]] == [True, True, False, False]
+    assert [one["refused"] is None for one in json.loads(dry.stdout)["dead_letters"]] == [True, True, False, False]
 
     sent = run(stage, tmp_path, "replay", "--id", "endless-0", "--id", "endless-1")
     assert sent.returncode == 0, sent.stdout + sent.stderr
@@ -116,14 +124,14 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
 
     at_once = run(stage, tmp_path, "replay", "--all", "--now", "--json")
     assert at_once.returncode == 0, at_once.stderr
-    assert len(json.loads(at_once.stdout)["letters"]) == 2
+    assert len(json.loads(at_once.stdout)["dead_letters"]) == 2
     due = {message.data(): message for message in stage.due()}
     assert {FOREIGN, GARBLED} == set(due)
     assert due[FOREIGN].properties() == {"from": "elsewhere"}
     again = Envelope.read(due[GARBLED].properties())
     assert again is not None
     assert again.timer_id == "garbled"
-    eventually(lambda: not dead_letters(stage).letters, message="none is left")
+    eventually(lambda: not dead_letters_of(stage).dead_letters, message="none is left")
 
     # What went through all that is untouched, but for its envelope.
     stored = [m for topic in stage.tiers for m in stage.stored(topic, 1) if m.properties().get("tw-id") == "endless-1"]
@@ -135,18 +143,20 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
 
 
 def test_a_letter_s_notes_are_the_relay_s_and_one_that_cannot_go_on_keeps_no_other_from_it(stage: Stage) -> None:
-    """A sender's `tw-dead-schema` of 30 digits once ended each replay of all letters with a traceback."""
+    """A sender's `tw-dead-schema` of 30 digits once ended each replay of all dead letters with a traceback."""
     forged = {"tw-dead-schema": "9" * 30, "tw-dead-from": "elsewhere", "tw-dead-new": "x", "tw-parked-from": "y"}
     stage.producer(stage.tiers[-1], 1, batching_enabled=False).send(b"taken", properties={"tw-id": "a", **forged})
     relay = stage.relay()
     eventually(lambda: relay.status().total("dead") == 1)
-    (letter,) = dead_letters(stage).letters
-    assert {name: text for name, text in letter.properties.items() if name.startswith(("tw-dead", "tw-parked"))} == {
-        "tw-dead-reason": letter.reason,
+    (dead_letter,) = dead_letters_of(stage).dead_letters
+    assert {
+        name: text for name, text in dead_letter.properties.items() if name.startswith(("tw-dead", "tw-parked"))
+    } == {
+        "tw-dead-reason": dead_letter.reason,
         "tw-dead-from": partition_topic(stage.tiers[-1], 1),
-        "tw-dead-at": letter.properties["tw-dead-at"],
+        "tw-dead-at": dead_letter.properties["tw-dead-at"],
     }
-    assert len(letter.properties["tw-dead-at"].split(":")) == 2, "ledger and entry"
+    assert len(dead_letter.properties["tw-dead-at"].split(":")) == 2, "ledger and entry"
 
     # Put straight into the dead letters, where nobody takes such notes away.
     straight = stage.producer(stage.names.dead_letter, batching_enabled=False)
@@ -163,19 +173,19 @@ def test_a_letter_s_notes_are_the_relay_s_and_one_that_cannot_go_on_keeps_no_oth
         straight.send(b"%d" % number, properties={"tw-id": str(number), **said})
     straight.send(b"good", properties={"tw-id": "good"})
 
-    listed = dead_letters(stage).letters
+    listed = dead_letters_of(stage).dead_letters
     long = [one for one in listed if one.timer_id in {None, "4"}]
     assert [one.timer_id for one in listed if one not in long] == ["a", "0", "1", "2", "3", "5", "good"]
     # Up to 4.0 the admin API has no room for it.
     assert [one.timer_id or "the admin API does not show it" in one.reason for one in long] in (["4"], [True])
-    dealt = replay(stage.client, stage.admin, stage.plan, listed, due_now=True)
-    refused = [one.refused for one in dealt if one.refused]
+    results = replay(stage.client, stage.admin, stage.plan, listed, due_now=True)
+    refused = [one.refused for one in results if one.refused]
     shown = long[0].timer_id is not None
     assert ["no relay wrote them" in reason for reason in refused] == [True, True, True, True, shown, False]
     assert "is gone with that topic" in refused[-1]
     assert {message.data() for message in stage.await_due(2)} == {b"taken", b"good"}
-    left = dead_letters(stage).letters
-    assert {one.place for one in left} == {one.letter.place for one in dealt if one.refused}, "left as they were"
+    left = dead_letters_of(stage).dead_letters
+    assert {one.place for one in left} == {one.dead_letter.place for one in results if one.refused}, "left as they were"
 
 
 def batch_of(stage: Stage, count: int) -> None:
@@ -193,15 +203,15 @@ def batch_of(stage: Stage, count: int) -> None:
 
 def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
     batch_of(stage, 4)
-    found = dead_letters(stage, Wish(timer_ids=frozenset({"b1", "b2"})))
-    assert [one.place.number for one in found.letters] == [1, 2]
-    assert [one.payload for one in found.letters] == [b"1", b"2"]
+    found = dead_letters_of(stage, DeadLetterFilter(timer_ids=frozenset({"b1", "b2"})))
+    assert [one.place.number for one in found.dead_letters] == [1, 2]
+    assert [one.payload for one in found.dead_letters] == [b"1", b"2"]
 
-    sent = replay(stage.client, stage.admin, stage.plan, found.letters[:1])
+    sent = replay(stage.client, stage.admin, stage.plan, found.dead_letters[:1])
     assert [one.refused for one in sent] == [None]
 
     def left() -> dict[str, Any]:
-        return {str(one.timer_id): one for one in dead_letters(stage).letters}
+        return {str(one.timer_id): one for one in dead_letters_of(stage).dead_letters}
 
     eventually(lambda: set(left()) == {"b0", "b2", "b3"}, message="the others are filed again")
     assert left()["b3"].payload == b"3"
@@ -227,23 +237,25 @@ def test_what_cannot_be_opened_is_one_letter_with_its_reason_that_can_be_dropped
         assert None not in producer.send_all(odd)
     batch_of(stage, 2)
 
-    found = dead_letters(stage)
-    reasons = [one.reason for one in found.letters if one.is_whole]
+    found = dead_letters_of(stage)
+    reasons = [one.reason for one in found.dead_letters if one.is_whole]
     assert sorted(reason[:20] for reason in reasons) == [
         "a batch of 100,000 m", "a batch that cannot ", "the admin API does n", "the admin API does n",
     ], reasons  # fmt: skip
-    assert {one.timer_id for one in found.letters if not one.is_whole} == {"b0", "b1"}
+    assert {one.timer_id for one in found.dead_letters if not one.is_whole} == {"b0", "b1"}
     assert not found.is_cut
-    few = letters(stage.admin, dead_letter_box(stage.plan), most=2)
-    assert (len(few.letters), few.is_cut) == (2, True)
+    few = dead_letters(stage.admin, dead_letter_box(stage.plan), most=2)
+    assert (len(few.dead_letters), few.is_cut) == (2, True)
 
-    again = {one.letter.place: one.refused for one in replay(stage.client, stage.admin, stage.plan, found.letters)}
+    again = {
+        one.dead_letter.place: one.refused for one in replay(stage.client, stage.admin, stage.plan, found.dead_letters)
+    }
     assert len(again) == 6
     assert sum(refused is None for refused in again.values()) == 2
-    left = dead_letters(stage).letters
+    left = dead_letters_of(stage).dead_letters
     dropped = drop(stage.client, dead_letter_box(stage.plan), left)
     assert [one.refused for one in dropped] == [None] * len(left)
-    eventually(lambda: not dead_letters(stage).letters, message="none is left")
+    eventually(lambda: not dead_letters_of(stage).dead_letters, message="none is left")
 
 
 class Order(Record):  # type: ignore[misc]  # pulsar ships no types
@@ -296,16 +308,16 @@ def test_one_whose_schema_is_gone_stays_and_keeps_no_other(stage: Stage, tmp_pat
     replayed = run(stage, tmp_path, "replay", "--all", "--now", "--json")
 
     assert replayed.returncode == 1, replayed.stdout + replayed.stderr
-    refused = {one["timer_id"]: one["refused"] for one in json.loads(replayed.stdout)["letters"]}
+    refused = {one["timer_id"]: one["refused"] for one in json.loads(replayed.stdout)["dead_letters"]}
     assert refused["plain"] is None
     assert refused["order"].startswith(f"its schema, version 0 of {tier}, is gone with that topic: publish it anew")
     assert [message.data() for message in stage.due()] == [b"plain"]
-    eventually(lambda: [one.timer_id for one in dead_letters(stage).letters] == ["order"], message="it stays")
+    eventually(lambda: [one.timer_id for one in dead_letters_of(stage).dead_letters] == ["order"], message="it stays")
 
 
 def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_of(stage, 1)
-    found = dead_letters(stage)
+    found = dead_letters_of(stage)
 
     class Killed(Exception):
         pass
@@ -326,25 +338,25 @@ def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypa
             return consumer
 
     with pytest.raises(Killed):
-        replay(cast("Any", Client()), stage.admin, stage.plan, found.letters)
+        replay(cast("Any", Client()), stage.admin, stage.plan, found.dead_letters)
 
-    assert [one.timer_id for one in dead_letters(stage).letters] == ["b0"], "it is still there"
+    assert [one.timer_id for one in dead_letters_of(stage).dead_letters] == ["b0"], "it is still there"
     held = [m for topic in stage.tiers for m in stage.stored(topic) if m.properties()["tw-id"] == "b0"]
     assert len(held) == 1, "and was sent again"
 
 
 def test_what_cannot_be_done_is_one_line(stage: Stage, tmp_path: Path) -> None:
     batch_of(stage, 1)
-    found = dead_letters(stage)
+    found = dead_letters_of(stage)
     exclusive = stage.client.subscribe(
         found.topic, "timewheel-dead-letter", consumer_type=pulsar.ConsumerType.Exclusive
     )
-    with pytest.raises(DealingFailed, match="its subscription could not be opened"):
-        drop(stage.client, dead_letter_box(stage.plan), found.letters)
+    with pytest.raises(ReplayFailed, match="its subscription could not be opened"):
+        drop(stage.client, dead_letter_box(stage.plan), found.dead_letters)
     exclusive.close()
     with pytest.raises(NoSuchTarget, match="timewheel topics ensure PLAN"):
-        letters(stage.admin, dead_letter_box(plan_of()))
+        dead_letters(stage.admin, dead_letter_box(plan_of()))
     bad = run(stage, tmp_path, "show", "12-7")
     assert bad.returncode == 2
     assert "is no position such as 12:7" in " ".join(bad.stderr.replace("│", " ").split())
-    assert LetterPlace.parse("12:7") is not None
+    assert DeadLetterPosition.parse("12:7") is not None

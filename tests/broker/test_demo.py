@@ -148,7 +148,7 @@ def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, A
             measured["due_peak"],
             measured["redelivered_due"],
         )
-        band = gap_band(row["predicted_peak"], measured["overdue"], is_most=scheme == "shadow")
+        band = gap_band(row["predicted_peak"], measured["overdue"], is_max=scheme == "shadow")
         assert row["measured_peak"] in band, (scheme, row)
     native = found["schemes"]["native"]
     assert native["predicted_redelivered"] == pytest.approx(native["measured_redelivered"], rel=0.15, abs=40)

@@ -52,7 +52,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, Names, part
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
-from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
+from timewheel.ops.doctor import Finding, Severity, Verdict, fix, inspect_plan, inspect_topic, verdict_on
 from timewheel.ops.doctor.checks.shadows import SHADOWS
 from timewheel.ops.foreign_settings import MANY_RELAYS
 from timewheel.ops.provision import ensure
@@ -90,7 +90,7 @@ class Setup:
         return f"{self.due}.tw.tier-1h"
 
     def verdict(self) -> Verdict:
-        return verdict_on(look_at_plan(self.admin, self.plan, target="plan.toml"))
+        return verdict_on(inspect_plan(self.admin, self.plan, target="plan.toml"))
 
     def slugs(self) -> set[str]:
         return {finding.slug for finding in self.verdict().findings}
@@ -128,7 +128,7 @@ class Setup:
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
     def provision(self) -> None:
-        ensure(self.admin, self.plan, now_ms=SystemClock().now_ms(), despite_former_topics=True)
+        ensure(self.admin, self.plan, now_ms=SystemClock().now_ms(), ignore_former_topics=True)
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +355,7 @@ def test_a_namespace_that_is_missing(admin: AdminClient) -> None:
     plan = Plan(due_topic=f"persistent://{tenant}/crm/reminders", subscriptions=("billing",))
 
     def verdict() -> Verdict:
-        return verdict_on(look_at_plan(admin, plan, target="plan.toml"))
+        return verdict_on(inspect_plan(admin, plan, target="plan.toml"))
 
     (finding,) = [one for one in verdict().findings if one.severity is Severity.ERROR]
     assert (finding.slug, finding.cure) == (
@@ -409,7 +409,7 @@ def test_beside_a_relay_that_works_by_another_plan_the_cure_is_to_restart_it_and
     setup.admin.namespaces.create(f"{setup.namespace}-holding")
     setup.provision()
     earlier = replace(setup.plan, holding_namespace=None)
-    ensure(setup.admin, earlier, now_ms=SystemClock().now_ms(), despite_former_topics=True)
+    ensure(setup.admin, earlier, now_ms=SystemClock().now_ms(), ignore_former_topics=True)
     now_ms = SystemClock().now_ms()
     waiting = Envelope.first_properties("bill-7", now_ms + HOUR_MS, now_ms - HOUR_MS - 240_000, 1)
     (tier,) = (spec.name for spec in topology(setup.plan, now_ms).topics if spec.role == "tier")
@@ -492,7 +492,7 @@ def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
 
     with AdminClient(pulsar_broker.admin_url, clock=Behind()) as late:
         found = {
-            finding.slug: finding for finding in verdict_on(look_at_plan(late, setup.plan, target="p.toml")).findings
+            finding.slug: finding for finding in verdict_on(inspect_plan(late, setup.plan, target="p.toml")).findings
         }
 
     assert "its clock is 1 h ahead of this machine's; 1m is allowed" in found["clock-differs"].read
@@ -529,7 +529,7 @@ def test_a_producer_that_sends_while_the_doctor_looks_is_known_to_be_behind(
     before.send(b"")
     with WrongClock(pulsar_broker.service_url, part, "late-riser", off_ms=-2 * HOUR_MS) as late:
         topics = _Sending(admin.topics, late)
-        seen = look_at_plan(_With(admin, topics), setup.plan, target="p.toml")  # type: ignore[arg-type]
+        seen = inspect_plan(_With(admin, topics), setup.plan, target="p.toml")  # type: ignore[arg-type]
 
     (due,) = (topic for topic in seen.topics if topic.name == setup.due)
     later = due.parts[0].later
@@ -586,17 +586,17 @@ def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: Admin
     journal = Names(setup.plan).journal
     assert setup.slugs() & OF_SHADOWS == set()
     admin.topics.update_properties(journal, {STATE_PROPERTY: f"shadowing {SystemClock().now_ms()}"})
-    assert "nobody lifts into 1 of 1 partition" in setup.found("nobody-lifts").read
-    lifter = pulsar_client.create_producer(
-        partition_topic(journal, 0), producer_name="tw|lift|doctors/crm/reminders-partition-0||-1|"
+    assert "nobody moves into 1 of 1 partition" in setup.found("nobody-moves").read
+    mover = pulsar_client.create_producer(
+        partition_topic(journal, 0), producer_name="tw|move|doctors/crm/reminders-partition-0||-1|"
     )
-    lifter.send(b"a copy")
+    mover.send(b"a copy")
     other = pulsar_client.create_producer(
         partition_topic(setup.due, 0),
         producer_name=producer_name(partition_topic(setup.tier, 0), partition_topic(setup.due, 0), -1, "0123456789ab"),
     )
     audit = pulsar_client.subscribe(setup.due, "audit", consumer_type=pulsar.ConsumerType.Failover)
-    seen = look_at_plan(admin, setup.plan, target="plan.toml")
+    seen = inspect_plan(admin, setup.plan, target="plan.toml")
     (part,) = next(topic for topic in seen.topics if topic.name == journal).parts
     assert part.journal_since_ms is not None
     assert 0 <= SystemClock().now_ms() - part.journal_since_ms < 600_000
@@ -605,7 +605,7 @@ def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: Admin
     }  # fmt: skip
     in_two_hours = replace(seen, at_ms=seen.at_ms + 3 * HOUR_MS)
     assert "journal-is-old" in {finding.slug for finding in verdict_on(in_two_hours).findings}
-    for one in (lifter, other, audit):
+    for one in (mover, other, audit):
         one.close()
     setup.call("DELETE", "/persistent/NAMESPACE/reminders.tw.journal-partition-0?force=true")
     assert "journal-removed" in setup.slugs()
@@ -616,7 +616,7 @@ def test_anyones_topic(admin: AdminClient, pulsar_client: Any, setup: Setup) -> 
     admin.topics.create_unpartitioned(topic)
 
     def slugs() -> set[str]:
-        return {finding.slug for finding in verdict_on(look_at_topic(admin, topic)).findings}
+        return {finding.slug for finding in verdict_on(inspect_topic(admin, topic)).findings}
 
     assert slugs() == {"nobody-subscribed", "one-bookie"}
     admin.subscriptions.create(topic, "s")
@@ -809,7 +809,7 @@ def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -
                 consumer.acknowledge(consumer.receive(10_000))
 
         def slugs() -> set[str]:
-            return {finding.slug for finding in verdict_on(look_at_topic(admin, topic)).findings}
+            return {finding.slug for finding in verdict_on(inspect_topic(admin, topic)).findings}
 
         gaps(45)  # of 50; an unload would forget none of them yet
         eventually(lambda: "many-gaps" in slugs(), SETTLE_S)
@@ -824,10 +824,10 @@ def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -
         eventually(lambda: not {"paused-at-the-limit", "pauses-at-the-limit"} & slugs(), SETTLE_S)
         admin.namespaces.create("public/crm")
         plan = Plan(due_topic="persistent://public/crm/reminders", subscriptions=("billing",))
-        found = {one.slug for one in verdict_on(look_at_plan(admin, plan, target="p.toml")).findings}
+        found = {one.slug for one in verdict_on(inspect_plan(admin, plan, target="p.toml")).findings}
         assert "missing-topic" in found
         admin.topics.create(plan.due_topic, 1)
-        found = {one.slug for one in verdict_on(look_at_plan(admin, plan, target="p.toml")).findings}
+        found = {one.slug for one in verdict_on(inspect_plan(admin, plan, target="p.toml")).findings}
         assert "no-topic-policies" in found
 
 

@@ -55,7 +55,7 @@ RECEIVES = {
 @pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
     tiers = Tiered(window_ms=3_600_000, tiers_ms=(3_600_000,))
-    return make_plan(pulsar_broker, topic, tiers, cancel=Cancel())  # a relay and the log of cut-offs run inside
+    return make_plan(pulsar_broker, topic, tiers, cancel=Cancel())  # a relay and the log of cancellations run inside
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.broker.cursor_stage import backlog_of
 from tests.support.own_broker import own_broker
 from timewheel.admin.client import AdminClient
 from timewheel.core.broker_profile import AckFormat
-from timewheel.ops.gaps import SubscriptionGaps, look_at
+from timewheel.ops.gaps import SubscriptionGaps, inspect_gaps
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.ops.gaps.messages import messages_again
 from timewheel.testing import eventually
@@ -113,10 +113,10 @@ def foretold(stage: Stage, topic: str, rng: np.random.Generator, unloads: int, s
     said: list[dict[str, SubscriptionGaps]] = []
     messages = dict.fromkeys(names, 0)
     for _ in range(unloads):
-        look = {one.subscription: one for one in look_at(stage.admin, [topic], limit.profile).subscriptions}
+        look = {one.subscription: one for one in inspect_gaps(stage.admin, [topic], limit.profile).subscriptions}
         said.append(look)
         for name in names:
-            messages[name] += messages_again(stage.admin, look[name], most_read=10_000).messages
+            messages[name] += messages_again(stage.admin, look[name], max_read=10_000).messages
         stage.admin.topics.unload(topic)
         for name in names:
             open_now = backlog_of(stage.admin, topic, name)
@@ -167,10 +167,10 @@ def acknowledge(stage: Stage, topic: str, name: str, sizes: list[int], rng: np.r
         share[:] = 0.01  # few gaps: within all limits
     wanted: set[int] = set()
     number = 0
-    for size, chance in zip(sizes, share.tolist(), strict=True):
+    for size, likelihood in zip(sizes, share.tolist(), strict=True):
         own = range(number, number + size)
         number += size
-        if rng.random() < chance:
+        if rng.random() < likelihood:
             wanted.update(own)
         elif size > 1 and rng.random() < 0.1:
             wanted.update(own[: int(rng.integers(1, size))])  # a part of a batch

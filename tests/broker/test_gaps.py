@@ -17,11 +17,11 @@ import pulsar
 import pytest
 
 from timewheel.admin.client import AdminClient
-from timewheel.cli.gaps_said import aid_of
+from timewheel.cli.gaps_text import aid_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan
-from timewheel.ops.gaps import Level, look_at, topics_of
+from timewheel.ops.gaps import Level, inspect_gaps, topics_of
 from timewheel.ops.gaps.advice import advice_on
 from timewheel.ops.gaps.causes import Cause
 from timewheel.ops.gaps.explain import Explained, explain
@@ -85,7 +85,8 @@ def consume(client: Any, topic: str, count: int, is_acked: Callable[[int], bool]
 def settled(admin: AdminClient, topic: str, gaps: int) -> None:
     eventually(
         lambda: (
-            sum(one.gap_count for one in look_at(admin, topics_of(admin, [topic]).topics, LOW).subscriptions) == gaps
+            sum(one.gap_count for one in inspect_gaps(admin, topics_of(admin, [topic]).topics, LOW).subscriptions)
+            == gaps
         ),
         SETTLE_TIMEOUT_S,
         message=f"{gaps} gaps",
@@ -126,7 +127,17 @@ def test_the_command_shows_topics_of_any_kind(
     out, log = tmp_path / "gaps.csv", tmp_path / "gaps.jsonl"
 
     told = run(
-        pulsar_broker, namespace, "--limit", "100", "--json", "--csv", str(out), "--fail-at", "alarm", "--log", str(log)
+        pulsar_broker,
+        namespace,
+        "--gap-limit",
+        "100",
+        "--json",
+        "--csv",
+        str(out),
+        "--fail-at",
+        "alarm",
+        "--log",
+        str(log),
     )
 
     assert told.returncode == 4, told.stderr
@@ -147,11 +158,11 @@ def test_the_command_shows_topics_of_any_kind(
     assert [(row["topic"], row["gaps"]) for row in rows] == [(plain, "120"), (parts, "90")]
     assert len(log.read_text().splitlines()) == 2
 
-    one = run(pulsar_broker, f"{namespace}/parts", "--limit", "100", "--fail-at", "watch")
+    one = run(pulsar_broker, f"{namespace}/parts", "--gap-limit", "100", "--fail-at", "watch")
     assert one.returncode == 3, one.stderr
     assert "90 in parts-partition-1, the worst; 90 in all partitions" in one.stdout
     assert "would deliver nothing again" in one.stdout
-    single = run(pulsar_broker, plain, "--limit", "100")
+    single = run(pulsar_broker, plain, "--gap-limit", "100")
     assert single.returncode == 0
     assert "would deliver 19 acknowledged entries again: 19 messages" in single.stdout
     # With the broker's own limit of 10,000 all is well.
@@ -229,7 +240,7 @@ def test_unacknowledged_messages_are_named_with_who_has_them(
 
     assert shares(found) == {Cause.UNACKNOWLEDGED: 1.0}
     (advice,) = advice_on(found, LOW)
-    assert any(text.startswith("slow-one has 150 in hand, acknowledged last") for text in advice.evidence)
+    assert any(text.startswith("slow-one has 150 in flight, acknowledged last") for text in advice.evidence)
     assert any("set-max-unacked-messages-per-consumer" in command for command in advice.commands)
     consumer.close()
 
@@ -252,7 +263,7 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
     assert "the broker holds 150 delayed messages of this subscription" in advice.evidence
     assert any("25 % of the sampled entries have no delay" in text for text in advice.evidence)
     assert "send messages without a delay to a topic of their own" in advice.helps
-    assert advice.helps[0].startswith("first aid: a shadow lifts what is far from due")
+    assert advice.helps[0].startswith("first aid: a shadow moves what is far from due")
     assert advice.commands[:3] == (
         f"timewheel shadow start {topic} -o shadow.toml --dry-run",
         "timewheel shadow start shadow.toml",
@@ -282,7 +293,7 @@ def test_where_the_sdk_has_a_plan_too_many_gaps_are_answered_with_another_plan(
     file = tmp_path / "plan.toml"
     save_plan(Plan(due_topic=topic, subscriptions=("billing",), scheme=Native(), partitions=1), file)
 
-    told = run(pulsar_broker, str(file), "--limit", "150")
+    told = run(pulsar_broker, str(file), "--gap-limit", "150")
 
     assert "shadow" not in told.stdout
     line = next(line for line in told.stdout.splitlines() if "a shorter window, or more partitions: " in line)
@@ -294,7 +305,7 @@ def test_where_the_sdk_has_a_plan_too_many_gaps_are_answered_with_another_plan(
     )  # fmt: skip
     assert "150 gaps in the fullest partition" in checked.stdout, checked.stderr
     # A shadow's own plan has its shadow, and the topic alone names no plan.
-    assert f"shadow start {topic}" in run(pulsar_broker, topic, "--limit", "150").stdout
+    assert f"shadow start {topic}" in run(pulsar_broker, topic, "--gap-limit", "150").stdout
     consumer.close()
 
 
@@ -333,7 +344,7 @@ def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_i
         consumer.acknowledge(consumer.receive(RECEIVE_TIMEOUT_MS))
     settled(admin, alone, 150)
 
-    said = " ".join(aid_of(look_at(admin, topics_of(admin, [alone]).topics, LOW)))
+    said = " ".join(aid_of(inspect_gaps(admin, topics_of(admin, [alone]).topics, LOW)))
     (explained,) = re.findall(r"timewheel gaps (explain \S+)$", said)
     assert "no shadow helps" in said
     assert "shadow start" not in said
@@ -416,10 +427,10 @@ def test_several_causes_are_told_apart_in_shares(admin: AdminClient, pulsar_clie
 
     found = explain(admin, topic, None, LOW)
     assert shares(found) == {Cause.DELAYS: 0.75, Cause.UNACKNOWLEDGED: 0.25}
-    assert (found.holes, found.looked_at) == (400, 400)
+    assert (found.holes, found.inspected) == (400, 400)
 
     sampled = explain(admin, topic, None, LOW, holes=100, seed=5)
-    assert sampled.looked_at == 100
+    assert sampled.inspected == 100
     for share in sampled.shares:
         assert abs(share.share - shares(found)[share.cause]) <= 1.5 * share.error
     consumer.close()
@@ -432,7 +443,7 @@ def test_a_topic_without_gaps_has_nothing_to_explain(pulsar_broker: Broker, admi
     assert (told.returncode, "there is nothing to explain" in told.stdout) == (0, True), told.stderr
     other = run(pulsar_broker, "explain", topic, "--subscription", "other")
     assert (other.returncode, "there is no such subscription" in other.stderr) == (1, True)
-    assert look_at(admin, [topic], LOW).level is Level.OK
+    assert inspect_gaps(admin, [topic], LOW).level is Level.OK
 
 
 def consume_after(

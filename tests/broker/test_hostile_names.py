@@ -20,8 +20,8 @@ import pulsar
 import pytest
 
 from timewheel.admin.client import AdminClient
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
@@ -60,10 +60,10 @@ class Stage:
         """Each with its words; the service's URL where it takes one."""
         plan, both = self.plan_file, [*self.service, *self.options]
         told = {
-            "gaps": ["gaps", self.namespace, "--limit", "100", "--csv", str(self.folder / "gaps.csv")],
-            "gaps of a topic": ["gaps", self.topic, "--limit", "100"],
+            "gaps": ["gaps", self.namespace, "--gap-limit", "100", "--csv", str(self.folder / "gaps.csv")],
+            "gaps of a topic": ["gaps", self.topic, "--gap-limit", "100"],
             "gaps of nothing": ["gaps", self.topic + ESCAPES.replace("/", "")],
-            "explain": ["gaps", "explain", self.topic, "--subscription", FORMULA + ESCAPES, "--limit", "100"],
+            "explain": ["gaps", "explain", self.topic, "--subscription", FORMULA + ESCAPES, "--gap-limit", "100"],
             "doctor of a topic": ["doctor", self.topic],
             "doctor": ["doctor", plan],
             "sample": ["sample", self.topic, "-o", str(self.folder / "sample.parquet")],
@@ -126,8 +126,8 @@ def stage(pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
             own = client.create_producer(name, batching_enabled=False)
             own.send(ESCAPES.encode(), properties={**odd, **reasons}, partition_key=ESCAPES)
             own.send(b"", properties={"tw-id": ESCAPES, "tw-due": ESCAPES, **reasons})
-        letters = client.create_producer(Names(plan).parked("billing"), batching_enabled=False)
-        letters.send(b"", properties={**odd, "tw-parked-reason": ESCAPES, "tw-parked-error": ESCAPES})
+        dead_letters = client.create_producer(Names(plan).parked("billing"), batching_enabled=False)
+        dead_letters.send(b"", properties={**odd, "tw-parked-reason": ESCAPES, "tw-parked-error": ESCAPES})
         cuts = client.create_producer(Names(plan).cuts, batching_enabled=False)
         cuts.send(json.dumps(["t", ESCAPES, now_ms, now_ms + HOUR_MS]).encode())
         plan_file = folder / f"plan{SHELL}.toml"
@@ -211,5 +211,5 @@ def test_json_is_ascii_and_has_the_names_as_they_are(stage: Stage) -> None:
         capture_output=True, timeout=120, check=True,
     )  # fmt: skip
     assert done.stdout.isascii()
-    ids = {letter["timer_id"] for letter in json.loads(done.stdout)["letters"]}
+    ids = {dead_letter["timer_id"] for dead_letter in json.loads(done.stdout)["dead_letters"]}
     assert ids == {ESCAPES}

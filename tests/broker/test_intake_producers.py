@@ -19,7 +19,7 @@ from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
 @pytest.fixture
 def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
     with ShadowStage(pulsar_broker, plan_of(relay="service", readers="any", intake=True)) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         stage.shadow()
         yield stage
 
@@ -37,16 +37,16 @@ def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> N
 
     assert [message.data() for message in stage.await_due(1)] == [b"fine"], "what stands behind them goes on"
     eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 6, 20)
-    letters = {message.data(): message.properties() for message in stage.stored(stage.names.dead_letter)}
-    assert "no due time" in letters[b"forgotten"][DEAD_REASON]
-    assert "garbled" in letters[b"garbled"][DEAD_REASON]
-    assert "not seconds" in letters[b"seconds"][DEAD_REASON]
-    assert "max_delay" in letters[b"beyond"][DEAD_REASON]
-    assert "max_delay" in letters[b"whole"][DEAD_REASON]
-    assert "upgrade" in letters[b"later"][DEAD_REASON]
-    assert letters[b"forgotten"]["colour"] == "red"
-    assert letters[b"beyond"][DUE_PROPERTY] == str(due_ms), "as it was sent"
-    assert {letter[DEAD_FROM] for letter in letters.values()} == {partition_topic(stage.names.intake, 0)}
+    dead_letters = {message.data(): message.properties() for message in stage.stored(stage.names.dead_letter)}
+    assert "no due time" in dead_letters[b"forgotten"][DEAD_REASON]
+    assert "garbled" in dead_letters[b"garbled"][DEAD_REASON]
+    assert "not seconds" in dead_letters[b"seconds"][DEAD_REASON]
+    assert "max_delay" in dead_letters[b"beyond"][DEAD_REASON]
+    assert "max_delay" in dead_letters[b"whole"][DEAD_REASON]
+    assert "upgrade" in dead_letters[b"later"][DEAD_REASON]
+    assert dead_letters[b"forgotten"]["colour"] == "red"
+    assert dead_letters[b"beyond"][DUE_PROPERTY] == str(due_ms), "as it was sent"
+    assert {dead_letter[DEAD_FROM] for dead_letter in dead_letters.values()} == {partition_topic(stage.names.intake, 0)}
 
 
 def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_copy(
@@ -70,7 +70,7 @@ def test_no_sender_has_the_message_of_another_acknowledged(pulsar_broker: Broker
     """Where an original stands is read in the journal alone, to which only the shadow's role may produce."""
     plan = plan_of(Tiered(window_ms=20_000, tiers_ms=(20_000,)), relay="service", readers="any", intake=True)
     with ShadowStage(pulsar_broker, plan) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         stage.shadow()
         consumer = PlainConsumer(stage.client, plan.due_topic)
         producer, due_ms = stage.plain_producer(plan.due_topic), now_ms() + 10_000

@@ -216,11 +216,11 @@ def hung() -> Iterator[tuple[LocalPulsar, str, int]]:
         frozen.append(other.pid)
         os.kill(other.pid, signal.SIGSTOP)
 
-    def tell(line: str) -> None:
+    def on_progress(line: str) -> None:
         said.append(line)
         other._start_timeout_s = START_TIMEOUT_S  # the frozen one is given up soon; the next may be slow as any
 
-    other = LocalPulsar(start_timeout_s=5, progress=tell)
+    other = LocalPulsar(start_timeout_s=5, progress=on_progress)
     thread = threading.Thread(target=hang)
     thread.start()
     with other:

@@ -132,7 +132,7 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
         metrics.watch_producer(DelayedProducer(client, PLAN, hooks=hooks)) as producer,
         metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks)) as consumer,
     ):
-        shadowed.wish(State.SHADOWING)
+        shadowed.desired(State.SHADOWING)
         shadow = shadowed.shadow()
         metrics.watch_shadows(lambda: (shadow,))
         plain = shadowed.plain_producer()
@@ -149,7 +149,7 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
             return [query for query in queries() if query not in {*ABSENT, EVENTS} and not scraping.query(query)]
 
         def all_answer() -> bool:
-            plain.send(b"x", deliver_at=time.time_ns() // 1_000_000 + 600_000)  # it is lifted
+            plain.send(b"x", deliver_at=time.time_ns() // 1_000_000 + 600_000)  # it is moved
             assert unanswered() == []
             return True
 
@@ -189,9 +189,9 @@ def test_an_exporter_without_a_broker_tells_nothing_and_says_so(tmp_path: Path) 
     with Exporting(
         tmp_path, "public/default", "--admin-url", f"http://{LOOPBACK}:{nobody}", "--every", "1s"
     ) as exporter:
-        eventually(lambda: "look_failed" in exporter.log.read_text(), 60)
+        eventually(lambda: "snapshot_failed" in exporter.log.read_text(), 60)
         told = exporter.ask("/metrics").text
-        assert re.search(r"timewheel_exporter_looks_failed_total [1-9]", told)
+        assert re.search(r"timewheel_exporter_snapshots_failed_total [1-9]", told)
         assert "timewheel_gaps{" not in told
         assert "timewheel_exporter_last_look" not in told
         assert exporter.ask("/readyz").status_code == 503

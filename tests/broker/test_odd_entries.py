@@ -25,10 +25,10 @@ GOOD_EVERY = 10
 def test_a_reader_is_given_each_good_entry_between_odd_ones(
     pulsar_broker: Broker, count: int, seed: int, evidence: Evidence
 ) -> None:
-    topic, chance = f"persistent://public/default/odd-{now_ms()}", random.Random(seed)
+    topic, rng = f"persistent://public/default/odd-{now_ms()}", random.Random(seed)
     every: list[RawEntry] = []
     for number in range(count):
-        every.append(odd_entry(chance, now_ms()))
+        every.append(odd_entry(rng, now_ms()))
         if number % GOOD_EVERY == GOOD_EVERY - 1:
             every.append(RawEntry(metadata_of(properties={"good": str(number // GOOD_EVERY)}), b"good"))
     with RawProducer(pulsar_broker.service_url, topic) as producer:

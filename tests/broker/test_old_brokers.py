@@ -21,7 +21,7 @@ from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.broker.test_binary_protocol import position_of, read_all, send_all
 from tests.broker.test_gap_reload import SETTINGS, STATES, Say, foretold
 from tests.broker.test_gap_reload import Stage as CursorStage
-from tests.broker.test_whereis import MOST_READS, SCHEMES, is_right, searched
+from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
 from timewheel.admin.client import AdminClient
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
@@ -31,7 +31,7 @@ from timewheel.binary_protocol.reading import EntryReader
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native
 from timewheel.core.planfile import save_plan
-from timewheel.ops.doctor import Severity, look_at_plan, verdict_on
+from timewheel.ops.doctor import Severity, inspect_plan, verdict_on
 from timewheel.ops.provision import ensure
 from timewheel.producers import DelayedProducer
 
@@ -94,7 +94,7 @@ def test_timers_are_found_where_they_are(broker: LocalPulsar, name: str) -> None
     wrong = [one for one in found if not is_right(one)]
     assert not wrong, wrong[0]
     reads = sorted(one.cost.reads for one in found)
-    assert reads[-3] <= MOST_READS, Counter(reads)
+    assert reads[-3] <= MAX_READS, Counter(reads)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_topics_are_made_whole_and_stay_so(broker: LocalPulsar, name: str, parti
     with AdminClient(broker.admin_url) as admin:
         made = ensure(admin, plan, now_ms=now_ms())
         again = ensure(admin, plan, now_ms=now_ms())
-        seen = verdict_on(look_at_plan(admin, plan, target="plan.toml"))
+        seen = verdict_on(inspect_plan(admin, plan, target="plan.toml"))
 
     assert made.steps
     assert not [step for step in again.steps if step.topic in {step.topic for step in made.steps}]

@@ -12,8 +12,8 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from timewheel.admin import AdminClient
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.ops.provision import ensure
@@ -75,7 +75,7 @@ def test_timers_are_cancelled_looked_at_and_relayed(
         ensure(admin, plan, now_ms=admin.clock.now_ms())
     assert "one" in ran(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
     assert "one" in ran(tmp_path, admin_alone, "cuts", "list", "plan.toml")
-    assert "1 cut-off" in ran(tmp_path, admin_alone, "cuts", "compact", "plan.toml")
+    assert "1 cancellation" in ran(tmp_path, admin_alone, "cuts", "compact", "plan.toml")
     assert "remembered until" in ran(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
     _runs("relay", pulsar_broker, plan, tmp_path, admin_alone)
 
@@ -92,7 +92,7 @@ def test_a_shadow_is_begun_looked_at_run_and_ended(
     assert "timewheel shadow run plan.toml --connection" in begun
     assert "--service-url" not in begun, "the next command looks it up as well"
     _runs("shadow", pulsar_broker, plan, tmp_path, admin_alone)
-    assert "books balance" in ran(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
+    assert "audit balances" in ran(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
     assert "put back" in ran(tmp_path, admin_alone, "shadow", "abort", "plan.toml")
     assert "native" in ran(tmp_path, admin_alone, "shadow", "status", "plan.toml")
 

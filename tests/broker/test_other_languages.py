@@ -27,7 +27,7 @@ FAR_MS = 3_000
 def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
     plan = plan_of(relay="service", readers="any", intake=True, partitions=3)
     with ShadowStage(pulsar_broker, plan) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         stage.shadow()
         yield stage
 
@@ -52,14 +52,14 @@ def test_a_service_sends_both_ways_and_handles_each_timer_once(stage: ShadowStag
         partition = partition_for_key(key, stage.plan.partitions)
         if program is java:  # the WebSocket API does not tell it
             assert line["topic"] == partition_topic(topic, partition)
-        was_lifted = PLAIN.get(key, 0) >= FAR_MS
-        if key in PLAIN and not was_lifted:
+        was_moved = PLAIN.get(key, 0) >= FAR_MS
+        if key in PLAIN and not was_moved:
             assert properties == {}
             continue
         assert set(properties) == {ID_PROPERTY, TIMER_PROPERTY}
         envelope = Envelope.read(properties)
         assert envelope is not None
-        came_by = partition_topic(topic if was_lifted else stage.names.intake, partition)
+        came_by = partition_topic(topic if was_moved else stage.names.intake, partition)
         assert envelope.timer_id.startswith(f"{came_by}:"), "named by the place where its sender put it"
         assert abs(envelope.due_ms - due_ms) < 1_000, "what a client reckons from a delay is its own affair"
         if key in BY_INTAKE:

@@ -12,7 +12,7 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import SCHEMES, nothing_is_left, plan_of, provisioned
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.cancel_policy import Cancel
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
@@ -37,10 +37,10 @@ def test_what_was_due_first_is_handled_first(
 ) -> None:
     client: Any = connect(pulsar_broker)
     plan = provisioned(pulsar_broker, plan_of(topic, SCHEMES["native"], cancel=cancel))
-    chance, begin_ms = random.Random(7), now_ms()
+    rng, begin_ms = random.Random(7), now_ms()
     with DelayedProducer(client, plan) as producer:
         for _ in range(TIMERS):
-            producer.send_async(b"x", lambda *_: None, deliver_at=begin_ms + chance.randrange(3_000))
+            producer.send_async(b"x", lambda *_: None, deliver_at=begin_ms + rng.randrange(3_000))
         producer.flush()
     eventually(lambda: now_ms() > begin_ms + 4_500)
     came: list[dt.datetime] = []

@@ -20,14 +20,14 @@ from tests.broker.due_topic import SUBSCRIPTION, Handled, now_ms, running
 from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import OTHER, WAIT_S, left, retrying
 from timewheel.admin import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Park, RetryLater
-from timewheel.core.life_cycle import Cancel
+from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer, RetryLater
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.errors import NoSuchTarget
+from timewheel.ops.dead_letters import DeadLetterPosition, DeadLetters, dead_letters, drop, parked_box, replay_parked
 from timewheel.ops.former_removal import RemovalStage, remove_drained
-from timewheel.ops.letters import LetterPlace, Letters, drop, letters, parked_box, replay_parked
 from timewheel.ops.provision import ensure
 from timewheel.ops.status import status_of
 from timewheel.producers import DelayedProducer
@@ -70,7 +70,7 @@ def park(client: Any, broker: Broker, plan: Plan, *names: str, **options: Any) -
     """Send these, and have the handler give them up."""
 
     def handle(message: DelayedMessage) -> None:
-        raise Park(f"nobody called {message.timer_id}")
+        raise ParkTimer(f"nobody called {message.timer_id}")
 
     with DelayedProducer(client, plan) as producer:
         for name in names:
@@ -80,9 +80,9 @@ def park(client: Any, broker: Broker, plan: Plan, *names: str, **options: Any) -
         eventually(lambda: consumer.counts.parked == len(names) and left(broker, plan) == 0, WAIT_S)
 
 
-def parked(broker: Broker, plan: Plan) -> Letters:
+def parked(broker: Broker, plan: Plan) -> DeadLetters:
     with AdminClient(broker.admin_url) as admin:
-        return letters(admin, parked_box(plan, SUBSCRIPTION))
+        return dead_letters(admin, parked_box(plan, SUBSCRIPTION))
 
 
 def test_parked_timers_are_listed_shown_handled_again_and_discarded(
@@ -94,14 +94,14 @@ def test_parked_timers_are_listed_shown_handled_again_and_discarded(
 
     listed = run("list", "--json")
     assert listed.returncode == 0, listed.stderr
-    found = json.loads(listed.stdout)["letters"]
+    found = json.loads(listed.stdout)["dead_letters"]
     assert {one["timer_id"]: one["reason"] for one in found} == {
         "ann": "nobody called ann",
         "bob": "nobody called bob",
         "eve": "nobody called eve",
     }
     assert "3 of 3 parked timers" in run("list").stdout
-    assert json.loads(run("list", "--json", whose=OTHER).stdout)["letters"] == []
+    assert json.loads(run("list", "--json", whose=OTHER).stdout)["dead_letters"] == []
     shown = run("show", "--id", "ann")
     assert "payload  4 bytes: b'\\x00ann'" in shown.stdout, shown.stdout
     assert "property a = b" in shown.stdout
@@ -114,15 +114,16 @@ def test_parked_timers_are_listed_shown_handled_again_and_discarded(
     dry = run("replay", "--all", "--dry-run", "--json")
     assert dry.returncode == 0, dry.stderr
     assert all(
-        one["sent_to"].startswith(f"{Names(plan).retry(SUBSCRIPTION)}-") for one in json.loads(dry.stdout)["letters"]
+        one["sent_to"].startswith(f"{Names(plan).retry(SUBSCRIPTION)}-")
+        for one in json.loads(dry.stdout)["dead_letters"]
     )
-    assert len(parked(pulsar_broker, plan).letters) == 3
+    assert len(parked(pulsar_broker, plan).dead_letters) == 3
 
     sent = run("replay", "--reason", "called bob", "--id", "bob")
     assert "1 sent to be handled again, 0 left, of 1 that were meant" in sent.stdout, sent.stdout + sent.stderr
     gone = run("discard", "--id", "eve")
     assert "1 discarded, 0 left" in gone.stdout, gone.stdout + gone.stderr
-    assert {one.timer_id for one in parked(pulsar_broker, plan).letters} == {"ann"}
+    assert {one.timer_id for one in parked(pulsar_broker, plan).dead_letters} == {"ann"}
 
     seen: list[DelayedMessage] = []
     other = Handled()
@@ -160,12 +161,12 @@ def test_it_keeps_its_schema(client: Any, pulsar_broker: Broker, plan: Plan, run
     def handle(message: DelayedMessage) -> None:
         numbers.append(message.value().number)
         if not message.generation:
-            raise Park("at first")
+            raise ParkTimer("at first")
 
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, schema=AvroSchema(Order))
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == 1, WAIT_S)
-        eventually(lambda: len(parked(pulsar_broker, plan).letters) == 1, WAIT_S)
+        eventually(lambda: len(parked(pulsar_broker, plan).dead_letters) == 1, WAIT_S)
         replayed = run("replay", "--all")
         assert replayed.returncode == 0, replayed.stdout + replayed.stderr
         eventually(lambda: numbers == [7, 7], WAIT_S)
@@ -181,19 +182,19 @@ def test_what_cannot_be_done_is_one_line(client: Any, pulsar_broker: Broker, pla
     assert "its subscription could not be opened" in refused.stderr
     held.close()
     assert run("show", "12-7").returncode == 2
-    assert LetterPlace.parse("12:7") is not None
+    assert DeadLetterPosition.parse("12:7") is not None
     assert run("replay", "--all", "--rate", "nan").returncode == 2
     # Of a subscription that the plan had before, all but handling them again is possible.
     later = replace(plan, subscriptions=("mail",), revision=2)
     with AdminClient(pulsar_broker.admin_url) as admin:
-        (former,) = letters(admin, parked_box(later, SUBSCRIPTION)).letters
-        (dealt,) = replay_parked(client, admin, later, SUBSCRIPTION, [former], chance=random.Random(1))
-        assert "has no topic for what it tries again in this plan" in (dealt.refused or "")
+        (former,) = dead_letters(admin, parked_box(later, SUBSCRIPTION)).dead_letters
+        (results,) = replay_parked(client, admin, later, SUBSCRIPTION, [former], rng=random.Random(1))
+        assert "has no topic for what it tries again in this plan" in (results.refused or "")
         (dropped,) = drop(client, parked_box(later, SUBSCRIPTION), [former])
         assert dropped.refused is None
     without = Plan(due_topic=f"{topic}-other", subscriptions=(SUBSCRIPTION,))
     with pytest.raises(NoSuchTarget, match="retry = true"), AdminClient(pulsar_broker.admin_url) as admin:
-        letters(admin, parked_box(without, SUBSCRIPTION))
+        dead_letters(admin, parked_box(without, SUBSCRIPTION))
 
 
 def test_what_is_parked_is_named_once_its_plan_keeps_nothing_back(
@@ -208,7 +209,7 @@ def test_what_is_parked_is_named_once_its_plan_keeps_nothing_back(
         (waits,) = [one for one in remove_drained(admin, without, let_go_ms=0) if one.topic == topic]
         assert (waits.stage, waits.backlog) == (RemovalStage.WAITS, 1)
         box = parked_box(without, SUBSCRIPTION)
-        drop(client, box, letters(admin, box).letters)
+        drop(client, box, dead_letters(admin, box).dead_letters)
         eventually(lambda: status_of(admin, without).former == (), 20)
         assert all(one.where != topic for one in ensure(admin, without, now_ms=admin.clock.now_ms()).findings)
         removals = {one.topic: one.stage for one in remove_drained(admin, without)}
@@ -231,7 +232,7 @@ def test_the_status_tells_what_is_tried_again_and_what_is_parked(
         producer.send(b"x", timer_id="later")
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, relay=False)
     with running(consumer, handle):
-        eventually(lambda: consumer.counts.tried_again == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
     with AdminClient(pulsar_broker.admin_url) as admin:
         found = status_of(admin, plan)
         assert found.parked == 2

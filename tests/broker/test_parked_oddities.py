@@ -13,7 +13,7 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import provisioned
 from tests.broker.test_retry import SECOND, WAIT_S, left, parked_in, retrying
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
@@ -41,7 +41,7 @@ def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: i
     def handle(message: DelayedMessage) -> None:
         raise ValueError(f"{message.timer_id} {'€' * 900}")
 
-    policy = RetryPolicy(max_attempts=attempts, backoff=Fixed(SECOND))
+    policy = RetryPolicy(max_attempts=attempts, backoff=FixedBackoff(SECOND))
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy)
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == count and left(broker, plan) == 0, WAIT_S)

@@ -23,16 +23,16 @@ from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver import former_keeper, hop_producers
+from timewheel.consumers.relay.driver import former_topic_drainer, hop_producers
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
-from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
 from timewheel.ops import FormerTopics, ensure, roll
-from timewheel.ops.doctor import look_at_plan, verdict_on
+from timewheel.ops.doctor import inspect_plan, verdict_on
 from timewheel.ops.former_findings import left_behind
 from timewheel.ops.former_removal import RemovalStage, remove_drained
 from timewheel.ops.leaving import delete_once_left
@@ -150,7 +150,7 @@ def filled(stage: Stage, count: int = 5) -> set[str]:
 
 
 def provision(stage: Stage, plan: Plan) -> Report:
-    return ensure(stage.admin, plan, now_ms=now_ms(), create_namespaces=True, despite_former_topics=True)
+    return ensure(stage.admin, plan, now_ms=now_ms(), create_namespaces=True, ignore_former_topics=True)
 
 
 def received(stage: Stage, plan: Plan, names: set[str], **options: Any) -> DelayedConsumer:
@@ -183,10 +183,10 @@ def test_a_relay_drains_what_an_earlier_plan_held(pulsar_broker: Broker) -> None
             names = filled(stage)
             plan = replace(stage.plan, **changed)
             provision(stage, plan)
-            look = FormerTopics(stage.admin, plan)
-            consumer = received(stage, plan, names, former_topics=look)
+            inspect = FormerTopics(stage.admin, plan)
+            consumer = received(stage, plan, names, former_topics=inspect)
             drained = {event.fields["topic"] for event in stage.events.named("relay_drains_former_topic")}
-            former = {topic.name for topic in look() if topic.holding}
+            former = {topic.name for topic in inspect() if topic.holding}
             if before != plan.scheme:
                 assert drained, "or this test shows nothing"
             assert drained <= former
@@ -197,7 +197,7 @@ def test_a_relay_drains_what_an_earlier_plan_held(pulsar_broker: Broker) -> None
             removals = remove_drained(stage.admin, plan)
             assert {removal.topic for removal in removals} >= former
             assert {removal.stage for removal in removals} <= {RemovalStage.REMOVED}
-            assert look() == ()
+            assert inspect() == ()
 
     at_once(play, CHANGES)
 
@@ -244,28 +244,28 @@ def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when
     pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a rolling deployment: the relay has the new plan before the producers have."""
-    monkeypatch.setattr(former_keeper, "LOOK_MS", 500)
+    monkeypatch.setattr(former_topic_drainer, "LOOK_MS", 500)
     with Stage(pulsar_broker, plan_of(replace(TIERED, tiers_ms=(1_500,)))) as stage:
-        look = FormerTopics(stage.admin, stage.plan)
-        relay = stage.relay(former_topics=look)
+        inspect = FormerTopics(stage.admin, stage.plan)
+        relay = stage.relay(former_topics=inspect)
         former = replace(stage.plan, scheme=TIERED)
         provision(stage, former)
         at_ms = now_ms()
         tier = Names(former).of_step(steps(former)[0])[0]
         stage.put(tier, Envelope("late comer", at_ms + 5_000, at_ms))
         stage.flush()
-        drained = eventually(lambda: [one for one in look() if one.drained_by], 20)
+        drained = eventually(lambda: [one for one in inspect() if one.drained_by], 20)
         assert (drained[0].name, drained[0].drained_by) == (tier, (relay.relay_id,))
         assert left_behind(replace(stage.plan, relay="embedded"), drained) == ()
         assert [message.properties()["tw-id"] for message in stage.await_due(1)] == ["late comer"]
         assert len(relay.status().partitions) == 2
         stage.close_producers()
-        eventually(lambda: not look()[0].backlog, 20)
+        eventually(lambda: not inspect()[0].backlog, 20)
         (removal,) = remove_drained(stage.admin, stage.plan)
         assert (removal.topic, removal.stage) == (tier, RemovalStage.REMOVED)
         # It holds nothing of that topic any more; the thread that did ends a moment later.
         eventually(lambda: len(relay.status().partitions) == 1 and relay.ready, 20)
-        assert look() == ()
+        assert inspect() == ()
 
 
 def test_a_topic_that_cannot_be_read_is_told_and_the_relay_is_not_ready(pulsar_broker: Broker) -> None:
@@ -328,9 +328,9 @@ def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
     with Stage(pulsar_broker, plan_of(before, relay=place)) as stage:
         filled(stage)
         plan = replace(stage.plan, **changed)
-        with pytest.raises(TimersLeftBehind):
+        with pytest.raises(UndrainedTopics):
             ensure(stage.admin, plan, now_ms=now_ms(), dry_run=True)
-        with pytest.raises(TimersLeftBehind, match=rf"{remedy}.*--despite-former-topics") as refused:
+        with pytest.raises(UndrainedTopics, match=rf"{remedy}.*--ignore-former-topics") as refused:
             ensure(stage.admin, plan, now_ms=now_ms())
         (left,) = refused.value.topics
         assert left.name.startswith(f"{stage.plan.due_topic}.tw.")
@@ -346,8 +346,8 @@ def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
             assert re.search("would take|all as it should be", done.stdout)
             assert f"{empty}: {said}\n" in done.stdout
             assert re.search(rf"{re.escape(left.name)}: \d entr\w+ waits? there", done.stdout)
-            assert "--despite-former-topics" in done.stderr
-        report = ensure(stage.admin, plan, now_ms=now_ms(), despite_former_topics=True)
+            assert "--ignore-former-topics" in done.stderr
+        report = ensure(stage.admin, plan, now_ms=now_ms(), ignore_former_topics=True)
         assert [finding.where for finding in report.findings if finding.level == "warning"] == [left.name]
 
 
@@ -355,7 +355,7 @@ def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> Non
     with Stage(pulsar_broker, plan_of(partitions=3)) as stage:
         stage.hold([5_000] * 3)
         stage.admin.topics.unload(stage.tiers[0])
-        with pytest.raises(TimersLeftBehind) as refused:
+        with pytest.raises(UndrainedTopics) as refused:
             ensure(stage.admin, replace(stage.plan, scheme=Native()), now_ms=now_ms())
         assert [(topic.name, topic.backlog) for topic in refused.value.topics] == [(stage.tiers[0], 3)]
 
@@ -369,9 +369,9 @@ def test_what_a_later_version_wrote_waits_for_it_and_stops_nobody(pulsar_broker:
             stage.producer(topic).send(b"later", properties=newer)
         eventually(lambda: relay.status().total("dead") == 1, 20)
         assert relay.ready
-        (letter,) = stage.stored(stage.names.dead_letter)
-        assert "version 2" in letter.properties()["tw-dead-reason"]
-        assert letter.data() == b"later"
+        (dead_letter,) = stage.stored(stage.names.dead_letter)
+        assert "version 2" in dead_letter.properties()["tw-dead-reason"]
+        assert dead_letter.data() == b"later"
 
         options: dict[str, Any] = {"relay": False, "hooks": (stage.events,), "negative_ack_redelivery_delay_ms": 100}
         consumer = stage.enter(DelayedConsumer(stage.client, stage.plan, BUSINESS, **options))
@@ -435,13 +435,13 @@ def test_timers_in_a_holding_namespace_that_the_next_plan_does_not_name_are_no_s
         names = filled(stage)
         plan = replace(stage.plan, holding_namespace=None, revision=2)
         remedy = rf'write former_namespaces = \["{held}"\] in the plan'
-        with pytest.raises(TimersLeftBehind, match=remedy):
+        with pytest.raises(UndrainedTopics, match=remedy):
             ensure(stage.admin, plan, now_ms=now_ms())
         for _ in range(2):  # it is not forgotten once it was overruled
-            report = ensure(stage.admin, plan, now_ms=now_ms(), despite_former_topics=True)
+            report = ensure(stage.admin, plan, now_ms=now_ms(), ignore_former_topics=True)
             (warning,) = (one for one in report.findings if held in one.where)
             assert re.match(remedy, warning.remedy)
-        verdict = verdict_on(look_at_plan(stage.admin, plan, target="p.toml"))
+        verdict = verdict_on(inspect_plan(stage.admin, plan, target="p.toml"))
         (left,) = [one for one in verdict.findings if one.slug == "left-behind"]
         assert re.match(remedy, left.cure)
         assert [namespace_of(topic.name) for topic in status_of(stage.admin, plan).former] == [held]

@@ -346,7 +346,7 @@ def test_a_tiered_plan_is_seen_whole_though_its_timers_were_moved_on(live: Live,
         f"by the plan {found.expected.evaluation.peak_gaps:.0f}; {len(found.sends.timers)} sends of {len(sent)} seen"
     )
     assert any(timer.hops for timer in found.sample.in_due.timers), "some came through a tier"
-    assert len(found.sample.in_holding.timers) > found.sample.in_holding.looked_at, "some were sent in batches"
+    assert len(found.sample.in_holding.timers) > found.sample.in_holding.inspected, "some were sent in batches"
     assert found.sends.from_ms < begun + 1_000, "nothing of these seconds is gone"
     # Each timer once, where it was sent, with its whole delay.
     of_window = sorted(due_ms for at_ms, due_ms in sent if at_ms < found.sample.at_ms)

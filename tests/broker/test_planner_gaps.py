@@ -286,7 +286,7 @@ def test_the_peak_is_predicted_from_the_history_alone(
         f"Pulsar {played.version}, {scheme}: the broker's peak {played.peak:,}; predicted {predicted:,.0f} "
         f"({predicted / played.peak - 1:+.1%}), replayed {replayed:,} ({replayed / played.peak - 1:+.1%}); in the mean "
         f"moved on {played.mean_lag_ms:.0f} ms and handled {played.mean_lateness_ms:.0f} ms late, "
-        f"{played.redelivered} redelivered; {dict(played.events) or 'the SDK had nothing to tell'}"
+        f"{played.redelivered} redelivered; {dict(played.events) or 'the SDK had nothing to on_progress'}"
     )
     assert is_on_time(played), "this machine was too busy to play in real time: this says nothing about the planner"
     assert predicted == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
@@ -357,8 +357,8 @@ def test_a_correlated_history_is_counted_as_the_broker_does_and_so_is_its_plan(
             },
             seed=SEED,
         )
-        as_played.kept.forget()
-    history.kept.forget()
+        as_played.cached.forget()
+    history.cached.forget()
 
 
 def frame_of(spark: SparkSession, publish_ms: Integers, due_ms: Integers) -> DataFrame:

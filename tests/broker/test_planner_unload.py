@@ -27,8 +27,8 @@ from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.ops.profile import profile_of
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
+from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.testing import LocalPulsar
 
@@ -135,14 +135,14 @@ def test_an_unload_brings_again_what_the_planner_says(
         due_topic=topic, subscriptions=("s",), scheme=case.scheme, partitions=case.partitions, guard_ms=MINUTE_MS
     )
     cells = Cells.of_timers(sent_ms, due_ms)
-    course = course_of(plan, cells)
-    predicted = redelivered_at_moments(course, profile, case.partitions, stage.ack_format)
+    simulation = simulation_of(plan, cells)
+    predicted = redelivered_at_moments(simulation, profile, case.partitions, stage.ack_format)
     # Every fourth of the moments that are spread over the history, and those of most gaps; of these again some.
-    judged = [number for number, moment in enumerate(course.moments) if number % 4 == 3 or not moment.even]
+    judged = [number for number, moment in enumerate(simulation.moments) if number % 4 == 3 or not moment.even]
     counted = judged[2::6]
 
     played = play(plan, sent_ms, due_ms)
-    states = bring_about(stage, topic, played, [moment.at_ms for moment in course.moments])
+    states = bring_about(stage, topic, played, [moment.at_ms for moment in simulation.moments])
     by_rule = [
         sum(redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format) for state in partitions)
         for partitions in states
@@ -164,19 +164,19 @@ def test_an_unload_brings_again_what_the_planner_says(
     assert again == by_rule, "the rule, on exactly what was acknowledged"
     assert received == {number: again[number] for number in counted}
     for number in judged:
-        assert predicted[number] == within(again[number]), course.moments[number]
+        assert predicted[number] == within(again[number]), simulation.moments[number]
     assert sum(again[number] > 100 for number in judged) >= 5, "moments that prove something"
     # Of the others few may be off, by chance: where the number of ranges is about the limit, and where the sum that
     # decides over a whole ledger is. Over four seeds they were 7 of 864.
     assert sum(predicted[number] != within(again[number]) for number in range(len(again))) <= 3
 
     found = evaluate(plan, cells, profile).redelivered
-    mean = float(np.mean([again[number] for number, moment in enumerate(course.moments) if moment.even]))
+    mean = float(np.mean([again[number] for number, moment in enumerate(simulation.moments) if moment.even]))
     say(f"  worst   {max(again):7,} {found.worst_entries:9,.1f}")
     say(f"  mean    {mean:7,.0f} {found.mean_entries:9,.1f}")
     assert found.worst_entries == within(max(again))
     assert found.mean_entries == within(mean)
-    (said,) = (number for number, moment in enumerate(course.moments) if moment.at_ms == found.worst_at_ms)
+    (said,) = (number for number, moment in enumerate(simulation.moments) if moment.at_ms == found.worst_at_ms)
     assert again[said] == within(max(again)), "an unload at the moment that is said to be the worst"
     evidence(
         f"what an unload brings again: {name}, {stage.ack_format}",
@@ -256,12 +256,12 @@ def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say, eviden
     due_ms = now_ms() + delay_ms
     filled = fill(stage.client, name, BURST, due_ms.tolist())
     assert now_ms() < due_ms.min(), "the burst took longer than its shortest delay"
-    course = course_of(plan, Cells.of_timers(filled.sent_ms, due_ms))
-    predicted = redelivered_at_moments(course, profile, 1, stage.ack_format)
+    simulation = simulation_of(plan, Cells.of_timers(filled.sent_ms, due_ms))
+    predicted = redelivered_at_moments(simulation, profile, 1, stage.ack_format)
     wanted_ms = due_ms.min() + np.array(STOPS) * (LONGEST_MS - SHORTEST_MS)
-    moments = [int(np.abs(np.array([m.at_ms for m in course.moments]) - at_ms).argmin()) for at_ms in wanted_ms]
+    moments = [int(np.abs(np.array([m.at_ms for m in simulation.moments]) - at_ms).argmin()) for at_ms in wanted_ms]
     for listener, moment in zip(listeners, moments, strict=True):
-        listener.begin(due_ms, course.moments[moment].at_ms)
+        listener.begin(due_ms, simulation.moments[moment].at_ms)
     states = [listener.settled(stage.admin) for listener in listeners]
 
     stage.admin.topics.unload(name)

@@ -49,18 +49,18 @@ class Outcomes:
     def __init__(self) -> None:
         self.timers: list[Timer] = []
         self.errors: list[TimewheelError] = []
-        self._told = threading.Semaphore(0)
+        self._reported = threading.Semaphore(0)
 
     def __call__(self, error: TimewheelError | None, timer: Timer) -> None:
         if error is None:
             self.timers.append(timer)
         else:
             self.errors.append(error)
-        self._told.release()
+        self._reported.release()
 
     def wait_for(self, count: int) -> None:
         for _ in range(count):
-            assert self._told.acquire(timeout=60), f"{len(self.timers)} timers, errors {self.errors}"
+            assert self._reported.acquire(timeout=60), f"{len(self.timers)} timers, errors {self.errors}"
 
 
 @pytest.mark.parametrize("where", ["due", "tier"])
@@ -139,8 +139,8 @@ def test_every_thousandth_delayed_message_keeps_the_broker_reading(
             producer.send_async(b"x", outcomes, deliver_at=due_ms)
     assert outcomes.errors == []
     ids = sorted((timer.message_id for timer in outcomes.timers), key=lambda found: found.entry_id())
-    looked_at = (0, 1, OUT_OF_ORDER_EVERY - 1, OUT_OF_ORDER_EVERY, OUT_OF_ORDER_EVERY + 1, 2 * OUT_OF_ORDER_EVERY)
-    asked = [stored_entry(pulsar_broker, topic, ids[index]).deliver_at_ms for index in looked_at]
+    inspected = (0, 1, OUT_OF_ORDER_EVERY - 1, OUT_OF_ORDER_EVERY, OUT_OF_ORDER_EVERY + 1, 2 * OUT_OF_ORDER_EVERY)
+    asked = [stored_entry(pulsar_broker, topic, ids[index]).deliver_at_ms for index in inspected]
     assert asked == [due_ms - early_ms for early_ms in (4_000, 1_500, 1_500, 4_000, 1_500, 4_000)]
 
 

@@ -287,10 +287,10 @@ def test_an_interrupted_wait_does_not_lose_track_of_the_send(
             with pytest.raises(Interrupted):
                 producer.send(b"x", timer_id="sub-42")
             interrupter.join()
-            assert producer._gate.inside == 1, "its outcome is still awaited"
+            assert producer._limiter.inside == 1, "its outcome is still awaited"
             mortal.resume()
             producer.flush()
-            assert producer._gate.inside == 0
+            assert producer._limiter.inside == 0
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert stored_entries(mortal, topic) == 2

@@ -55,18 +55,18 @@ def test_a_planners_command_asks_the_broker_that_the_variables_name(
     tuned: LocalPulsar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
-    nothing_said = (None, None, None, None, None)
-    assert asked(*nothing_said, None) == BrokerProfile.named("4.0")
+    nothing_text = (None, None, None, None, None)
+    assert asked(*nothing_text, None) == BrokerProfile.named("4.0")
 
     file = tmp_path / "connection.toml"
     file.write_text(f'[connection]\nadmin_url = "{tuned.admin_url}"\n')
-    assert asked(*nothing_said, file).gap_limit_ranges == 777
+    assert asked(*nothing_text, file).gap_limit_ranges == 777
     monkeypatch.setenv("PULSAR_ADMIN_URL", tuned.admin_url)
-    assert asked(*nothing_said, None).gap_limit_ranges == 777
-    assert asked("4.2", *nothing_said[1:], None) == BrokerProfile.named("4.2"), "what is said counts for more"
+    assert asked(*nothing_text, None).gap_limit_ranges == 777
+    assert asked("4.2", *nothing_text[1:], None) == BrokerProfile.named("4.2"), "what is said counts for more"
     sampled = BrokerProfile(name="sampled", gap_limit_ranges=5)
-    assert asked(*nothing_said, None, sampled) == sampled, "a sample knows its own broker"
-    assert asked(None, tuned.admin_url, *nothing_said[2:], None, sampled).gap_limit_ranges == 777
+    assert asked(*nothing_text, None, sampled) == sampled, "a sample knows its own broker"
+    assert asked(None, tuned.admin_url, *nothing_text[2:], None, sampled).gap_limit_ranges == 777
 
 
 def test_an_answer_says_whose_limit_it_goes_by(
@@ -77,14 +77,14 @@ def test_an_answer_says_whose_limit_it_goes_by(
     file.write_text(f'[connection]\nadmin_url = "{tuned.admin_url}"\n')
     console = Console(file=StringIO(), width=200)
     by = partial(shown_profile, console)
-    nothing_said = (None, None, None, None)
-    by(None, *nothing_said, None)
-    by("4.2", *nothing_said, None)
-    by(None, *nothing_said, None, BrokerProfile(name="sampled", gap_limit_ranges=5))
-    by(None, *nothing_said, file)
+    nothing_text = (None, None, None, None)
+    by(None, *nothing_text, None)
+    by("4.2", *nothing_text, None)
+    by(None, *nothing_text, None, BrokerProfile(name="sampled", gap_limit_ranges=5))
+    by(None, *nothing_text, file)
     by(None, tuned.admin_url, None, None, None, None)
     monkeypatch.setenv("PULSAR_ADMIN_URL", tuned.admin_url)
-    by(None, *nothing_said, file)
+    by(None, *nothing_text, file)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined] # a StringIO
         "LIMIT  10,000 gaps in a partition: the default of Pulsar 4.0 (--profile or --broker names yours)",
         "LIMIT  10,000 gaps in a partition: of --profile 4.2",

@@ -53,7 +53,7 @@ class Leaving:
         save_plan(self.plan, self.file)
 
     def provision(self) -> None:
-        ensure(self.stage.admin, self.plan, now_ms=now_ms(), despite_former_topics=True)
+        ensure(self.stage.admin, self.plan, now_ms=now_ms(), ignore_former_topics=True)
 
     def command(self, *words: str, file: Path | None = None) -> list[str]:
         broker = self.stage.broker
@@ -231,9 +231,9 @@ def test_a_plan_that_still_holds_and_topics_that_are_not_ready_are_refused(
             (
                 former,
                 2,
-                r"scheme = 'tiered': native to leave: write \[native\].*topics ensure PLAN --despite-former-topics",
+                r"scheme = 'tiered': native to leave: write \[native\].*topics ensure PLAN --ignore-former-topics",
             ),
-            (leaving.file, 1, r"is not as the native plan needs it.*topics ensure '.*' --despite-former-topics"),
+            (leaving.file, 1, r"is not as the native plan needs it.*topics ensure '.*' --ignore-former-topics"),
         ):
             refused = leaving.run("relay", "abort", file=file)
             assert (refused.returncode, refused.stdout) == (status, ""), refused.stderr

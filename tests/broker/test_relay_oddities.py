@@ -104,7 +104,7 @@ def assert_neighbours(stage: Stage) -> None:
     stage.await_all_acknowledged(60)
 
 
-def letters(stage: Stage, count: int) -> list[Any]:
+def dead_letters(stage: Stage, count: int) -> list[Any]:
     eventually(lambda: len(stage.stored(stage.names.dead_letter)) >= count, 60, poll=0.2)
     found = stage.stored(stage.names.dead_letter)
     assert len(found) == count
@@ -116,14 +116,14 @@ def test_a_property_that_is_no_text_is_a_dead_letter(stage: Stage) -> None:
     city = "Köln".encode("latin-1")
     between_good_ones(stage, lambda it: raw(it, envelope("odd"), properties={"city": city}, key=b"\xff", payload=b"x"))
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert letter.data() == b"x"
-    assert "no UTF-8" in letter.properties()["tw-dead-reason"]
-    assert r"b'K\xf6ln'" in letter.properties()["tw-dead-reason"]
-    assert letter.properties()["tw-dead-at"].count(":") == 1
+    (dead_letter,) = dead_letters(stage, 1)
+    assert dead_letter.data() == b"x"
+    assert "no UTF-8" in dead_letter.properties()["tw-dead-reason"]
+    assert r"b'K\xf6ln'" in dead_letter.properties()["tw-dead-reason"]
+    assert dead_letter.properties()["tw-dead-at"].count(":") == 1
     assert relay.status().total("failures") == 0
     (event,) = stage.events.named("relay_dead_letter")
-    assert event.fields["position"] == letter.properties()["tw-dead-at"]
+    assert event.fields["position"] == dead_letter.properties()["tw-dead-at"]
 
 
 def test_keys_that_are_no_text_arrive_as_they_were_sent(stage: Stage) -> None:
@@ -157,7 +157,7 @@ def test_the_largest_message_that_a_client_sends_is_set_aside_in_parts(stage: St
     stage.relay()
     payload = between_good_ones(stage, lambda it: largest(it, envelope("odd"), by_payload=True))
     assert_neighbours(stage)
-    found = letters(stage, 7)
+    found = dead_letters(stage, 7)
     names = [message.properties()["tw-dead-part"] for message in found]
     assert names == [*(f"payload {number}/6" for number in range(1, 7)), "rest 1/1"]
     assert b"".join(message.data() for message in found[:-1]) == payload
@@ -173,7 +173,7 @@ def test_properties_as_large_as_a_message_may_be_are_set_aside_in_parts(stage: S
     stage.relay()
     page = between_good_ones(stage, lambda it: largest(it, envelope("odd"), by_payload=False)).hex()
     assert_neighbours(stage)
-    found = letters(stage, 7)
+    found = dead_letters(stage, 7)
     assert [message.properties()["tw-dead-part"] for message in found][:2] == ["payload 1/1", "rest 1/6"]
     rest = json.loads(b"".join(message.data() for message in found[1:]))
     assert rest["properties"]["page"] == page
@@ -185,7 +185,7 @@ def test_a_whole_message_in_chunks_is_set_aside_in_parts(stage: Stage) -> None:
     own = envelope("odd").properties()
     between_good_ones(stage, lambda it: it.send(payload, properties=own), chunking_enabled=True)
     assert_neighbours(stage)
-    found = letters(stage, 7)
+    found = dead_letters(stage, 7)
     assert b"".join(message.data() for message in found[:-1]) == payload
 
 
@@ -197,9 +197,9 @@ def test_what_is_encrypted_is_a_dead_letter_that_says_how_to_decrypt_it(stage: S
         stage, lambda it: it.send(b"secret", properties=own), encryption_key="key", crypto_key_reader=keys
     )
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert letter.data() != b"secret"
-    how = json.loads(letter.properties()["tw-dead-encryption"])
+    (dead_letter,) = dead_letters(stage, 1)
+    assert dead_letter.data() != b"secret"
+    how = json.loads(dead_letter.properties()["tw-dead-encryption"])
     assert list(how["keys"]) == ["key"]
     assert how["param"]
 
@@ -222,8 +222,8 @@ def test_a_batch_that_is_encrypted_stops_nothing_behind_it(stage: Stage, tmp_pat
     }
     between_good_ones(stage, send, **options, **batches)
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert json.loads(letter.properties()["tw-dead-encryption"])["batch_size"] == ENCRYPTED_BATCH
+    (dead_letter,) = dead_letters(stage, 1)
+    assert json.loads(dead_letter.properties()["tw-dead-encryption"])["batch_size"] == ENCRYPTED_BATCH
     assert relay.status().total("failures") == 0
 
 
@@ -247,9 +247,9 @@ def test_a_batch_beyond_the_bound_is_one_letter(stage: Stage) -> None:
     many = 20 * LARGEST_BATCH
     entry = between_good_ones(stage, lambda _: put_batch(stage, many))
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert letter.data() == b""
-    properties = letter.properties()
+    (dead_letter,) = dead_letters(stage, 1)
+    assert dead_letter.data() == b""
+    properties = dead_letter.properties()
     assert (properties["tw-dead-at"], properties["tw-dead-part"]) == (entry.text, "none")
     assert f"a batch of {many} messages" in properties["tw-dead-reason"]
     (event,) = stage.events.named("relay_dead_letter")
@@ -261,8 +261,8 @@ def test_what_a_later_version_wrote_is_a_dead_letter(stage: Stage) -> None:
     stage.relay()
     between_good_ones(stage, lambda it: it.send(b"x", properties={"tw-id": "odd", "tw-timer": "3 anything"}))
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert "version 3" in letter.properties()["tw-dead-reason"]
+    (dead_letter,) = dead_letters(stage, 1)
+    assert "version 3" in dead_letter.properties()["tw-dead-reason"]
 
 
 def schema(kind: Any, field: str) -> PassThroughSchema:
@@ -276,10 +276,10 @@ def test_a_schema_that_the_next_topic_refuses_is_a_dead_letter(stage: Stage) -> 
     other = schema(_pulsar.SchemaType.JSON, "id")
     between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=other)
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert letter.data() == b'{"id": "a"}'
-    assert "does not take its schema" in letter.properties()["tw-dead-reason"]
-    assert letter.properties()["tw-dead-schema"] == "0"
+    (dead_letter,) = dead_letters(stage, 1)
+    assert dead_letter.data() == b'{"id": "a"}'
+    assert "does not take its schema" in dead_letter.properties()["tw-dead-reason"]
+    assert dead_letter.properties()["tw-dead-schema"] == "0"
     assert relay.status().total("failures") == 0
 
 
@@ -303,9 +303,9 @@ def test_a_schema_of_keys_and_values_is_a_dead_letter(stage: Stage) -> None:
 
     between_good_ones(stage, send)
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert letter.data() == b"pair"
-    assert "KEY_VALUE, which pulsar-client cannot send on" in letter.properties()["tw-dead-reason"]
+    (dead_letter,) = dead_letters(stage, 1)
+    assert dead_letter.data() == b"pair"
+    assert "KEY_VALUE, which pulsar-client cannot send on" in dead_letter.properties()["tw-dead-reason"]
     assert relay.status().total("failures") == 0
 
 
@@ -316,8 +316,8 @@ def test_a_schema_version_that_is_gone_is_a_dead_letter(stage: Stage) -> None:
     httpx.delete(f"{stage.broker.admin_url}/admin/v2/schemas/{path}/schema?force=true").raise_for_status()
     relay = stage.relay()
     assert_neighbours(stage)
-    (letter,) = letters(stage, 1)
-    assert "has no schema of version 0" in letter.properties()["tw-dead-reason"]
+    (dead_letter,) = dead_letters(stage, 1)
+    assert "has no schema of version 0" in dead_letter.properties()["tw-dead-reason"]
     assert relay.status().total("failures") == 0
 
 

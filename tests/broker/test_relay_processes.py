@@ -98,10 +98,10 @@ def child_that(does: str, tmp_path: Path) -> Child:
     return started
 
 
-def looked_at(child: Child, now_ms: int) -> int | None:
+def inspected(child: Child, now_ms: int) -> int | None:
     """What a look finds once the process has ended."""
     child.join(30)
-    return child.look(now_ms)
+    return child.inspect(now_ms)
 
 
 def test_one_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_one_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: 
     child = child_that("os.kill(os.getpid(), 9)", tmp_path)
     for number in range(3):
         now_ms = number * 2 * AGAIN_LONGEST_MS
-        assert looked_at(child, now_ms) is None
+        assert inspected(child, now_ms) is None
         assert child.restarts == number
-        assert child.look(now_ms + AGAIN_LONGEST_MS) is None
+        assert child.inspect(now_ms + AGAIN_LONGEST_MS) is None
         assert child.restarts == number + 1
     child.join(30)
 
@@ -119,18 +119,18 @@ def test_one_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: 
 def test_one_that_has_been_ready_is_started_again_whatever_it_ends_with(tmp_path: Path) -> None:
     child = child_that(f"open({str(tmp_path / 'ready')!r}, 'w').close(); os.read(0, 1); os._exit(7)", tmp_path)
     eventually(lambda: child.ready, 30)
-    assert child.look(0) is None
+    assert child.inspect(0) is None
     child.end()
-    assert looked_at(child, 0) is None
+    assert inspected(child, 0) is None
     assert not child.ready, "the file is still there"
-    assert child.look(AGAIN_LONGEST_MS) is None
+    assert child.inspect(AGAIN_LONGEST_MS) is None
     assert child.restarts == 1
     child.end()
     child.join(30)
 
 
 def test_one_that_refuses_at_its_start_is_not_started_again(tmp_path: Path) -> None:
-    assert looked_at(child_that("os._exit(3)", tmp_path), 0) == 3
+    assert inspected(child_that("os._exit(3)", tmp_path), 0) == 3
 
 
 def test_of_one_process_nothing_changes(stage: Stage, tmp_path: Path) -> None:

@@ -170,20 +170,20 @@ def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Pat
         with RelayProcess(pulsar_broker, stage.plan, tmp_path, plans=plans, more=more) as relay:
             relay.await_ready()
 
-            def await_told(name: str, count: int = 1) -> list[dict[str, object]]:
+            def await_reported(name: str, count: int = 1) -> list[dict[str, object]]:
                 eventually(lambda: len(relay.told(name)) >= count * processes, 30, message=relay.log.read_text())
                 return relay.told(name)
 
             (plans / "second.toml").write_text("half a pl")
             relay.hang_up()
-            refused = await_told("relay_plans_refused")
+            refused = await_reported("relay_plans_refused")
             assert "second.toml" in str(refused[0]["reason"])
             for number in range(processes):
                 told = httpx.get(f"http://127.0.0.1:{relay.port + 1 + number}/metrics", timeout=10).text
                 assert 'timewheel_events_total{event="relay_plans_refused",level="error"} 1.0' in told
             other.hold([2_100], prefix="waiting")
             save_plan(other.plan, plans / "second.toml")
-            await_told("relay_plans_changed")
+            await_reported("relay_plans_changed")
             other.await_due(1)
             stage.hold([2_100])
             stage.await_due(1)
@@ -191,7 +191,7 @@ def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Pat
             kept = (plans / "first.toml").read_text()
             stage.hold([30_000] * 3, prefix="left")
             (plans / "first.toml").unlink()
-            dropped = await_told("relay_plan_dropped")
+            dropped = await_reported("relay_plan_dropped")
             assert {(one["due_topic"], one["waiting"]) for one in dropped} == {(stage.plan.due_topic, _entries(stage))}
             other.hold([2_100], prefix="later")
             other.await_due(2)
@@ -199,7 +199,7 @@ def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Pat
             assert not _is_read(stage)
 
             (plans / "first.toml").write_text(kept)
-            await_told("relay_plans_changed", 3)
+            await_reported("relay_plans_changed", 3)
             stage.hold([2_100], prefix="again")
             stage.await_due(2)
             assert _entries(stage) > 0, "what was left waits for its time, as it would have"

@@ -18,8 +18,8 @@ from tests.support.through import Through
 from timewheel.admin.internals import EntryPosition
 from timewheel.binary_protocol.fields import data_field, number_field
 from timewheel.consumers.relay import PartitionState, Relay
-from timewheel.consumers.relay.driver.burying import MAX_JUMPS
-from timewheel.consumers.relay.driver.holes import Seen, look
+from timewheel.consumers.relay.driver.dead_letter_writer import MAX_JUMPS
+from timewheel.consumers.relay.driver.holes import Seen, inspect
 from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.consumers.relay.driver.source import consumer_name
 from timewheel.consumers.relay.machine.order import Spot
@@ -29,7 +29,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due, Hold
 from timewheel.core.steps import steps
-from timewheel.events import RelayGroupCut
+from timewheel.events import RelayBatchSplit
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.wire.dead_letters import DEAD_AT, DEAD_FROM
@@ -161,13 +161,13 @@ def test_what_the_client_hides_is_named_in_one_letter_and_holds_nobody_up(stage:
     stage.await_due(3)
     stage.await_all_acknowledged()
     assert [message.data() for message in stage.due()] == [b"before", b"between", b"behind"]
-    letters = stage.stored(stage.names.dead_letter)
-    assert [letter.properties()[DEAD_AT] for letter in letters] == [
+    dead_letters = stage.stored(stage.names.dead_letter)
+    assert [dead_letter.properties()[DEAD_AT] for dead_letter in dead_letters] == [
         f"{before.text}..{between.text}",
         f"{between.text}..{behind.text}",
     ]
     assert between.entry - before.entry == MANY_HIDDEN + 2
-    assert {letter.properties()[DEAD_FROM] for letter in letters} == {f"{tier}-partition-0"}
+    assert {dead_letter.properties()[DEAD_FROM] for dead_letter in dead_letters} == {f"{tier}-partition-0"}
     assert relay.status().total("dead") == 2
     assert relay.status().total("failures") == relay.status().total("jumps") == 0
     assert relay.ready
@@ -188,9 +188,9 @@ def test_what_somebody_has_acknowledged_by_itself_is_named_and_holds_nobody_up(s
     stage.await_due(2, 60)
     stage.await_all_acknowledged()
     assert {message.data() for message in stage.due()} == {b"whole", b"behind"}
-    (letter,) = stage.stored(stage.names.dead_letter)
+    (dead_letter,) = stage.stored(stage.names.dead_letter)
     ledger, entry = last.ledger_id(), last.entry_id()
-    assert letter.properties()[DEAD_AT] == f"{ledger}:{entry - 2}..{ledger}:{entry + 1}"
+    assert dead_letter.properties()[DEAD_AT] == f"{ledger}:{entry - 2}..{ledger}:{entry + 1}"
     assert relay.status().total("jumps") == MAX_JUMPS
 
 
@@ -212,7 +212,7 @@ def test_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> No
 
 
 def see(stage: Stage, topic: str, after: Spot, before: Position) -> Seen:
-    return look(stage.client, topic, after, before, lambda _silences: False)
+    return inspect(stage.client, topic, after, before, lambda _silences: False)
 
 
 def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
@@ -438,9 +438,9 @@ def test_groups_that_the_client_cuts_are_told_and_lose_nothing(stage: Stage) -> 
     stage.relay(client=_Cutting(stage.client))
     stage.await_due(len(sent))
     stage.await_all_acknowledged()
-    cut = stage.events.named("relay_group_cut")
+    cut = stage.events.named("relay_batch_split")
     # All but groups of one or two, as a machine that lags gathers now and then: nothing cuts those.
-    assert sum(event.messages for event in cut if isinstance(event, RelayGroupCut)) >= 40
+    assert sum(event.messages for event in cut if isinstance(event, RelayBatchSplit)) >= 40
 
 
 class _Mute(Through):

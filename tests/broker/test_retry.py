@@ -18,17 +18,17 @@ from timewheel.consumers import (
     ConsumerCounts,
     DelayedConsumer,
     DelayedMessage,
-    Fixed,
+    FixedBackoff,
     Overdue,
-    Park,
+    ParkTimer,
     RetryLater,
     RetryPolicy,
 )
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Scheme, Tiered
 from timewheel.core.topology import topology
@@ -127,7 +127,7 @@ def test_it_is_tried_again_after_its_back_off_and_by_its_own_subscription_alone(
         assert second - first >= 1_000
         assert third - second >= 6_000
     assert all(at_ms >= due_ms for (_, _, at_ms), due_ms in zip(tried.seen, tried.due_ms, strict=True)), "never early"
-    assert (counts.tried_again, counts.done, counts.parked, counts.failed) == (16, 8, 0, 0)
+    assert (counts.retry_hop, counts.done, counts.parked, counts.failed) == (16, 8, 0, 0)
 
 
 def test_at_the_end_it_is_parked_with_all_that_it_had(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
@@ -137,7 +137,7 @@ def test_at_the_end_it_is_parked_with_all_that_it_had(client: Any, pulsar_broker
             b"pay", timer_id="poison", partition_key="k", properties={"a": "b"}, event_timestamp=1_767_225_600_000
         )
     tried = Attempts(99)
-    policy = RetryPolicy(max_attempts=3, backoff=Fixed(SECOND / 10))
+    policy = RetryPolicy(max_attempts=3, backoff=FixedBackoff(SECOND / 10))
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy, hooks=(events,))
     with running(consumer, tried):
         eventually(lambda: consumer.counts.parked == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
@@ -167,7 +167,7 @@ def test_handlers_and_who_receives_by_hand_say_what_they_want(client: Any, pulsa
     def handle(message: DelayedMessage) -> None:
         seen.append((message.timer_id, message.attempt))
         if message.timer_id == "give up":
-            raise Park("no such customer")
+            raise ParkTimer("no such customer")
         if message.attempt == 0:
             raise RetryLater(SECOND / 10)
 
@@ -202,7 +202,7 @@ def test_what_a_schema_wrote_is_read_by_it_at_every_attempt(client: Any, pulsar_
         numbers.append(message.value().number)
         raise ValueError
 
-    policy = RetryPolicy(max_attempts=2, backoff=Fixed(SECOND / 10))
+    policy = RetryPolicy(max_attempts=2, backoff=FixedBackoff(SECOND / 10))
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, schema=AvroSchema(Order), retry=policy)
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
@@ -244,7 +244,7 @@ def test_a_cancel_reaches_what_is_to_be_tried_again(
     with DelayedProducer(client, plan) as producer, running(consumer, handle):
         timer = producer.send(b"x", timer_id="order", partition_key="k")
         assert failed.wait(WAIT_S)
-        eventually(lambda: consumer.counts.tried_again == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
         producer.cancel(timer)
         eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
         assert (consumer.counts.cancelled, consumer.counts.handed) == (1, 1)
@@ -255,18 +255,18 @@ def test_a_copy_of_an_attempt_that_went_on_begins_no_second_chain(
 ) -> None:
     """As a killed consumer leaves it: the successor is stored, and the attempt was not acknowledged."""
     inbox, tried = MemoryInbox(), Attempts(1)
-    policy = RetryPolicy(backoff=Fixed(3 * SECOND))
+    policy = RetryPolicy(backoff=FixedBackoff(3 * SECOND))
 
     def one_comes() -> ConsumerCounts:
         with DelayedProducer(client, plan) as producer:
             producer.send(b"x", timer_id="t")
         consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy, inbox=inbox)
         with running(consumer, tried):
-            eventually(lambda: consumer.counts.tried_again + consumer.counts.skipped == 1, WAIT_S)
+            eventually(lambda: consumer.counts.retry_hop + consumer.counts.skipped == 1, WAIT_S)
             eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0, WAIT_S)
         return consumer.counts
 
-    assert one_comes().tried_again == 1
+    assert one_comes().retry_hop == 1
     assert one_comes().skipped == 1
     with running(DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy, inbox=inbox), tried):
         eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
@@ -310,7 +310,7 @@ def test_what_has_no_topic_to_wait_in_is_kept_until_there_is_one(
         assert backlog(pulsar_broker, topic) == 1, "not acknowledged"
         assert not [name for name in admin.topics.list("public/default") if name.startswith(added)]
         provisioned(pulsar_broker, grown)
-        eventually(lambda: consumer.counts.tried_again == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
         assert backlog(pulsar_broker, added, RELAY_SUBSCRIPTION) == 1
 
@@ -324,7 +324,7 @@ def test_a_park_that_the_broker_refuses_is_told_as_refused_and_as_parked_only_on
         producer.send(b"x", timer_id="t")
         admin.topics.terminate(parked)
         consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
-        with running(consumer, Attempts(1, Park("bad"))):
+        with running(consumer, Attempts(1, ParkTimer("bad"))):
             eventually(lambda: events.named("republish_failed"), WAIT_S)
             assert not events.named("timer_parked")
             assert (consumer.counts.parked, backlog(pulsar_broker, plan.due_topic)) == (0, 1), "not acknowledged"
@@ -342,7 +342,7 @@ def test_a_topic_that_took_timers_before_and_refuses_them_now_is_opened_anew_whe
     events = Events()
     with DelayedProducer(client, plan) as producer, AdminClient(pulsar_broker.admin_url) as admin:
         consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
-        with running(consumer, Attempts(1, Park("bad"))):
+        with running(consumer, Attempts(1, ParkTimer("bad"))):
             producer.send(b"x", timer_id="opens the producer")
             eventually(lambda: consumer.counts.parked == 1, WAIT_S)
             admin.topics.terminate(parked)
@@ -377,7 +377,7 @@ def test_what_waits_in_a_tier_for_a_subscription_without_topics_is_a_dead_letter
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
     tried = Attempts(1, RetryLater(5 * SECOND))
     with running(consumer, tried):
-        eventually(lambda: consumer.counts.tried_again == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
     without = replace(plan, retry=False, revision=2)
     with running(DelayedConsumer(client, without, SUBSCRIPTION), tried), AdminClient(pulsar_broker.admin_url) as admin:

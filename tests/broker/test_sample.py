@@ -179,7 +179,7 @@ def test_a_topic_that_is_unloaded_meanwhile_is_sampled_all_the_same(
         if done in (50, 150):
             admin.topics.unload(topic)
 
-    taken = sample(admin, topic, now_ms=now_ms(), tell=unload)
+    taken = sample(admin, topic, now_ms=now_ms(), on_progress=unload)
 
     assert facts_of(taken) == facts_sent(start_ms)
 
@@ -193,7 +193,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_a_clear_error(admin: AdminClient, 
             admin.topics.delete_unpartitioned(topic)
 
     with pytest.raises(NothingToSample, match="entries were gone"):
-        sample(admin, topic, now_ms=now_ms(), tell=delete)
+        sample(admin, topic, now_ms=now_ms(), on_progress=delete)
 
 
 def test_where_there_is_nothing_the_error_says_why(admin: AdminClient, topic: str) -> None:
@@ -284,20 +284,20 @@ def test_of_a_topic_with_a_shadow_each_timer_is_counted_once(pulsar_broker: Brok
     sent: Counter[int] = Counter()
     with staged(pulsar_broker, shadow_plan(partitions=partitions)) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
-        producer, chance = on.plain_producer(), random.Random(5)
+        producer, rng = on.plain_producer(), random.Random(5)
         for number in range(SENT):
-            due_ms = now_ms() + chance.randrange(500, DELAY_MS)
+            due_ms = now_ms() + rng.randrange(500, DELAY_MS)
             producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
             sent[due_ms] += 1
         producer.flush()
         eventually(lambda: len(consumer.handled) == SENT, 60)
-        lifted = sum(one.lifted for one in shadow.shadow_status().lifters)
+        moved = sum(one.moved for one in shadow.shadow_status().movers)
         whole = sample(on.admin, on.plan.due_topic, now_ms=now_ms())
         part = sample(on.admin, on.plan.due_topic, now_ms=now_ms(), samples=200, seed=3)
 
-    assert lifted > SENT / 4
+    assert moved > SENT / 4
     assert Counter(entry.due_ms for entry in whole.entries) == sent
-    assert whole.of_shadow >= lifted
+    assert whole.of_shadow >= moved
     assert (whole.population, whole.scale, whole.is_whole) == (SENT + whole.of_shadow, 1, True)
     figures = figures_of(whole)
     span_s = (figures.last_publish_ms - figures.first_publish_ms) / 1_000

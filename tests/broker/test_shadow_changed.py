@@ -15,7 +15,7 @@ from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
 from timewheel.consumers.relay import Relay
 from timewheel.core.durations import DAY_MS, HOUR_MS, SECOND_MS
-from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.ops import FormerTopics
@@ -23,9 +23,9 @@ from timewheel.ops.former_findings import left_behind
 from timewheel.ops.provision import ensure
 from timewheel.ops.status import Amount
 from timewheel.shadow.draining import waiting
-from timewheel.shadow.machine.books import Place
-from timewheel.shadow.machine.states import State, wish_in
-from timewheel.shadow.standing_look import standing_of
+from timewheel.shadow.machine.audit import Place
+from timewheel.shadow.machine.states import State, desired_in
+from timewheel.shadow.overview_reading import gap_status_of
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
@@ -68,11 +68,11 @@ def test_a_plan_changes_while_lifted_timers_wait(
 ) -> None:
     plan = plan_of(scheme, relay="service", readers="any", intake=True, partitions=2, max_delay_ms=20_000)
     with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
-        on.wish(State.SHADOWING)
+        on.desired(State.SHADOWING)
         service.await_ready()
         handling = [on.plain_consumer()]
         send(on, range(EACH))
-        eventually(lambda: lifted(service) >= EACH // 2, 30, message="timers are lifted")
+        eventually(lambda: moved(service) >= EACH // 2, 30, message="timers are moved")
 
         new = replace(plan, **changed)
         if new.partitions != plan.partitions:
@@ -83,7 +83,7 @@ def test_a_plan_changes_while_lifted_timers_wait(
         save_plan(new, service.plan_file)
         service.hang_up()
         sessions = plan.partitions + new.partitions
-        eventually(lambda: len(service.told("shadow_caught_up")) >= sessions, 30, message="lifters with the new plan")
+        eventually(lambda: len(service.told("shadow_caught_up")) >= sessions, 30, message="movers with the new plan")
         if new.partitions != plan.partitions:
             handling.append(on.plain_consumer())  # the client looks for new partitions once a minute
         send(on, range(EACH, 2 * EACH))
@@ -94,13 +94,13 @@ def test_a_plan_changes_while_lifted_timers_wait(
         assert sum(len(one.handled) for one in handling) == len(handled), "each by one of them"
         early_ms = plan.tick_ms + 50
         assert min(late for one in handling for late in one.lateness_ms.values()) > -early_ms
-        assert lifted(service) >= EACH // 2, "of those that came after the change, too"
+        assert moved(service) >= EACH // 2, "of those that came after the change, too"
         eventually(lambda: waiting(on.admin, new) == 0, 20)
 
 
-def lifted(service: RelayProcess) -> int:
-    """Copies that its lifters have stored since they have their plan."""
-    return sum(one["lifted"] for one in service.status()["relays"][0]["shadow"]["lifters"])
+def moved(service: RelayProcess) -> int:
+    """Copies that its movers have stored since they have their plan."""
+    return sum(one["moved"] for one in service.status()["relays"][0]["shadow"]["movers"])
 
 
 def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_broker: Broker) -> None:
@@ -108,15 +108,15 @@ def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_b
     plan = plan_of(relay="service", readers="any", intake=True, max_delay_ms=40_000)
     without = replace(plan, intake=False)
     with ShadowStage(pulsar_broker, plan) as on:
-        on.wish(State.SHADOWING)
+        on.desired(State.SHADOWING)
         consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=100)
         producer, due_ms = on.plain_producer(), now_ms() + 25_000
         for number in range(EACH):
             producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
         producer.flush()
-        eventually(lambda: shadow.shadow_status().struck == EACH, 30)
+        eventually(lambda: shadow.shadow_status().acked_originals == EACH, 30)
         former = FormerTopics(on.admin, without)
-        with pytest.raises(TimersLeftBehind, match="keep timewheel shadow run PLAN going"):
+        with pytest.raises(UndrainedTopics, match="keep timewheel shadow run PLAN going"):
             ensure(on.admin, without, now_ms=now_ms())
 
         eventually(lambda: not left_behind(without, former()), 20, message="the journal is let go")
@@ -139,13 +139,13 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
     plan = plan_of(before, relay="service", readers="any", intake=True, partitions=2, max_delay_ms=2 * DAY_MS)
     new = replace(plan, scheme=replace(before, tiers_ms=(10 * SECOND_MS, 2 * HOUR_MS)))
     with ShadowStage(pulsar_broker, plan) as on:
-        on.wish(State.SHADOWING)
+        on.desired(State.SHADOWING)
         on.plain_consumer()
         shadow, producer, due_ms = on.shadow(), on.plain_producer(), now_ms() + 5 * HOUR_MS
         for number in range(EACH):
             producer.send_async(b"x", None, deliver_at=due_ms + number, partition_key=f"{number}")
         producer.flush()
-        eventually(lambda: shadow.shadow_status().struck == EACH, 30)
+        eventually(lambda: shadow.shadow_status().acked_originals == EACH, 30)
         eventually(
             lambda: places(verify(on.admin, on.dialer, plan))[Place.HOLDING] == EACH,
             20,
@@ -160,7 +160,7 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
         assert found.is_balanced, found.wrong
         assert (found.unread, found.missing) == ((), ())
         assert places(found)[Place.HOLDING] == EACH
-        held = standing_of(on.admin, on.dialer, new)
+        held = gap_status_of(on.admin, on.dialer, new)
         assert [*held.former] == [tier]
         assert not held.holding
         assert held.timers == {tier: Amount(float(EACH))}, "of fewer entries, in batches"
@@ -171,10 +171,10 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
 
         done = run(pulsar_broker, "abort", plan_file)
         assert done.returncode == 0, done.stderr
-        assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
+        assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         assert places(verify(on.admin, on.dialer, new))[Place.DUE] == EACH
         assert waiting(on.admin, new) == 0
-        assert not standing_of(on.admin, on.dialer, new).former
+        assert not gap_status_of(on.admin, on.dialer, new).former
 
 
 def places(found: Verification) -> Counter[Place]:

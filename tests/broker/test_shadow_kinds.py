@@ -19,7 +19,7 @@ from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 
 AHEAD_MS = 6_000
-"""Above the longest stay in the due topic (2.0 s) and the guard: it is lifted."""
+"""Above the longest stay in the due topic (2.0 s) and the guard: it is moved."""
 RECEIVE_MS = 20_000
 
 
@@ -27,15 +27,15 @@ def shadow_plan(**more: Any) -> Plan:
     return plan_of(relay="service", readers="any", intake=True, **more)
 
 
-def fates(shadow: Shadow) -> dict[str, int]:
-    (lifter,) = shadow.shadow_status().lifters
-    return lifter.fates
+def decisions(shadow: Shadow) -> dict[str, int]:
+    (mover,) = shadow.shadow_status().movers
+    return mover.decisions
 
 
 @pytest.fixture
 def on(pulsar_broker: Broker) -> Iterator[ShadowStage]:
     with ShadowStage(pulsar_broker, shadow_plan()) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         yield stage
 
 
@@ -84,7 +84,7 @@ def test_every_compression_and_every_part_of_a_message_comes_as_it_was_sent(on: 
         got[message.properties()["case"]] = message
         consumer.acknowledge(message)
 
-    assert fates(shadow)["lifted"] == len(wanted)
+    assert decisions(shadow)["moved"] == len(wanted)
     for case, sent in wanted.items():
         message = got[case]
         properties = {name: value for name, value in message.properties().items() if not name.startswith("tw-")}
@@ -115,7 +115,7 @@ def test_records_of_two_versions_of_a_schema_are_read_by_a_reader_of_the_new_one
         message = consumer.receive(RECEIVE_MS)
         got[message.value()["id"]] = message.value()["count"]
         consumer.acknowledge(message)
-    assert fates(shadow)["lifted"] == 3
+    assert decisions(shadow)["moved"] == 3
     assert got == {"a": 3, "b": 9, "c": 3}
 
 
@@ -138,8 +138,8 @@ def test_what_is_encrypted_or_chunked_stays_is_told_and_comes_in_its_time(
     large = bytes(range(256)) * 24_000  # 6 MB, in two parts
     chunking.send(large, deliver_at=due_ms)
     on.plain_producer().send(b"plain", deliver_at=due_ms)
-    eventually(lambda: fates(shadow).get("lifted") == 1, 20)
-    eventually(lambda: fates(shadow).get("chunk") == 2 and fates(shadow).get("encrypted") == 1, 20)
+    eventually(lambda: decisions(shadow).get("moved") == 1, 20)
+    eventually(lambda: decisions(shadow).get("chunk") == 2 and decisions(shadow).get("encrypted") == 1, 20)
     assert {event.fields["why"] for event in on.events.named("shadow_stays_native")} == {"chunk", "encrypted"}
     got: set[bytes] = set()
     while len(got) < 3:

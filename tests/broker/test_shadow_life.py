@@ -26,7 +26,7 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.states import State, wish_in
+from timewheel.shadow.machine.states import State, desired_in
 from timewheel.shadow.machine.stretches import Stretch
 from timewheel.shadow.shadow import Shadow
 from timewheel.shadow.walking import entries_in
@@ -44,12 +44,12 @@ def shadow_plan(scheme: Any = None, **more: Any) -> Plan:
 @contextmanager
 def staged(broker: Broker, plan: Plan) -> Iterator[ShadowStage]:
     with ShadowStage(broker, plan) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         yield stage
 
 
-def lifted(shadow: Shadow) -> int:
-    return sum(one.lifted for one in shadow.shadow_status().lifters)
+def moved(shadow: Shadow) -> int:
+    return sum(one.moved for one in shadow.shadow_status().movers)
 
 
 def send(on: ShadowStage, names: range, *, due_ms: int) -> None:
@@ -79,15 +79,15 @@ def test_paused_it_lifts_nothing_and_what_was_lifted_comes_back_begun_again_it_l
     with staged(pulsar_broker, shadow_plan()) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
         send(on, range(100), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: lifted(shadow) == 100, 20)
+        eventually(lambda: moved(shadow) == 100, 20)
         assert "shadowing -> paused" in command(on, tmp_path, "pause")
         assert "was paused already" in command(on, tmp_path, "pause")
-        eventually(lambda: not shadow.view.lifts, 20)
+        eventually(lambda: not shadow.view.moves, 20)
         send(on, range(100, 200), due_ms=now_ms() + 3 * AHEAD_MS)
         eventually(lambda: len(consumer.handled) == 100, 30)
-        assert lifted(shadow) == 100
-        on.wish(State.SHADOWING)
-        eventually(lambda: lifted(shadow) == 200, 20)
+        assert moved(shadow) == 100
+        on.desired(State.SHADOWING)
+        eventually(lambda: moved(shadow) == 200, 20)
         eventually(lambda: len(consumer.handled) == 200, 40)
         assert consumer.again == 0
 
@@ -104,13 +104,13 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
             wanted[f"{number}"] = due_ms
             producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
         producer.flush()
-        eventually(lambda: shadow.shadow_status().struck >= 300, 30)
+        eventually(lambda: shadow.shadow_status().acked_originals >= 300, 30)
         told = command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
         assert "draining -> native" in told
         assert f"put back into {plan.due_topic}: 300 timers" in told
         on_and_on = "so let this go on until it is empty, then end it: timewheel shadow run "
         assert on_and_on in told, "no subscription has passed any"
-        assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
+        assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         (part,) = on.parts()
         cursor = on.admin.topics.internal_stats(part).cursors[BUSINESS]
         with EntryReader(on.dialer, part, after=cursor.mark_delete, keep_payload=True) as reader:
@@ -132,17 +132,17 @@ def test_aborted_by_another_shadow_under_traffic_each_timer_is_in_the_topic_once
                 producer.send_async(f"{sent}".encode(), None, deliver_at=now_ms() + (5 + sent % 20) * DAY_MS)
                 sent += 1
                 time.sleep(0.002)  # the traffic's own pace
-            on.wish(State.DRAINING)
+            on.desired(State.DRAINING)
             other = on.shadow(start=False).start()
             producer.flush()
-            eventually(lambda: shadow.view.wish.state is State.DRAINING and not shadow.view.lifts, 20)
+            eventually(lambda: shadow.view.desired.state is State.DRAINING and not shadow.view.moves, 20)
             eventually(lambda: (waiting(on.admin, plan), waiting(on.admin, plan)) == (0, 0), 60)
             other.stop()
             back = list(pending(on))
             assert Counter((one.payload or b"").decode() for one in back) == Counter(f"{one}" for one in range(sent))
             # By a name of their own: under the plan's a broker may take a position for one of the past.
             assert {one.producer.endswith("-drain") for one in back if TIMER_PROPERTY in one.properties} == {True}
-            on.wish(State.SHADOWING)
+            on.desired(State.SHADOWING)
 
 
 def pending(on: ShadowStage) -> Iterator[Entry]:
@@ -159,10 +159,10 @@ def test_lifted_again_after_an_abort_a_timer_keeps_its_id(pulsar_broker: Broker,
     with staged(pulsar_broker, shadow_plan()) as on:
         shadow = on.shadow()
         send(on, range(50), due_ms=now_ms() + 40_000)
-        eventually(lambda: shadow.shadow_status().struck >= 50, 30)
+        eventually(lambda: shadow.shadow_status().acked_originals >= 50, 30)
         command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
-        on.wish(State.SHADOWING)
-        eventually(lambda: lifted(shadow) == 100, 30)
+        on.desired(State.SHADOWING)
+        eventually(lambda: moved(shadow) == 100, 30)
         consumer = on.plain_consumer()
         eventually(lambda: len(consumer.handled) == 50, 60)
         assert consumer.again == 0
@@ -178,31 +178,31 @@ def test_a_reload_that_forgets_is_made_good_from_the_journal(tuned: LocalPulsar)
         producer, count = on.plain_producer(), 1_000
         near_ms = now_ms() + 16_000
         for number in range(count):
-            # One that waits for its turn natively, since no shadow lifts what is due within its reach.
+            # One that waits for its turn natively, since no shadow moves what is due within its reach.
             producer.send_async(f"near{number} {near_ms}".encode(), None, deliver_at=near_ms, properties=_STAYS)
             due_ms = near_ms + 2_000
             producer.send_async(f"far{number} {due_ms}".encode(), None, deliver_at=due_ms)
         producer.flush()
-        eventually(lambda: shadow.shadow_status().struck >= count, 30)
+        eventually(lambda: shadow.shadow_status().acked_originals >= count, 30)
         eventually(lambda: gaps(on) >= count - 1, 20)
         on.admin.topics.unload(on.names.journal)  # it begins a new ledger, which is empty
         on.admin.topics.unload(on.plan.due_topic)
-        eventually(lambda: shadow.shadow_status().lifters[0].struck_again >= count - 800, 30)
+        eventually(lambda: shadow.shadow_status().movers[0].acked_again >= count - 800, 30)
         assert now_ms() < near_ms, "all of it happened before anything was due"
         eventually(lambda: len(consumer.handled) == 2 * count, 40)
         assert consumer.again == 0
 
 
 _STAYS = {"tw-id": "without a timer's line"}
-"""What has half of an envelope is not lifted."""
+"""What has half of an envelope is not moved."""
 
 
 def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(pulsar_broker: Broker) -> None:
     """A copy was published, and nobody was there to acknowledge its original before that was due."""
     with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, lifter = on.plain_consumer(), on.lifter()
+        consumer, mover = on.plain_consumer(), on.mover()
         send(on, range(20), due_ms=now_ms() + 4_000)
-        eventually(lambda: lifter.counts.lifted == 20, 20)
+        eventually(lambda: mover.counts.moved == 20, 20)
         eventually(lambda: len(consumer.handled) == 20, 20)
         originals = {name: message.message_id() for name, message in consumer.messages.items()}
         on.shadow()
@@ -215,7 +215,7 @@ def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(pulsar_
 def test_a_journal_that_was_deleted_is_told_and_nothing_is_lost(pulsar_broker: Broker) -> None:
     with staged(pulsar_broker, shadow_plan()) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
-        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 20)
         on.admin.topics.delete(on.names.journal, force=True)
         send(on, range(50), due_ms=now_ms() + AHEAD_MS)
         eventually(lambda: "shadow start" in shadow.view.refusal, 30)
@@ -229,7 +229,7 @@ def test_the_journal_is_let_go_when_every_subscription_has_passed(pulsar_broker:
     with staged(pulsar_broker, shadow_plan()) as on:
         consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=2_000)
         send(on, range(100), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: lifted(shadow) == 100, 20)
+        eventually(lambda: moved(shadow) == 100, 20)
         part = partition_topic(on.names.journal, 0)
 
         def backlog() -> int:
@@ -249,13 +249,13 @@ def test_sixty_thousand_timers_of_one_delay_keep_nothing_from_coming_at_once(
         consumer, shadow = on.plain_consumer(), on.shadow()
         producer = on.plain_producer(max_pending_messages=5_000)
         for number in range(60_000):
-            if number % 5_000 == 0:  # a lifter that is 50,000 behind cannot help: how-to/shadow-a-topic tells so
+            if number % 5_000 == 0:  # a mover that is 50,000 behind cannot help: how-to/shadow-a-topic tells so
                 least = number - 20_000
-                eventually(lambda: lifted(shadow) >= least, 120)  # noqa: B023 - called before the next
+                eventually(lambda: moved(shadow) >= least, 120)  # noqa: B023 - called before the next
             due_ms = now_ms() + 3 * DAY_MS
             producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
         producer.flush()
-        eventually(lambda: lifted(shadow) == 60_000, 120)
+        eventually(lambda: moved(shadow) == 60_000, 120)
         time.sleep(2)  # the broker reads what it will read, so that a starved one is starved
         waits = []
         for number in range(5):
@@ -263,8 +263,8 @@ def test_sixty_thousand_timers_of_one_delay_keep_nothing_from_coming_at_once(
             producer.send(f"soon{number} {now_ms() + 500}".encode(), deliver_at=now_ms() + 500)
             eventually(partial(consumer.lateness_ms.__contains__, f"soon{number}"), 60)
             waits += [consumer.lateness_ms[f"now{number}"], consumer.lateness_ms[f"soon{number}"]]
-        stirs = sum(one.stirs for one in shadow.shadow_status().lifters)
-        say(f"60,000 of one delay: due now came within {max(waits)} ms; {stirs} stirs")
+        nudges = sum(one.nudges for one in shadow.shadow_status().movers)
+        say(f"60,000 of one delay: due now came within {max(waits)} ms; {nudges} nudges")
         assert max(waits) < 1_600, "at once, but for the broker's tick"
-        assert stirs >= 5
-        assert not any(name.startswith("tw") or name == "" for name in consumer.handled), "nobody gets a stir"
+        assert nudges >= 5
+        assert not any(name.startswith("tw") or name == "" for name in consumer.handled), "nobody gets a nudge"

@@ -1,4 +1,4 @@
-"""What looks at a shadowed topic sees what is there: before anything moves and meanwhile, and whether books balance."""
+"""What looks at a shadowed topic sees what is there: before anything moves and meanwhile; its audit balances."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.shadow import verifying
 from timewheel.shadow.draining import Stalls
-from timewheel.shadow.machine.books import Place, Wrong
-from timewheel.shadow.machine.lifting import native_id
-from timewheel.shadow.machine.states import State, caught_up_property, lifts, wish_in
-from timewheel.shadow.standing import Phase
-from timewheel.shadow.standing_look import standing_of
+from timewheel.shadow.machine.audit import Place, Wrong
+from timewheel.shadow.machine.move_decider import native_id
+from timewheel.shadow.machine.states import State, caught_up_property, desired_in, moves
+from timewheel.shadow.overview import Phase
+from timewheel.shadow.overview_reading import gap_status_of
 from timewheel.shadow.survey import Survey
 from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verification import Verification
@@ -135,8 +135,8 @@ def test_a_survey_counts_fates_and_gaps_exactly(
     found = read_topic(admin, dialer, plan, target="plan.toml").survey(plan)
     assert found.is_whole
     assert not found.is_refused, found.findings
-    assert {name: amount.entries for name, amount in found.fates.items()} == {"lifted": FAR, "near": NEAR}
-    assert found.lifted.size_bytes == 20 * FAR
+    assert {name: amount.entries for name, amount in found.decisions.items()} == {"moved": FAR, "near": NEAR}
+    assert found.moved.size_bytes == 20 * FAR
     (part,) = found.parts
     (one,) = part.subscriptions
     assert (one.name, one.type, one.pending, one.acked) == (GROUP, "Shared", FAR + NEAR, FAR)
@@ -157,7 +157,7 @@ def test_a_large_topic_is_read_in_stretches(pulsar_client: Any, admin: AdminClie
     assert not found.is_whole
     assert found.parts[0].read == 300
     assert found.parts[0].entries == 1_500
-    assert abs(found.lifted.entries - 1_000) < 100
+    assert abs(found.moved.entries - 1_000) < 100
     assert native_since_first(found) == pytest.approx(500, abs=50)
 
 
@@ -175,7 +175,7 @@ def test_what_stays_an_hour_is_what_was_sent_though_none_of_it_waits(
     acknowledge_due(pulsar_client, plan.due_topic, 16)
     eventually(lambda: admin.topics.stats(plan.due_topic).subscriptions[GROUP].backlog == 2)
     found = read_topic(admin, dialer, plan, target="plan.toml").survey(plan)
-    assert {name: amount.entries for name, amount in found.fates.items()} == {"lifted": 2}
+    assert {name: amount.entries for name, amount in found.decisions.items()} == {"moved": 2}
     assert native_since_first(found) == pytest.approx(15)
 
 
@@ -208,7 +208,7 @@ def test_a_plan_is_made_for_a_topic(
     made = Plan.load(out)
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
-    assert wish_in(admin.topics.properties(Names(made).journal)).state is State.SHADOWING
+    assert desired_in(admin.topics.properties(Names(made).journal)).state is State.SHADOWING
     again = run(pulsar_broker, "start", plan.due_topic, "--out", str(tmp_path / "second.toml"), "--yes")
     assert again.returncode == 2, again.stderr + again.stdout
     assert "it has a shadow already (shadowing): name the plan file that it was started with" in " ".join(
@@ -240,29 +240,29 @@ def test_a_shadow_is_started(
     plan_file = saved(plan, tmp_path)
     shown = run(pulsar_broker, "start", "--dry-run", plan_file)
     assert shown.returncode == 0, shown.stderr + shown.stdout
-    assert "far from due: lifted" in shown.stdout
+    assert "far from due: moved" in shown.stdout
     assert admin.topics.partitions(Names(plan).journal) is None
     done = run(pulsar_broker, "start", plan_file)
     assert done.returncode == 0, done.stderr
     assert "shadow run" in done.stdout
-    first = wish_in(admin.topics.properties(Names(plan).journal))
+    first = desired_in(admin.topics.properties(Names(plan).journal))
     assert first.state is State.SHADOWING
     assert abs(first.since_ms - now_ms()) < MINUTE_MS
     assert run(pulsar_broker, "start", plan_file).returncode == 0
-    assert wish_in(admin.topics.properties(Names(plan).journal)) == first
+    assert desired_in(admin.topics.properties(Names(plan).journal)) == first
 
 
-# Whether the books balance.
+# Whether the audit balances.
 
 LONG = Tiered(window_ms=10 * SECOND_MS, tiers_ms=(10 * SECOND_MS, HOUR_MS))
-"""Most of what is lifted waits in holding topics for as long as a test takes."""
+"""Most of what is moved waits in holding topics for as long as a test takes."""
 
 
 @pytest.fixture
 def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
     plan = plan_of(LONG, partitions=2, relay="service", readers="any", intake=True, max_delay_ms=2 * DAY_MS)
     with ShadowStage(pulsar_broker, plan) as on:
-        on.wish(State.SHADOWING)
+        on.desired(State.SHADOWING)
         yield on
 
 
@@ -295,7 +295,7 @@ def test_books_of_a_shadow_that_works_balance(pulsar_broker: Broker, kind: str, 
     options: dict[str, Any] = dict(SCHEMES[kind])
     plan = plan_of(options.pop("scheme"), relay="service", readers="any", intake=True, **options)
     with ShadowStage(pulsar_broker, plan) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         _play_and_verify(stage, saved(plan, tmp_path))
 
 
@@ -303,8 +303,8 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     consumer, shadow = stage.plain_consumer(), stage.shadow()
     send_far(stage)
     eventually(lambda: len(consumer.handled) == 200, 30)
-    eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
-    eventually(lambda: shadow.shadow_status().struck >= 100, 30)
+    eventually(lambda: sum(one.moved for one in shadow.shadow_status().movers) == 100, 30)
+    eventually(lambda: shadow.shadow_status().acked_originals >= 100, 30)
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
     assert all(part.is_caught_up for part in found.parts)
@@ -320,8 +320,8 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
-    assert not lifts(found.wish.state)
-    # More, where a lifter that has not seen the wish yet lifts once more what came back.
+    assert not moves(found.desired.state)
+    # More, where a mover that has not seen the wish yet moves once more what came back.
     assert sum(part.journal for part in found.parts) >= 200
     assert all(part.places[Place.DUE] == part.journal for part in found.parts), told(found)
 
@@ -351,12 +351,12 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     at_ms = now_ms()
     producer = stage.plain_producer(topic, batching_enabled=False)
     originals = [producer.send(b"x", deliver_at=at_ms + 5 * HOUR_MS) for _ in range(4)]
-    unstruck, lost, double, left = originals
+    unacked_originals, lost, double, left = originals
     journal, tier = (
         stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.journal, stage.tiers[0])
     )
     tier.send(b"x", properties=Envelope("first", at_ms + 5 * HOUR_MS, at_ms).properties())
-    for message_id in (unstruck, lost, double):
+    for message_id in (unacked_originals, lost, double):
         place = EntryPosition(message_id.ledger_id(), message_id.entry_id())
         envelope = Envelope(native_id(topic, place), at_ms + 5 * HOUR_MS, at_ms)
         origin = f"{place.ledger}:{place.entry} {at_ms}"
@@ -375,19 +375,19 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     stage.admin.topics.update_properties(stage.names.journal, {caught_up_property(0): str(now_ms())})
     found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
     assert found.looks == LOOKS
-    assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}
+    assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNACKED_ORIGINALS: 1, Wrong.LEFT: 1}
     troubles = {one.wrong: one.original for one in found.parts[0].troubles}
     assert troubles == {
         wrong: EntryPosition(one.ledger_id(), one.entry_id())
-        for wrong, one in zip((Wrong.UNSTRUCK, Wrong.LOST, Wrong.DOUBLE, Wrong.LEFT), originals, strict=True)
+        for wrong, one in zip((Wrong.UNACKED_ORIGINALS, Wrong.LOST, Wrong.DOUBLE, Wrong.LEFT), originals, strict=True)
     }
     assert left is originals[-1]
-    assert found.parts[0].fates == {"lifted": 2}, "the one that is not struck, and the one that is left"
-    assert standing_of(stage.admin, stage.dialer, plan, arrived_ms=0).parts[0].left == 1
+    assert found.parts[0].decisions == {"moved": 2}, "the one that is not acknowledged, and the one that is left"
+    assert gap_status_of(stage.admin, stage.dialer, plan, arrived_ms=0).parts[0].left == 1
     done = run(stage.broker, "verify", "--json", saved(plan, tmp_path))
     assert done.returncode == 3, done.stderr
     facts = json.loads(done.stdout)
-    assert (facts["lost"], facts["double"], facts["unstruck"]) == (1, 1, 1)
+    assert (facts["lost"], facts["double"], facts["unacked_originals"]) == (1, 1, 1)
 
 
 def test_the_command_says_that_books_balance(stage: ShadowStage, tmp_path: Path) -> None:
@@ -403,13 +403,13 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
     consumer, shadow = stage.plain_consumer(), stage.shadow()
     send_far(stage)
     eventually(lambda: len(consumer.handled) == 200, 30)
-    eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
-    eventually(lambda: standing_of(stage.admin, stage.dialer, stage.plan).holding.get(stage.tiers[0]), 30)
-    found = standing_of(stage.admin, stage.dialer, stage.plan)
+    eventually(lambda: sum(one.moved for one in shadow.shadow_status().movers) == 100, 30)
+    eventually(lambda: gap_status_of(stage.admin, stage.dialer, stage.plan).holding.get(stage.tiers[0]), 30)
+    found = gap_status_of(stage.admin, stage.dialer, stage.plan)
     assert found.timers.keys() == found.holding.keys()
     assert all(timers is not None and timers.count >= found.holding[topic] for topic, timers in found.timers.items())
     assert found.warnings == ()
-    assert found.wish.state is State.SHADOWING
+    assert found.desired.state is State.SHADOWING
     assert [part.phase for part in found.parts] == [Phase.SHADOWING] * 2
     assert [part.journal.entries > 0 for part in found.parts] == [True] * 2
     assert [part.left for part in found.parts] == [0, 0]
@@ -427,7 +427,7 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
     assert done.returncode == 3, done.stderr
     facts = json.loads(done.stdout)
     assert {one["phase"] for one in facts["partitions"]} == {"nobody"}
-    assert any("nobody lifts" in text for text in facts["warnings"])
+    assert any("nobody moves" in text for text in facts["warnings"])
 
 
 def test_a_plan_without_an_intake_has_no_shadow(pulsar_broker: Broker, topic: str, tmp_path: Path) -> None:
@@ -439,19 +439,19 @@ def test_a_plan_without_an_intake_has_no_shadow(pulsar_broker: Broker, topic: st
 def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
     pulsar_broker: Broker, pulsar_client: Any, plan: Plan
 ) -> None:
-    """In turns: far (lifted, and acknowledged by the shadow), near (open), due (handled). What a limit of 10 forgets is
+    """In turns: far (moved, and acknowledged by the shadow), near (open), due (handled). What a limit of 10 forgets is
     from the twelfth range on: 88 times a handled one and an original, then a handled one and the last 101 originals.
     """
     with ShadowStage(pulsar_broker, plan) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         consumer = acknowledge_due(pulsar_client, plan.due_topic, 0)
         send_mixed(pulsar_client, plan.due_topic, far=FAR, near=NEAR, due=NEAR)
         shadow = stage.shadow()
         for _ in range(NEAR):
             consumer.acknowledge(consumer.receive(TIMEOUT_MS))
-        eventually(lambda: shadow.shadow_status().lifters[0].lifted == FAR, 60)
+        eventually(lambda: shadow.shadow_status().movers[0].moved == FAR, 60)
         command = [sys.executable, "-m", "timewheel", "gaps", plan.due_topic, "--admin-url", pulsar_broker.admin_url]
-        command += ["--limit", "10"]
+        command += ["--gap-limit", "10"]
 
         def seen() -> dict[str, Any]:
             done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True)
@@ -476,6 +476,6 @@ def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
         assert "shadow start" not in explained
         consumer.close()
 
-        stage.wish(State.NATIVE)
+        stage.desired(State.NATIVE)
         text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
         assert "timewheel shadow start" in text, "a topic whose shadow was taken away has none"

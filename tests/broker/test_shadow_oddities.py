@@ -11,19 +11,19 @@ import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
 from tests.broker.relay_stage import BUSINESS, now_ms
-from tests.broker.test_shadow_life import AHEAD_MS, DAYS, lifted, send, shadow_plan, staged
+from tests.broker.test_shadow_life import AHEAD_MS, DAYS, moved, send, shadow_plan, staged
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.names import Names
-from timewheel.shadow.driver import lift_session
-from timewheel.shadow.driver.lift_versions import MAX_VERSIONS
-from timewheel.shadow.driver.recovery import strike_again
-from timewheel.shadow.machine.lifting import Fate
-from timewheel.shadow.machine.states import State, caught_up_in, wish_in
-from timewheel.shadow.machine.stirring import FIRST_STIR
-from timewheel.shadow.wishing import wish_for
+from timewheel.shadow.desired_state import desired_for
+from timewheel.shadow.driver import move_session
+from timewheel.shadow.driver.move_versions import MAX_VERSIONS
+from timewheel.shadow.driver.recovery import ack_again
+from timewheel.shadow.machine.move_decider import MoveDecision
+from timewheel.shadow.machine.nudges import FIRST_NUDGE
+from timewheel.shadow.machine.states import State, caught_up_in, desired_in
 from timewheel.testing import Broker, eventually
 
 
@@ -38,22 +38,22 @@ def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(
         due_ms = now_ms() + AHEAD_MS
         producer = on.plain_producer()
         producer.send(f"again {due_ms}".encode(), properties={**given, "colour": "red"}, deliver_at=due_ms)
-        eventually(lambda: lifted(shadow) == 2, 20)
+        eventually(lambda: moved(shadow) == 2, 20)
         eventually(lambda: consumer.handled["again"] == 1, 20)
         assert consumer.lateness_ms["again"] >= -1_000, "by the broker's tick at the most"
         again = consumer.messages["again"].properties()
         assert (again["colour"], again["tw-id"] == given["tw-id"]) == ("red", False)
 
 
-ODD: dict[str, tuple[Fate, dict[str, Any]]] = {
-    "an ordering key of bytes": (Fate.NO_TEXT, {"ordering_key": uuid.UUID(int=255 << 120).bytes}),
-    "a property of bytes": (Fate.NO_TEXT, {"properties": {"place": "caf\udce9"}}),
-    "a schema version that is not there": (Fate.SCHEMA, {"schema_version": (99).to_bytes(8, "big")}),
-    "another that is not there": (Fate.SCHEMA, {"schema_version": (1 << 62).to_bytes(8, "big")}),
-    "a schema version of no 64 bits": (Fate.DEFECT, {"schema_version": b"\x01" * 200}),
-    "a payload that does not open": (Fate.DAMAGED, {"compression": 3, "uncompressed_bytes": 7}),
-    "a size that lies": (Fate.DAMAGED, {"compression": 1, "uncompressed_bytes": 1}),
-    "a line of no timer": (Fate.UNREADABLE, {"properties": {"tw-id": "x", "tw-timer": "3 anything"}}),
+ODD: dict[str, tuple[MoveDecision, dict[str, Any]]] = {
+    "an ordering key of bytes": (MoveDecision.NO_TEXT, {"ordering_key": uuid.UUID(int=255 << 120).bytes}),
+    "a property of bytes": (MoveDecision.NO_TEXT, {"properties": {"place": "caf\udce9"}}),
+    "a schema version that is not there": (MoveDecision.SCHEMA, {"schema_version": (99).to_bytes(8, "big")}),
+    "another that is not there": (MoveDecision.SCHEMA, {"schema_version": (1 << 62).to_bytes(8, "big")}),
+    "a schema version of no 64 bits": (MoveDecision.DEFECT, {"schema_version": b"\x01" * 200}),
+    "a payload that does not open": (MoveDecision.DAMAGED, {"compression": 3, "uncompressed_bytes": 7}),
+    "a size that lies": (MoveDecision.DAMAGED, {"compression": 1, "uncompressed_bytes": 1}),
+    "a line of no timer": (MoveDecision.UNREADABLE, {"properties": {"tw-id": "x", "tw-timer": "3 anything"}}),
 }  # fmt: skip
 """What no relay could carry, or no client read: by what becomes of it, and what its producer writes. An ordering key is
 bytes in Java and Go."""
@@ -62,19 +62,19 @@ bytes in Java and Go."""
 def test_no_entry_stops_its_neighbours(pulsar_broker: Broker) -> None:
     with staged(pulsar_broker, shadow_plan(max_delay_ms=600_000)) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
-        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 20)
         due_ms = now_ms() + AHEAD_MS
         with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
             for number, (_, facts) in enumerate(ODD.values()):
                 raw.send(metadata_of(deliver_at_ms=due_ms + 300_000, **facts), b"odd")
                 send(on, range(number, number + 1), due_ms=due_ms)
-        eventually(lambda: lifted(shadow) == len(ODD), 20)
+        eventually(lambda: moved(shadow) == len(ODD), 20)
         eventually(lambda: len(consumer.handled) == len(ODD), 40)
         assert consumer.again == 0
-        (lifter,) = shadow.shadow_status().lifters
-        assert lifter.failures == 0, lifter.reason
-        met = Counter(fate.value for fate, _ in ODD.values())
-        assert {why: lifter.fates[why] for why in met} == met
+        (mover,) = shadow.shadow_status().movers
+        assert mover.failures == 0, mover.reason
+        met = Counter(decision.value for decision, _ in ODD.values())
+        assert {why: mover.decisions[why] for why in met} == met
         told = [str(event.fields["why"]) for event in on.events.named("shadow_stays_native")]
         assert sorted(told) == sorted(met), "each reason once"
 
@@ -95,10 +95,10 @@ def test_what_nobody_may_register_stays_and_all_else_is_lifted(pulsar_broker: Br
         for number in range(3):
             producer.send(Renewal(number=str(number)), deliver_at=now_ms() + 3 * DAY_MS)
         send(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
-        eventually(lambda: lifted(shadow) == 20, 30)
-        fates = [event.fields["why"] for event in on.events.named("shadow_stays_native")]
-        assert fates == [Fate.SCHEMA.value]
-        assert shadow.shadow_status().lifters[0].failures == 0
+        eventually(lambda: moved(shadow) == 20, 30)
+        decisions = [event.fields["why"] for event in on.events.named("shadow_stays_native")]
+        assert decisions == [MoveDecision.SCHEMA.value]
+        assert shadow.shadow_status().movers[0].failures == 0
 
 
 def test_many_schema_versions_cost_a_few_sessions_and_those_beyond_the_bound_stay(pulsar_broker: Broker) -> None:
@@ -112,11 +112,11 @@ def test_many_schema_versions_cost_a_few_sessions_and_those_beyond_the_bound_sta
             on.plain_producer(schema=JsonSchema(record)).send(record(), deliver_at=due_ms)
         send(on, range(20), due_ms=due_ms)
         shadow = on.shadow()
-        eventually(lambda: lifted(shadow) == MAX_VERSIONS + 20, 40, message=str(shadow.shadow_status()))
-        assert shadow.shadow_status().lifters[0].fates[Fate.SCHEMA.value] == beyond
+        eventually(lambda: moved(shadow) == MAX_VERSIONS + 20, 40, message=str(shadow.shadow_status()))
+        assert shadow.shadow_status().movers[0].decisions[MoveDecision.SCHEMA.value] == beyond
         (told,) = on.events.named("shadow_stays_native")
         assert f"of the {MAX_VERSIONS} versions that were met first" in str(told.fields["reason"])
-        assert len(on.events.named("shadow_lifts_again")) <= 3, "each reads the journal and fences what was met"
+        assert len(on.events.named("shadow_moves_again")) <= 3, "each reads the journal and fences what was met"
 
 
 @pytest.mark.parametrize("state", [State.PAUSED, State.DRAINING])
@@ -124,17 +124,17 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
     plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)
     with staged(pulsar_broker, plan) as on:
         shadow = on.shadow()
-        send(on, range(FIRST_STIR), due_ms=now_ms() + 3 * DAY_MS)
-        eventually(lambda: shadow.shadow_status().lifters[0].stirs == 1, 20, poll=0.01)
-        on.wish(state)
-        eventually(lambda: shadow.view.wish.state is state, 20)
-        back = 0 if state is State.PAUSED else FIRST_STIR
+        send(on, range(FIRST_NUDGE), due_ms=now_ms() + 3 * DAY_MS)
+        eventually(lambda: shadow.shadow_status().movers[0].nudges == 1, 20, poll=0.01)
+        on.desired(state)
+        eventually(lambda: shadow.view.desired.state is state, 20)
+        back = 0 if state is State.PAUSED else FIRST_NUDGE
 
         def pending() -> int:
             stats = on.admin.topics.stats(on.parts()[0], precise_backlog=True)
             return stats.subscriptions[BUSINESS].backlog
 
-        eventually(lambda: pending() == back, 40, message="nobody is to be given the stir")
+        eventually(lambda: pending() == back, 40, message="nobody is to be given the nudge")
 
 
 def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(pulsar_broker: Broker) -> None:
@@ -142,11 +142,11 @@ def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(
         shadow = on.shadow()
         with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
             for publish_ms in (MAX_TIME_MS, now_ms()):
-                stir = metadata_of(
-                    properties={"tw-stir": "1"}, deliver_at_ms=now_ms() + 3 * DAY_MS, publish_ms=publish_ms
+                nudge = metadata_of(
+                    properties={"tw-nudge": "1"}, deliver_at_ms=now_ms() + 3 * DAY_MS, publish_ms=publish_ms
                 )
-                raw.send(stir)
-        eventually(lambda: shadow.shadow_status().lifters[0].fates[Fate.STIR.value] == 2, 20)
+                raw.send(nudge)
+        eventually(lambda: shadow.shadow_status().movers[0].decisions[MoveDecision.NUDGE.value] == 2, 20)
 
         def pending() -> int:
             return on.admin.topics.stats(on.parts()[0], precise_backlog=True).subscriptions[BUSINESS].backlog
@@ -159,19 +159,19 @@ def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broke
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
         journal = Names(on.plan).journal
         ahead_ms = now_ms() + 60_000
-        wish_for(on.admin, on.plan, State.PAUSED, now_ms=now_ms())
-        wish_for(on.admin, on.plan, State.SHADOWING, now_ms=ahead_ms)
+        desired_for(on.admin, on.plan, State.PAUSED, now_ms=now_ms())
+        desired_for(on.admin, on.plan, State.SHADOWING, now_ms=ahead_ms)
         shadow = on.shadow()
 
         def noted() -> int | None:
             properties = on.admin.topics.properties(journal)
-            return caught_up_in(properties, 0, wish_in(properties))
+            return caught_up_in(properties, 0, desired_in(properties))
 
         eventually(lambda: noted() is not None, 20)
         assert noted() == ahead_ms
         shadow.stop(5_000)
         send(on, range(20_000), due_ms=now_ms() + 3 * DAY_MS)
-        on.lifter()
+        on.mover()
         eventually(lambda: noted() is None, 20, poll=0.01)
         eventually(lambda: noted() == ahead_ms, 40)
 
@@ -181,16 +181,16 @@ def test_a_reload_while_the_journal_is_read_is_noticed(pulsar_broker: Broker, mo
     reloads = iter([True])
 
     def interrupted(*args: Any, **more: Any) -> tuple[int, int]:
-        found = strike_again(*args, **more)
+        found = ack_again(*args, **more)
         if next(reloads, False):
             on.admin.topics.unload(on.plan.due_topic)
         return found
 
-    monkeypatch.setattr(lift_session, "strike_again", interrupted)
+    monkeypatch.setattr(move_session, "ack_again", interrupted)
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
         shadow = on.shadow()
         send(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
-        eventually(lambda: lifted(shadow) == 20, 30)
-        lifter = shadow.shadow_status().lifters[0]
-        assert lifter.failures == 1
-        assert "loaded again" in str(lifter.reason)
+        eventually(lambda: moved(shadow) == 20, 30)
+        mover = shadow.shadow_status().movers[0]
+        assert mover.failures == 1
+        assert "loaded again" in str(mover.reason)

@@ -20,7 +20,7 @@ from tests.broker.test_shadow_taken_up import WIDE, gaps
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.curing import first_plan, fitted
-from timewheel.shadow.machine.states import State, wish_in
+from timewheel.shadow.machine.states import State, desired_in
 from timewheel.testing import LocalPulsar, eventually
 
 LIMIT = 200
@@ -72,7 +72,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert refused.returncode == 3, refused.stderr
             assert "still-over-limit" in refused.stdout
             assert f"once it has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
-        assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
+        assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
         # A plan that is made for the topic has the window that is found to do.
         made = tmp_path / "made.toml"
         shown = run(broker, "start", wide.due_topic, "--out", str(made), "--dry-run")
@@ -81,7 +81,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
         assert Plan.load(made) == fitted(first, 2 * HOUR_MS, 5 * DAY_MS)
         assert "Nothing was begun; the plan is in" in shown.stdout
 
-        begun = run(broker, "start", file, "--despite-refusals")
+        begun = run(broker, "start", file, "--ignore-refusals")
         assert begun.returncode == 0, begun.stderr
         with RelayProcess(broker, wide, tmp_path, kind="shadow") as service:
             assert str(service.plan_file) == file

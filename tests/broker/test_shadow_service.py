@@ -24,7 +24,7 @@ PARTITIONS = 2
 
 def scraped(text: str) -> dict[str, float]:
     """Without ``timewheel_``, with the labels that tell several of a name apart."""
-    apart = ("fate", "state", "quantile", "topic", "subscription")
+    apart = ("decision", "state", "quantile", "topic", "subscription")
     return {
         " ".join(
             [sample.name.removeprefix("timewheel_"), *(sample.labels[one] for one in apart if one in sample.labels)]
@@ -40,7 +40,7 @@ def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Bro
         ShadowStage(pulsar_broker, plan) as on,
         RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service,
     ):
-        on.wish(State.SHADOWING)
+        on.desired(State.SHADOWING)
         service.await_ready()
 
         def told() -> dict[str, float]:
@@ -57,17 +57,17 @@ def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Bro
             producer.send_async(f"{number}".encode(), None, deliver_at=due_ms, partition_key=f"{number}")
         producer.send(b"now")
         producer.flush()
-        eventually(lambda: told()["shadow_struck_total"] == told()["shadow_lifted_total"] == TIMERS, 60)
+        eventually(lambda: told()["shadow_originals_acknowledged_total"] == told()["shadow_moved_total"] == TIMERS, 60)
 
         found = told()
-        assert found["shadow_entries_total lifted"] == TIMERS
+        assert found["shadow_entries_total moved"] == TIMERS
         assert (found["shadow_entries_total undelayed"], found["shadow_entries_total near"]) == (1, 0)
         assert (found["shadow_partitions"], found["shadow_led_partitions"]) == (PARTITIONS, PARTITIONS)
         assert (found["shadow_state shadowing"], found["shadow_state paused"], found["shadow_refused"]) == (1, 0, 0)
         assert 0 <= found["shadow_lag_seconds 0.5"] <= found["shadow_lag_seconds 0.99"] < 30
         assert found["relay_ready"] == 1
         assert (shadow()["state"], shadow()["refusal"]) == ("shadowing", "")
-        assert [lifter["leads"] for lifter in shadow()["lifters"]] == [True] * PARTITIONS
+        assert [mover["leads"] for mover in shadow()["movers"]] == [True] * PARTITIONS
 
         backlogs = of_exporter(on)
         assert backlogs[f"{JOURNAL_SUBSCRIPTION}"] > 0, "it keeps copies for a while"
@@ -86,7 +86,7 @@ def of_exporter(on: ShadowStage) -> dict[str, float]:
     """Entries of the intake that are not acknowledged, by subscription."""
     exporter, registry = Exporter(on.admin, (), (on.plan,)), CollectorRegistry()
     registry.register(exporter)
-    assert exporter.look()
+    assert exporter.inspect()
     found: dict[str, float] = {}
     for name, value in scraped(generate_latest(registry).decode()).items():
         if name.startswith("backlog_entries ") and f" {on.names.journal} " in f"{name} ":

@@ -17,8 +17,8 @@ from tests.broker.shadow_stage import PlainConsumer, ShadowStage
 from timewheel.admin.stats import STRIKER
 from timewheel.core.plan import Plan
 from timewheel.shadow.machine.states import State
+from timewheel.shadow.overview_reading import gap_status_of
 from timewheel.shadow.shadow import Shadow
-from timewheel.shadow.standing_look import standing_of
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
 
@@ -34,12 +34,12 @@ def shadow_plan(*subscriptions: str, **more: Any) -> Plan:
 @contextmanager
 def staged(broker: Broker, plan: Plan) -> Iterator[ShadowStage]:
     with ShadowStage(broker, plan) as stage:
-        stage.wish(State.SHADOWING)
+        stage.desired(State.SHADOWING)
         yield stage
 
 
-def lifted(shadow: Shadow) -> int:
-    return sum(one.lifted for one in shadow.shadow_status().lifters)
+def moved(shadow: Shadow) -> int:
+    return sum(one.moved for one in shadow.shadow_status().movers)
 
 
 def send(on: ShadowStage, *, ahead_ms: int = AHEAD_MS, count: int = TIMERS) -> None:
@@ -61,7 +61,7 @@ def test_each_of_several_subscriptions_handles_each_timer_once(pulsar_broker: Br
         send(on)
         for consumer in consumers:
             handled_once(consumer)
-        assert lifted(shadow) == TIMERS
+        assert moved(shadow) == TIMERS
 
 
 def test_what_one_subscription_is_done_with_stays_for_the_other(pulsar_broker: Broker) -> None:
@@ -72,8 +72,8 @@ def test_what_one_subscription_is_done_with_stays_for_the_other(pulsar_broker: B
         httpx.post(url).raise_for_status()
         billing, audit = (on.plain_consumer(subscription=name) for name in (BUSINESS, "audit"))
         shadow = on.shadow()
-        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
-        assert lifted(shadow) == 0
+        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 20)
+        assert moved(shadow) == 0
         handled_once(billing)
         assert not audit.handled
 
@@ -81,13 +81,13 @@ def test_what_one_subscription_is_done_with_stays_for_the_other(pulsar_broker: B
 def test_a_subscription_that_is_made_later_gets_each_timer_once(pulsar_broker: Broker) -> None:
     with staged(pulsar_broker, shadow_plan()) as on:
         first, shadow = on.plain_consumer(), on.shadow()
-        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 20)
         second = on.plain_consumer(subscription="audit")
         eventually(lambda: "audit" in {one.name for one in shadow.subscriptions(on.parts()[0])}, 20)
         send(on)
         handled_once(first)
         handled_once(second)
-        assert lifted(shadow) == TIMERS
+        assert moved(shadow) == TIMERS
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover], ids=["x", "failover"])
@@ -97,17 +97,17 @@ def test_where_a_broker_delays_nothing_nothing_is_lifted_and_that_is_told(pulsar
         stranger = on.client.subscribe(on.plan.due_topic, "stranger", consumer_type=kind)
         eventually(lambda: not shadow.ready, 20)
         assert "stranger" in shadow.shadow_status().refusal
-        assert not shadow.view.lifts
+        assert not shadow.view.moves
         send(on, count=20)
         handled_once(consumer, 20)
-        assert lifted(shadow) == 0
+        assert moved(shadow) == 0
         (event,) = on.events.named("shadow_refuses")
         assert "stranger" in str(event.fields["reason"])
         stranger.close()
         on.admin.subscriptions.delete(on.plan.due_topic, "stranger")
         eventually(lambda: shadow.ready, 20)
         send(on, count=20)
-        eventually(lambda: lifted(shadow) == 20, 20)
+        eventually(lambda: moved(shadow) == 20, 20)
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover], ids=["x", "failover"])
@@ -115,15 +115,15 @@ def test_what_was_lifted_before_comes_in_its_time_beside_a_subscription_that_del
     pulsar_broker: Broker, kind: Any
 ) -> None:
     with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, lifter = on.plain_consumer(), on.lifter()
+        consumer, mover = on.plain_consumer(), on.mover()
         send(on, ahead_ms=10_000, count=20)
-        eventually(lambda: lifter.counts.lifted == 20, 20)
-        lifter.handle.stop(5_000)
+        eventually(lambda: mover.counts.moved == 20, 20)
+        mover.handle.stop(5_000)
         on.client.subscribe(on.plan.due_topic, "debug", consumer_type=kind)
         shadow = on.shadow(start=False).start()
         eventually(lambda: "debug" in shadow.shadow_status().refusal, 20)
         handled_once(consumer, 20)
-        assert shadow.shadow_status().struck == 20
+        assert shadow.shadow_status().acked_originals == 20
         assert max(consumer.lateness_ms.values()) < 3_000
 
 
@@ -141,9 +141,9 @@ def test_a_subscription_that_is_removed_is_not_made_anew(pulsar_broker: Broker) 
         eventually(lambda: STRIKER in consumers_of(on, "audit"), 20)
         audit.close()
         on.admin.subscriptions.delete(part, "audit", force=True)
-        # What is lifted now is struck before a look can have told that it is gone.
+        # What is moved now is acknowledged before a look can have told that it is gone.
         send(on, count=20)
-        eventually(lambda: lifted(shadow) == 40, 20)
+        eventually(lambda: moved(shadow) == 40, 20)
         eventually(lambda: sum(billing.handled.values()) == 40, 20)
         assert "audit" not in on.admin.subscriptions.list(part)
         assert {one.name for one in shadow.subscriptions(part)} == {BUSINESS}
@@ -156,7 +156,7 @@ def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_anot
         send(on, count=20)
         eventually(lambda: STRIKER in consumers_of(on, BUSINESS), 20)
         before.close()
-        (part,) = standing_of(on.admin, on.dialer, on.plan).parts
+        (part,) = gap_status_of(on.admin, on.dialer, on.plan).parts
         assert [one.type for one in part.subscriptions] == ["None"]
         eventually(lambda: not consumers_of(on, BUSINESS), 20)
         after = on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared)
@@ -166,7 +166,7 @@ def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_anot
 def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
     pulsar_broker: Broker, say: Callable[[object], None]
 ) -> None:
-    """Due-now messages of many keys go on while far ones are lifted and struck twice a second."""
+    """Due-now messages of many keys go on while far ones are moved and acknowledged twice a second."""
     with staged(pulsar_broker, shadow_plan()) as on:
         first, second = (on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared) for _ in range(2))
         shadow = on.shadow()
@@ -178,13 +178,13 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
             eventually(lambda: name in first.lateness_ms or name in second.lateness_ms, 30, poll=0.005)
             return first.lateness_ms.get(name, second.lateness_ms.get(name, 0))
 
-        def lift_on() -> None:
+        def move_on() -> None:
             while not stopping.is_set():
                 due_ms = now_ms() + AHEAD_MS
                 number = next(numbers)
                 producer.send(f"far{number} {due_ms}".encode(), deliver_at=due_ms, partition_key=f"k{number % 50}")
 
-        thread = threading.Thread(target=lift_on)
+        thread = threading.Thread(target=move_on)
         thread.start()
         for probe in range(150):
             producer.send(f"now{probe} {now_ms()}".encode(), partition_key=f"k{probe % 50}")
@@ -192,11 +192,9 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
         stopping.set()
         thread.join()
         worst_ms.sort()
-        say(
-            f"key shared: p50 {worst_ms[75]} ms, p99 {worst_ms[148]} ms, max {worst_ms[-1]} ms, lifted {lifted(shadow)}"
-        )
+        say(f"key shared: p50 {worst_ms[75]} ms, p99 {worst_ms[148]} ms, max {worst_ms[-1]} ms, moved {moved(shadow)}")
         assert worst_ms[-1] < 1_000
-        assert shadow.shadow_status().struck > 100
+        assert shadow.shadow_status().acked_originals > 100
         sent = next(numbers)
         eventually(lambda: sum(name.startswith("far") for name in {*first.handled, *second.handled}) == sent, 60)
         assert first.again + second.again == 0

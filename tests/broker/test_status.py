@@ -21,7 +21,7 @@ from timewheel.core.envelope import PROBE_PROPERTY, Envelope
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
-from timewheel.ops.doctor import look_at_plan, verdict_on
+from timewheel.ops.doctor import inspect_plan, verdict_on
 from timewheel.ops.provision import ensure
 from timewheel.ops.status import status_of
 from timewheel.producers import DelayedProducer
@@ -128,12 +128,12 @@ def test_late_timers_and_the_relays_that_have_them(pulsar_broker: Broker, tmp_pa
         # While they hop, once in four seconds, they are there twice.
         eventually(lambda: sum(place.timers.count for place in status_of(stage.admin, plan).relays()[mine]) == 20)
 
-        def is_said() -> bool:
+        def is_text() -> bool:
             attended = run(pulsar_broker, plan, tmp_path, "--fail-late", "1h")
             assert attended.returncode == 0
             return f"Relay {mine} has 4 partitions with about 20 timers" in " ".join(attended.stdout.split())
 
-        eventually(is_said)
+        eventually(is_text)
 
 
 def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path: Path) -> None:
@@ -160,11 +160,11 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
         assert "0 timers wait, and 1 topic of the plan not there" in told.stdout
         gaps = run_gaps(pulsar_broker, str(tmp_path / "plan.toml"), "--fail-at", "alarm", "--json")
         assert (gaps.returncode, json.loads(gaps.stdout)["missing"]) == (1, [stage.tiers[0]])
-        letters = Names(plan).dead_letter
-        stage.admin.topics.delete(letters)
+        dead_letters = Names(plan).dead_letter
+        stage.admin.topics.delete(dead_letters)
         without = run(pulsar_broker, plan, tmp_path)
         assert without.returncode == 1, without.stdout
-        assert f"Not there: {letters} (" in " ".join(without.stdout.split())
+        assert f"Not there: {dead_letters} (" in " ".join(without.stdout.split())
 
 
 def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Pat
             stage.hold([3 * DAY_MS, 3 * DAY_MS])  # into both partitions, and each in an entry of its own
         former = stage.tiers[0]
         assert json.loads(run(pulsar_broker, before, tmp_path, "--json").stdout)["former"] == []
-        ensure(stage.admin, after, now_ms=now_ms(), despite_former_topics=True)
+        ensure(stage.admin, after, now_ms=now_ms(), ignore_former_topics=True)
 
         facts = json.loads(run(pulsar_broker, after, tmp_path, "--json").stdout)
         assert facts["timers"]["count"] == 0
@@ -231,7 +231,7 @@ def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(pulsar_broker:
         facts = json.loads(late.stdout)
         assert (facts["timers"]["count"], late.returncode) == (1, 4)
         assert facts["relay_late_ms"] > HOUR_MS - 60_000
-        found = verdict_on(look_at_plan(stage.admin, stage.plan, target="plan.toml")).findings
+        found = verdict_on(inspect_plan(stage.admin, stage.plan, target="plan.toml")).findings
         assert any(one.slug == "relay-late" and "timer late should" in one.read for one in found)
 
 
@@ -253,6 +253,6 @@ def test_what_waits_in_an_intake_that_no_relay_reads_counts_and_is_exit_status_4
         assert (by_name["overdue"], by_name["next day"], facts["timers"]["count"]) == (9, 1, 10)
         assert facts["unattended"] == [partition_topic(stage.names.intake, 0)]
         assert "10 of them wait in the intake, which no relay reads" in " ".join(shown.stdout.split())
-        found = verdict_on(look_at_plan(stage.admin, plan, target="plan.toml")).findings
+        found = verdict_on(inspect_plan(stage.admin, plan, target="plan.toml")).findings
         (alone,) = [one for one in found if one.slug == "no-relay"]
         assert "10 entries wait in 1 of 1 partition, the first overdue" in alone.read

@@ -16,9 +16,9 @@ from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
 from tests.broker.test_retry import WAIT_S, left
 from timewheel.admin import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Park
+from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer
+from timewheel.core.cancellation_table import CancellationTable
 from timewheel.core.clock import SystemClock
-from timewheel.core.cut_table import CutTable
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.ops.status import Amount, status_of
@@ -27,7 +27,7 @@ from timewheel.ops.whereis import State, Wanted, whereis
 from timewheel.ops.whereis.facts import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-from timewheel.wire.cut_log import CutLog
+from timewheel.wire.cancellation_log import CancellationLog
 from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_timer_is_moved_by_hand(client: Any, pulsar_broker: Broker, plan: Plan
     with DelayedProducer(client, plan) as producer:
         producer.send(b"first", deliver_after=timedelta(seconds=5), timer_id="meeting")
     moved = run(
-        "reschedule", "meeting", "--in", "3s", "--content", "content", "--key", "k", "--property", "a=b=c", "--json"
+        "reschedule", "meeting", "--after", "3s", "--content", "content", "--key", "k", "--property", "a=b=c", "--json"
     )
     assert moved.returncode == 0, moved.stderr
     with running(DelayedConsumer(client, plan, SUBSCRIPTION), came.append):
@@ -80,9 +80,9 @@ def test_a_timer_is_moved_by_hand(client: Any, pulsar_broker: Broker, plan: Plan
     assert "what was sent under this id before is cancelled" in by_time.stdout, by_time.stderr
     for wrong in (
         ("--content", "content"),
-        ("--in", "1s", "--at", "2026-01-01", "--content", "content"),
-        ("--in", "1s", "--content", "nowhere"),
-        ("--in", "1s", "--content", "content", "--property", "a"),
+        ("--after", "1s", "--at", "2026-01-01", "--content", "content"),
+        ("--after", "1s", "--content", "nowhere"),
+        ("--after", "1s", "--content", "content", "--property", "a"),
     ):
         assert run("reschedule", "meeting", *wrong).returncode == 2
 
@@ -101,17 +101,17 @@ def test_whereis_and_status_know_what_is_cancelled(client: Any, pulsar_broker: B
         for timer in (*timers[:4], handled):
             producer.cancel(timer)
         producer.cancel_group("g")
-    log = CutLog(client, plan, SystemClock(), Hooks(()))
+    log = CancellationLog(client, plan, SystemClock(), Hooks(()))
     log.start()
     assert log.await_answer(log.ask(), WAIT_S * 1_000)
     log.stop()
     with AdminClient(pulsar_broker.admin_url) as admin:
 
-        def seen(timer_id: str, cut_offs: CutTable | None = log.table) -> tuple[State, str | None]:
+        def seen(timer_id: str, cancellations: CancellationTable | None = log.table) -> tuple[State, str | None]:
             wanted = Wanted.of(timer_id, sent_ms=at_ms, within_ms=30_000)
-            found = whereis(admin, plan, wanted, cut_offs=cut_offs)
+            found = whereis(admin, plan, wanted, cancellations=cancellations)
             assert whereabouts_facts(found)["state"] == found.state.value
-            return found.state, None if found.cut_off is None else found.cut_off.kind
+            return found.state, None if found.cancellation is None else found.cancellation.kind
 
         assert [seen(f"t{n}") for n in (0, 3, 4, 6, 7, 9)] == [
             *[(State.CANCELLED, "timer")] * 2,
@@ -160,7 +160,7 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
         poison = producer.send(b"x", timer_id="poison")
 
     def handle(message: DelayedMessage) -> None:
-        raise Park(f"nobody called {message.timer_id}")
+        raise ParkTimer(f"nobody called {message.timer_id}")
 
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, relay=False)
     with running(consumer, handle):
@@ -182,7 +182,7 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     parked = json.loads(run("show", "poison", "--json").stdout)
     assert parked == {
         "timer": "poison",
-        "cut_off": None,
+        "cancellation": None,
         "parked": [{"subscription": SUBSCRIPTION, "reason": "nobody called poison"}],
         "whereis": None,
     }
@@ -193,4 +193,4 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     assert "poison: handled" not in by_due.stdout
     held = json.loads(run("show", "order-7", "--sent-at", str(now_ms()), "--within", "1m", "--json").stdout)
     assert held["whereis"]["state"] == "cancelled"
-    assert held["cut_off"]["forget_ms"] > named.due_ms
+    assert held["cancellation"]["forget_ms"] > named.due_ms

@@ -20,22 +20,22 @@ from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_m
 from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.relay_stage import plan_of as short_plan
 from timewheel.admin.client import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
 from timewheel.consumers.relay import Relay
-from timewheel.core.cut_offs import Answer
+from timewheel.core.cancel_policy import Cancel
+from timewheel.core.cancellations import Answer
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
-from timewheel.core.former_topics import TimersLeftBehind
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.metrics import Exporter
 from timewheel.ops import ensure
-from timewheel.ops.doctor import look_at_plan, verdict_on
+from timewheel.ops.dead_letters import dead_letter_box, dead_letters, parked_box, replay, replay_parked
+from timewheel.ops.doctor import inspect_plan, verdict_on
 from timewheel.ops.former_removal import remove_drained
 from timewheel.ops.former_topics import FormerTopics
-from timewheel.ops.letters import dead_letter_box, letters, parked_box, replay, replay_parked
 from timewheel.ops.plan_sample import sample_plan
 from timewheel.ops.status import status_of
 from timewheel.ops.whereis import State, Wanted, whereis
@@ -218,7 +218,7 @@ def test_the_one_form_is_refused_for_the_other_and_nothing_is_made(
     assert stored_names(admin, topic) == before
     (finding,) = [
         one
-        for one in verdict_on(look_at_plan(admin, plan_of(topic, partitions=wanted), target="p.toml")).findings
+        for one in verdict_on(inspect_plan(admin, plan_of(topic, partitions=wanted), target="p.toml")).findings
         if one.subject == topic and one.slug == "topic-in-the-way"
     ]
     assert f"partitions = {found}" in finding.cure
@@ -273,7 +273,7 @@ def test_what_fails_is_tried_again_parked_and_handled_again(client: Any, admin: 
         if message.timer_id == "shaky" and attempts["shaky"] < 3:
             raise ValueError("not yet")
 
-    policy = RetryPolicy(max_attempts=3, backoff=Fixed(2 * SECOND))  # through a tier
+    policy = RetryPolicy(max_attempts=3, backoff=FixedBackoff(2 * SECOND))  # through a tier
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy)
     with DelayedProducer(client, plan) as producer:
         for name in ("poison", "shaky", "sound"):
@@ -281,10 +281,10 @@ def test_what_fails_is_tried_again_parked_and_handled_again(client: Any, admin: 
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == 1 and attempts["shaky"] == 3, WAIT_S)
         good.set()
-        found = eventually(lambda: letters(admin, parked_box(plan, SUBSCRIPTION)).letters, WAIT_S)
-        assert [letter.source for letter in found if not letter.source.startswith(topic)] == []
-        dealt = replay_parked(client, admin, plan, SUBSCRIPTION, found, chance=random.Random(1))
-        assert [one.refused for one in dealt] == [None]
+        found = eventually(lambda: dead_letters(admin, parked_box(plan, SUBSCRIPTION)).dead_letters, WAIT_S)
+        assert [dead_letter.source for dead_letter in found if not dead_letter.source.startswith(topic)] == []
+        results = replay_parked(client, admin, plan, SUBSCRIPTION, found, rng=random.Random(1))
+        assert [one.refused for one in results] == [None]
         eventually(lambda: consumer.counts.done == 3, WAIT_S)
     assert attempts == {"poison": 4, "shaky": 3, "sound": 1}
 
@@ -308,11 +308,11 @@ def test_a_dead_letter_goes_back_into_it(pulsar_broker: Broker) -> None:
         stage.put(stage.tiers[-1], Envelope("endless", at_ms + 1_000, at_ms, hops=10_000), b"x")
         stage.flush()
         stage.relay()
-        found = eventually(lambda: letters(stage.admin, dead_letter_box(plan)).letters, WAIT_S)
-        dealt = replay(stage.client, stage.admin, plan, found, due_now=True)
-        assert [(one.sent_to, one.refused) for one in dealt] == [(plan.due_topic, None)]
+        found = eventually(lambda: dead_letters(stage.admin, dead_letter_box(plan)).dead_letters, WAIT_S)
+        results = replay(stage.client, stage.admin, plan, found, due_now=True)
+        assert [(one.sent_to, one.refused) for one in results] == [(plan.due_topic, None)]
         stage.await_due(1)
-        assert letters(stage.admin, dead_letter_box(plan)).letters == ()
+        assert dead_letters(stage.admin, dead_letter_box(plan)).dead_letters == ()
 
 
 def test_it_is_healthy_and_every_look_sees_what_waits_in_it(pulsar_broker: Broker) -> None:
@@ -327,7 +327,7 @@ def test_it_is_healthy_and_every_look_sees_what_waits_in_it(pulsar_broker: Broke
         consumer = DelayedConsumer(stage.client, plan, BUSINESS, relay=False)
         with running(consumer, handled):
             eventually(lambda: handled.times[now.id], WAIT_S)
-            verdict = verdict_on(look_at_plan(stage.admin, plan, target="plan.toml"))
+            verdict = verdict_on(inspect_plan(stage.admin, plan, target="plan.toml"))
             assert {one.slug for one in verdict.findings if one.severity.name in ("ERROR", "WARNING")} <= {
                 "auto-creation"
             }
@@ -368,7 +368,7 @@ def test_a_calendar_in_its_place_is_refused_while_timers_wait_there_and_never_re
     with Stage(pulsar_broker, before) as stage:
         with DelayedProducer(stage.client, before) as producer:
             timer = producer.send(b"x", deliver_after=2 * SECOND)
-        with pytest.raises(TimersLeftBehind, match="the plan that says partitions = 0"):
+        with pytest.raises(UndrainedTopics, match="the plan that says partitions = 0"):
             ensure(stage.admin, after, now_ms=now_ms())
         handled = Handled()
         with running(DelayedConsumer(stage.client, before, BUSINESS), handled):
@@ -402,6 +402,6 @@ def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: 
         assert local in said("gaps", plan.due_topic, *admin_url)
         assert "without partitions" in said("sample", plan.due_topic, "-o", str(tmp_path / "s.parquet"), *admin_url)
         exporter = Exporter(stage.admin, [], [plan])
-        assert exporter.look()
+        assert exporter.inspect()
         told = {sample.labels.get("topic") for family in exporter.collect() for sample in family.samples}
         assert plan.due_topic in told

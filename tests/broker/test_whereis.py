@@ -44,7 +44,7 @@ SCHEMES: dict[str, Scheme] = {
     "calendar": Calendar(interval_ms=30_000),
     "wheel": Wheel(rings=(Ring(slot_ms=2_000, slots=14), Ring(slot_ms=20_000, slots=8))),
 }
-MOST_READS = 5
+MAX_READS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def test_timers_of_every_scheme_are_found_where_they_are(pulsar_broker: Broker, 
     wrong = [one for one in found if not is_right(one)]
     assert not wrong, wrong[0]
     reads = sorted(one.cost.reads for one in found)
-    assert reads[-3] <= MOST_READS, Counter(reads)
+    assert reads[-3] <= MAX_READS, Counter(reads)
 
 
 def run(broker: Broker, plan: Plan, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -160,7 +160,7 @@ def test_the_command_tells_where_it_is_and_where_it_goes(pulsar_broker: Broker, 
         stage.relay()
         with running(DelayedConsumer(stage.client, plan, BUSINESS), Handled()):
             eventually(
-                lambda: "handled: every" in run(pulsar_broker, plan, tmp_path, *hints, "--most-reads", "50").stdout,
+                lambda: "handled: every" in run(pulsar_broker, plan, tmp_path, *hints, "--max-reads", "50").stdout,
                 30,
                 message="handled",
             )
@@ -210,7 +210,7 @@ def test_a_thousand_of_a_thousand_are_found(pulsar_broker: Broker, name: str, ev
     states = Counter(one.state.value for one in found)
     assert not wrong, (len(wrong), wrong[0])
     # Hops come in by several relays, and their order among each other is not strict.
-    few = sum(one <= MOST_READS for one in reads) / len(reads)
+    few = sum(one <= MAX_READS for one in reads) / len(reads)
     assert few == 1 if name in ("native", "calendar") else few >= 0.99, Counter(reads)
     evidence(
         f"`timewheel whereis`, {name}",
@@ -219,7 +219,7 @@ def test_a_thousand_of_a_thousand_are_found(pulsar_broker: Broker, name: str, ev
             **states,
             "partitions": plan.partitions,
             "reads": f"median {reads[len(reads) // 2]}, at most {reads[-1]}",
-            f"with at most {MOST_READS}": f"{100 * few:.1f} %",
+            f"with at most {MAX_READS}": f"{100 * few:.1f} %",
             "searches by the broker": f"median {seeks[len(seeks) // 2]}, at most {seeks[-1]}",
         },
     )

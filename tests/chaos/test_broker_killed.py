@@ -21,7 +21,7 @@ from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import QUICK_TAKEOVER
 from tests.support.chaos_verdict import keeps_every_promise
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.plan import Tiered
 
 if TYPE_CHECKING:

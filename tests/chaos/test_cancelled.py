@@ -14,7 +14,7 @@ from tests.support.chaos_conductor import Conductor, Points
 from tests.support.chaos_ledger import Handled, Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge, keeps_every_promise
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.names import Names
 from timewheel.core.plan import Tiered
 
@@ -155,7 +155,7 @@ def test_consumers_killed_and_frozen_while_timers_are_cancelled_hand_out_nothing
 def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped_meanwhile(
     chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
-    """Nobody is killed, and the checker finds it all the same (broker-facts: cut-off-log)."""
+    """Nobody is killed, and the checker finds it all the same (broker-facts: cancellation-log)."""
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=Cancel(skew_ms=0))
     posts = [
         on.relay("relay", cut_rules="the last one counts"),
@@ -170,9 +170,9 @@ def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped
     load.stop()
     cancels.stop()
     last_due_ms = max(sent.due_ms for sent in load.sent.values())
-    # All but the log: what is in it stays until a janitor packs it.
+    # All but the log: what is in it stays until a compactor packs it.
     conductor.calm(
-        lambda: now_ms() > last_due_ms and all(" timewheel-cuts" in place for place in on.backlogs()),
+        lambda: now_ms() > last_due_ms and all(" timewheel-cancellations" in place for place in on.backlogs()),
         DRAIN_TIMEOUT_S,
         "all topics drained",
     )
@@ -184,7 +184,7 @@ def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped
     assert lost
     assert verdict.totals.lost == len(lost)
     evidence(
-        "control: cut-offs that can be taken back",
+        "control: cancellations that can be taken back",
         {"timers": verdict.totals.acknowledged, "taken back": len(cancels.taken_back), "lost": len(lost)},
         seed=seed,
     )

@@ -36,7 +36,7 @@ def acknowledged(pid: int, at_ms: int) -> Acknowledged:
 
 
 @pytest.mark.parametrize(
-    ("first", "in_hand", "settled"),
+    ("first", "in_flight", "settled"),
     [
         ([handled(FIRST, 3_000)], 1, 0),  # never acknowledged
         # One answer of the broker before the kill: perhaps not sent.
@@ -49,23 +49,23 @@ def acknowledged(pid: int, at_ms: int) -> Acknowledged:
     ],
 )
 def test_repeats_that_a_crash_explains_are_told_from_those_that_nothing_explains(
-    first: list[Event], in_hand: int, settled: int
+    first: list[Event], in_flight: int, settled: int
 ) -> None:
     repeats = repeats_after_kills([*first, handled(SECOND, 6_000)], [KILL], settle_beats=2)
 
-    assert (repeats.in_hand, repeats.settled) == (in_hand, settled)
-    assert repeats.most_after_one_kill == in_hand
+    assert (repeats.in_flight, repeats.settled) == (in_flight, settled)
+    assert repeats.max_after_one_kill == in_flight
 
 
 def test_a_copy_at_another_position_is_no_repeat_of_the_first() -> None:
     copy = handled(SECOND, 6_000)._replace(position=Position(1, 2, -1))
     repeats = repeats_after_kills([handled(FIRST, 3_000), copy], [KILL], settle_beats=2)
-    assert (repeats.in_hand, repeats.settled, repeats.copied) == (0, 0, 1)
+    assert (repeats.in_flight, repeats.settled, repeats.copied) == (0, 0, 1)
 
-    # And both again: the first was in hand at the kill, the copy with somebody whom nobody killed.
+    # And both again: the first was in flight at the kill, the copy with somebody whom nobody killed.
     again = [handled(SECOND, 7_000), copy._replace(at_ms=8_000)]
     repeats = repeats_after_kills([handled(FIRST, 3_000), copy, *again], [KILL], settle_beats=2)
-    assert (repeats.in_hand, repeats.settled, repeats.copied) == (1, 1, 1)
+    assert (repeats.in_flight, repeats.settled, repeats.copied) == (1, 1, 1)
 
 
 def test_each_broken_promise_is_found() -> None:

@@ -173,7 +173,7 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
     odd = place.odd
     with ShadowStage(pulsar_broker, place.plan()) as stage, ExitStack() as stack:
         if stage.plan.intake:
-            stage.wish(State.SHADOWING)
+            stage.desired(State.SHADOWING)
         due_ms = now_ms() + AHEAD_MS
         refused = put_all(stage, place, odd, due_ms)
         say(f"stored {len(odd) - len(refused)} of {len(odd)} odd messages; refused by the broker: {refused}")

@@ -21,8 +21,8 @@ from timewheel.admin.client import AdminClient
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
-from timewheel.ops.letters.box import dead_letter_box
-from timewheel.ops.letters.letters import letters
+from timewheel.ops.dead_letters.box import dead_letter_box
+from timewheel.ops.dead_letters.dead_letters import dead_letters
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.stored_timers import properties_in
 from timewheel.shadow.verifying import verify
@@ -107,7 +107,7 @@ class Stand:
         self.is_plain = place.is_plain
         take_any_schema(broker, self.target.topic)
         if self.is_plain:
-            self.stage.wish(State.SHADOWING)
+            self.stage.desired(State.SHADOWING)
             self.stage.shadow()
             self.seen = Handled.plainly_by(self.stage, due_ms, stack)
         else:
@@ -116,7 +116,7 @@ class Stand:
 
     def dead(self) -> dict[str, str]:
         """Reasons of the dead letters, by name."""
-        found = letters(self.stage.admin, dead_letter_box(self.stage.plan), most=1_000).letters
+        found = dead_letters(self.stage.admin, dead_letter_box(self.stage.plan), most=1_000).dead_letters
         return {known_by(one.payload, one.properties): one.reason for one in found}
 
     def left(self) -> Iterator[str]:

@@ -37,7 +37,7 @@ PROCESSES = 3
 BURST = 8
 KILL_TIMEOUT_S = 900.0
 DRAIN_TIMEOUT_S = 240.0
-MOST_PASSES = {"in_handler": 60, "before_ack": 60, "after_ack": 60}
+MAX_PASSES = {"in_handler": 60, "before_ack": 60, "after_ack": 60}
 FREEZE_S = 2.0
 
 
@@ -117,9 +117,9 @@ def test_the_verdict(calls: list[tuple[int, int]], parked: dict[int, int], expec
 class Crew:
     """The processes of one play."""
 
-    def __init__(self, job: Job, chance: random.Random, kills: int, points: tuple[str, ...]) -> None:
+    def __init__(self, job: Job, rng: random.Random, kills: int, points: tuple[str, ...]) -> None:
         self._job = job
-        self._chance = chance
+        self._rng = rng
         self._left = kills
         self._points = points
         self.kills: Counter[str] = Counter()
@@ -130,11 +130,11 @@ class Crew:
         while len(self._running) < PROCESSES:
             job = self._job
             if self._left:
-                point = self._chance.choice(self._points)
-                job = replace(job, point=point, passes=self._chance.randint(1, MOST_PASSES[point]))
+                point = self._rng.choice(self._points)
+                job = replace(job, point=point, passes=self._rng.randint(1, MAX_PASSES[point]))
             self._running[subprocess.Popen(job.arguments(), cwd=ROOT)] = job
 
-    def look(self) -> bool:
+    def inspect(self) -> bool:
         """Count who has died, and replace it; whether all kills are over."""
         for process, job in list(self._running.items()):
             code = process.poll()
@@ -159,7 +159,7 @@ class Crew:
 
     def freeze(self) -> None:
         """One of them stands still for a while (SIGSTOP)."""
-        process = self._chance.choice(list(self._running))
+        process = self._rng.choice(list(self._running))
         process.send_signal(signal.SIGSTOP)
         time.sleep(FREEZE_S)
         process.send_signal(signal.SIGCONT)
@@ -171,8 +171,8 @@ class Crew:
 
 
 @contextmanager
-def crew(job: Job, chance: random.Random, kills: int, points: tuple[str, ...]) -> Iterator[Crew]:
-    made = Crew(job, chance, kills, points)
+def crew(job: Job, rng: random.Random, kills: int, points: tuple[str, ...]) -> Iterator[Crew]:
+    made = Crew(job, rng, kills, points)
     try:
         made.fill()
         yield made
@@ -184,7 +184,7 @@ def play(
     broker: LocalPulsar, folder: Path, seed: int, kills: int, *, has_inbox: bool, points: tuple[str, ...] = POINTS
 ) -> tuple[Verdict, Crew]:
     """Send, fail, kill and unload until all kills are over; then let all of it come to its end."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     plan = Plan(
         due_topic=f"persistent://public/default/retried-{uuid.uuid4().hex[:8]}",
         subscriptions=(FAILING, OTHER),
@@ -209,7 +209,7 @@ def play(
         ensure(admin, plan, now_ms=time.time_ns() // 1_000_000)
         retry_topic = Names(plan).retry(FAILING)
         beside = replace(job, subscription=OTHER, failing=False, calls=str(others), inbox="")
-        with crew(job, chance, kills, points) as made, DelayedProducer(client, plan) as producer:
+        with crew(job, rng, kills, points) as made, DelayedProducer(client, plan) as producer:
             other = subprocess.Popen(beside.arguments(), cwd=ROOT)
             try:
                 timers = _send_and_kill(made, producer, admin, retry_topic, kills)
@@ -225,7 +225,7 @@ def play(
 
 def _send_and_kill(made: Crew, producer: DelayedProducer, admin: AdminClient, retry_topic: str, kills: int) -> int:
     deadline, timers, unloads = time.monotonic() + KILL_TIMEOUT_S, 0, 0
-    while not made.look():
+    while not made.inspect():
         assert time.monotonic() < deadline, f"{made.kills} after {KILL_TIMEOUT_S} s"
         for _ in range(BURST):
             producer.send(b"x", timer_id=str(timers), partition_key=str(timers))
@@ -243,7 +243,7 @@ def _drain(admin: AdminClient, plan: Plan, made: Crew) -> None:
     names = (plan.due_topic, Names(plan).retry(FAILING), Names(plan).retry(OTHER))
 
     def nothing_is_left() -> bool:
-        made.look()
+        made.inspect()
         stats = [admin.topics.partitioned_stats(name, precise_backlog=True).total for name in names]
         return not any(one.backlog for stat in stats for one in stat.subscriptions.values())
 

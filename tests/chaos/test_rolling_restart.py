@@ -71,7 +71,7 @@ def test_a_rolling_restart_of_relay_services_loses_nothing_and_makes_no_timer_la
     keeps_every_promise(verdict)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     # There are copies by the late lane (`extra_late`), and none is handled: a relay that lost a partition and waits for
-    # its names sends what it has in hand once that is late, though another has sent it long since.
+    # its names sends what it has in flight once that is late, though another has sent it long since.
     # No first hop into the due topic used the guard up, so no timer was late for the restarts.
     assert verdict.copies.lag_max_ms <= GUARD_MS, verdict
     assert verdict.late_max_ms <= GUARD_MS, verdict

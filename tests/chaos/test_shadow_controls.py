@@ -47,7 +47,7 @@ class Script:
 
 SCRIPTS: dict[ShadowRules, Script] = {
     # Copies go together for 20 ms: at each moment some are not stored whose originals are acknowledged.
-    "strikes-first": Script(
+    "acks-first": Script(
         scheme=Tiered(window_ms=1_000, tiers_ms=(1_000, 3_000)),
         guard_ms=1_000,
         traffic=PlainTraffic(rate=300, shortest_ms=2_000, longest_ms=20_000),
@@ -77,7 +77,7 @@ def played(broker: LocalPulsar, folder: Path, seed: int, script: Script, kills: 
         play.send(script.traffic)
         play.kill_movers(kills - 1, pause_s=LIFE_S)
         eventually(lambda: mover.is_ready, 120)
-        time.sleep(play.chance.uniform(*LIFE_S))
+        time.sleep(play.rng.uniform(*LIFE_S))
         stalled.unlink(missing_ok=True)
         mover.kill()
         mover.start()
@@ -115,6 +115,6 @@ def test_a_wrong_shadow_loses_and_the_right_one_does_not(
 
 
 SAID: dict[ShadowRules, str] = {
-    "strikes-first": "acknowledges originals before their copies are stored",
+    "acks-first": "acknowledges originals before their copies are stored",
     "named-late-lane": "numbers late hops",
 }

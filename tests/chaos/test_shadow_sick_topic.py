@@ -25,7 +25,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.facts import acked_in
-from timewheel.shadow.machine.states import caught_up_in, wish_in
+from timewheel.shadow.machine.states import caught_up_in, desired_in
 from timewheel.shadow.machine.stretches import Stretch
 from timewheel.shadow.walking import entries_in
 from timewheel.testing import LocalPulsar, eventually
@@ -58,7 +58,7 @@ class Sick:
 SICK = {
     "short": Sick(far=10_000, between=5, rate=100, processes=1, timeout_s=40, heap_mb=1_024),
     # On 4.2 a million delayed messages, of which hardly two are due in the same half-second, take a GB of heap
-    # (broker-facts: ghosts-starve).
+    # (broker-facts: stale-index-entries-starve).
     "long": Sick(far=1_000_000, between=5, rate=200, processes=1, timeout_s=1_200, heap_mb=4_096),
 }
 
@@ -104,11 +104,11 @@ def test_a_sick_topic_is_cured_under_traffic_and_put_back_with_every_due_time(
 
             began = time.monotonic()
             play.mover("mover", "--processes", str(sick.processes), "--journal-hold", "2h")
-            eventually(lambda: is_caught_up(play), sick.timeout_s, poll=0.1, message="the backlog is lifted")
+            eventually(lambda: is_caught_up(play), sick.timeout_s, poll=0.1, message="the backlog is moved")
             took_s = time.monotonic() - began
-            say(f"{sick.far:,} lifted in {took_s:.0f} s: {sick.far / took_s:,.0f}/s")
-            eventually(lambda: gaps(play) < sick.rate * 10, sick.timeout_s, message="originals struck")
-            struck_s = time.monotonic() - began
+            say(f"{sick.far:,} moved in {took_s:.0f} s: {sick.far / took_s:,.0f}/s")
+            eventually(lambda: gaps(play) < sick.rate * 10, sick.timeout_s, message="originals acknowledged")
+            acked_s = time.monotonic() - began
             cured_gaps = gaps(play)
 
             printed, verify_s = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
@@ -132,8 +132,8 @@ def test_a_sick_topic_is_cured_under_traffic_and_put_back_with_every_due_time(
                 "far timers": sick.far,
                 "gaps before": handled,
                 "gaps after": cured_gaps,
-                "lifted a second": round(sick.far / took_s),
-                "cured after s": round(struck_s),
+                "moved a second": round(sick.far / took_s),
+                "cured after s": round(acked_s),
                 "verified in s": round(verify_s),
                 "put back in s": round(abort_s),
                 "sent meanwhile": ended["far"] + ended["near"] - sick.far - handled,
@@ -154,8 +154,8 @@ def gaps(play: ShadowPlay) -> int:
 def is_caught_up(play: ShadowPlay) -> bool:
     """Whether the shadow has noted so, for every partition."""
     properties = play.admin.topics.properties(play.names.journal)
-    wish = wish_in(properties)
-    return all(caught_up_in(properties, part, wish) is not None for part in range(play.plan.own_partitions))
+    desired = desired_in(properties)
+    return all(caught_up_in(properties, part, desired) is not None for part in range(play.plan.own_partitions))
 
 
 def pending_far(play: ShadowPlay) -> tuple[Counter[str], int]:

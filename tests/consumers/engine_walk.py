@@ -8,16 +8,16 @@ from functools import partial
 from typing import NamedTuple
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.commands import Command, Hand, LetGo, Republish
+from timewheel.consumers.commands import Command, Deliver, Release, Republish
+from timewheel.consumers.delivery_policy import DeliveryPolicy
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_hand import Arrival, InHand, Stage
-from timewheel.consumers.judging import Judge
-from timewheel.consumers.onward import Parked, TriedAgain
+from timewheel.consumers.in_flight import Arrival, InFlight, Stage
+from timewheel.consumers.redirect import Parked, ToRetry
 
-__all__ = ["NOT_IN_HAND", "Met", "walk"]
+__all__ = ["NOT_IN_FLIGHT", "Met", "walk"]
 
-NOT_IN_HAND = "not in hand"
+NOT_IN_FLIGHT = "not in flight"
 KEEP_MS = 20 * BOUND_MS
 ACK_TIMEOUT_MS = 4 * BOUND_MS
 IDS = ("a", "b", "c")
@@ -34,9 +34,9 @@ class Met(NamedTuple):
 
 class _Walk:
     def __init__(self, seed: int, *, judges: bool) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.dead: set[str] = set()
-        judge = Judge(lambda envelope: envelope.timer_id in self.dead, KEEP_MS) if judges else None
+        judge = DeliveryPolicy(lambda envelope: envelope.timer_id in self.dead, KEEP_MS) if judges else None
         self.judges = judges
         self.engine = Engine(
             hold_bound_ms=BOUND_MS,
@@ -47,17 +47,17 @@ class _Walk:
         )
         self.now_ms = NOW_MS
         self.monotonic_ms = 0
-        self.due_ms = {name: NOW_MS + self.chance.choice([-KEEP_MS - 1, 0, 5, 3 * BOUND_MS]) for name in IDS}
+        self.due_ms = {name: NOW_MS + self.rng.choice([-KEEP_MS - 1, 0, 5, 3 * BOUND_MS]) for name in IDS}
         self.entries = {name: [number] for number, name in enumerate(IDS)}
         self.next_entry = len(IDS)
-        self.handed: dict[str, InHand] = {}
-        self.publishing: dict[str, InHand] = {}
+        self.handed: dict[str, InFlight] = {}
+        self.publishing: dict[str, InFlight] = {}
         self.asking = False
         self.met: set[Met] = set()
 
     def stage(self, name: str) -> str:
         held = vars_of(self.engine).get(f"0:{name}")
-        return NOT_IN_HAND if held is None else held.stage.value
+        return NOT_IN_FLIGHT if held is None else held.stage.value
 
     def meets(self, event: str, happen: Callable[[], list[Command]], *names: str) -> None:
         """Note what an event does to these, or, of no one in particular, to all that it changes."""
@@ -65,10 +65,10 @@ class _Walk:
         commands = happen()
         by_name: dict[str, set[str]] = {name: set() for name in IDS}
         for command in commands:
-            of = command.timer.arrival if isinstance(command, Hand | Republish | LetGo) else command.arrival
+            of = command.timer.arrival if isinstance(command, Deliver | Republish | Release) else command.arrival
             assert of.envelope is not None
             by_name[of.envelope.timer_id].add(type(command).__name__)
-            if isinstance(command, Hand):
+            if isinstance(command, Deliver):
                 self.handed[of.envelope.timer_id] = command.timer
             if isinstance(command, Republish):
                 self.publishing[of.envelope.timer_id] = command.timer
@@ -78,7 +78,7 @@ class _Walk:
                 self.met.add(Met(before[name], event, after, frozenset(by_name[name])))
 
     def step(self) -> None:
-        self.chance.choice(
+        self.rng.choice(
             [
                 self.receive,
                 self.receive,
@@ -92,18 +92,18 @@ class _Walk:
                 self.cut,
             ]
         )()
-        in_hand = vars_of(self.engine).values()
+        in_flight = vars_of(self.engine).values()
         republishing: int = self.engine._republishing
-        assert republishing == sum(timer.stage is Stage.REPUBLISHING for timer in in_hand)
+        assert republishing == sum(timer.stage is Stage.REPUBLISHING for timer in in_flight)
 
     def receive(self) -> None:
-        name = self.chance.choice(IDS)
+        name = self.rng.choice(IDS)
         if self.engine.full:
             return
-        if self.chance.random() < 0.2:
+        if self.rng.random() < 0.2:
             self.entries[name].append(self.next_entry)
             self.next_entry += 1
-        entry = self.chance.choice(self.entries[name])
+        entry = self.rng.choice(self.entries[name])
         came: Arrival = arrival(entry, name, self.due_ms[name])
         early_ms = self.due_ms[name] - self.now_ms
         held = vars_of(self.engine).get(f"0:{name}")
@@ -116,8 +116,8 @@ class _Walk:
         self.meets(f"received, {what}", lambda: self.engine.received(came, self.now_ms, self.monotonic_ms), name)
 
     def tick(self) -> None:
-        passed_ms = self.chance.choice([1, 5, BOUND_MS, BOUND_MS])
-        if self.chance.random() < 0.1:
+        passed_ms = self.rng.choice([1, 5, BOUND_MS, BOUND_MS])
+        if self.rng.random() < 0.1:
             passed_ms = -3 * BOUND_MS
         self.now_ms += passed_ms
         self.monotonic_ms += max(passed_ms, 0)
@@ -132,18 +132,18 @@ class _Walk:
                 self.asking = True
             return
         self.asking = False
-        if self.chance.random() < 0.8:
+        if self.rng.random() < 0.8:
             self.meets("the log has answered", lambda: self.engine.answered(self.now_ms))
         else:
             self.meets("the log does not answer, and it may be delivered", self.engine.unanswered)
 
     def begin(self) -> None:
         """What was handed out waits for its turn, and may be cancelled meanwhile."""
-        name = self.chance.choice(IDS)
+        name = self.rng.choice(IDS)
         timer = self.handed.get(name)
         if timer is None or not self.judges or vars_of(self.engine).get(timer.key) is not timer:
             return
-        is_asked = self.chance.random() < 0.8
+        is_asked = self.rng.random() < 0.8
         begins = partial(self.engine.begins, timer, self.now_ms, is_asked=is_asked)
         self.meets("its handler is about to begin", lambda: begins() or [], name)
         if vars_of(self.engine).get(timer.key) is not timer or timer.stage is not Stage.HANDED:
@@ -152,11 +152,11 @@ class _Walk:
     def handle(self) -> None:
         if not self.handed:
             return
-        name = self.chance.choice(sorted(self.handed))
+        name = self.rng.choice(sorted(self.handed))
         timer = self.handed.pop(name)
         # After the ack time-out another handler may have it, or another copy was received.
         whose = "its handler" if vars_of(self.engine).get(timer.key) is timer else "a former handler"
-        match self.chance.randrange(5):
+        match self.rng.randrange(5):
             case 0:
                 self.meets(f"{whose} is done", lambda: self.engine.done(timer), name)
             case 1:
@@ -164,33 +164,33 @@ class _Walk:
             case 2:
                 self.meets(f"{whose} puts it off", lambda: self.engine.postponed(timer, self.now_ms, 5), name)
             case 3:
-                onward = TriedAgain(self.now_ms + 5)
+                redirect = ToRetry(self.now_ms + 5)
                 self.meets(
-                    f"{whose} wants it tried again", lambda: self.engine.moved_on(timer, onward, self.now_ms), name
+                    f"{whose} wants it tried again", lambda: self.engine.redirected(timer, redirect, self.now_ms), name
                 )
             case _:
                 self.meets(
-                    f"{whose} wants it parked", lambda: self.engine.moved_on(timer, Parked("no"), self.now_ms), name
+                    f"{whose} wants it parked", lambda: self.engine.redirected(timer, Parked("no"), self.now_ms), name
                 )
 
     def publish(self) -> None:
         if not self.publishing:
             return
-        name = self.chance.choice(sorted(self.publishing))
+        name = self.rng.choice(sorted(self.publishing))
         timer = self.publishing.pop(name)
-        if self.chance.random() < 0.7:
+        if self.rng.random() < 0.7:
             self.meets("its publish is confirmed", lambda: self.engine.published(timer, self.now_ms), name)
         else:
             self.meets("its publish failed", lambda: self.engine.not_published(timer, self.now_ms), name)
 
     def cut(self) -> None:
-        if self.judges and self.chance.random() < 0.2:
-            self.dead.add(self.chance.choice(IDS))
+        if self.judges and self.rng.random() < 0.2:
+            self.dead.add(self.rng.choice(IDS))
 
 
-def vars_of(engine: Engine) -> dict[str, InHand]:
-    """What an engine has in hand, by key."""
-    found: dict[str, InHand] = engine._in_hand
+def vars_of(engine: Engine) -> dict[str, InFlight]:
+    """What an engine has in flight, by key."""
+    found: dict[str, InFlight] = engine._in_flight
     return found
 
 

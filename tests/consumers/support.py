@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Deliver, Drop, NegativeAcknowledge, Release, Republish
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
@@ -28,24 +28,24 @@ def arrival(entry: int, timer_id: str | None, due_ms: int = 0, *, generation: in
 def said(commands: list[Command]) -> list[tuple[str, int]]:
     """Commands as (kind, entry), to compare with a table."""
     names = {
-        Hand: "hand",
+        Deliver: "hand",
         Acknowledge: "ack",
         NegativeAcknowledge: "nack",
         Republish: "republish",
-        LetGo: "let go",
+        Release: "let go",
         Drop: "drop",
     }
     return [(names[type(command)], _arrival(command).position.entry) for command in commands]
 
 
-def handed(commands: list[Command]) -> InHand:
+def handed(commands: list[Command]) -> InFlight:
     """The timer of the one command, which hands it out."""
     (command,) = commands
-    assert isinstance(command, Hand)
+    assert isinstance(command, Deliver)
     return command.timer
 
 
-def republished(commands: list[Command]) -> InHand:
+def republished(commands: list[Command]) -> InFlight:
     """The timer of the one command, which publishes it again."""
     (command,) = commands
     assert isinstance(command, Republish)
@@ -53,4 +53,4 @@ def republished(commands: list[Command]) -> InHand:
 
 
 def _arrival(command: Command) -> Arrival:
-    return command.timer.arrival if isinstance(command, Hand | Republish | LetGo) else command.arrival
+    return command.timer.arrival if isinstance(command, Deliver | Republish | Release) else command.arrival

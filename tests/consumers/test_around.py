@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, said
-from timewheel.consumers import Around, Later, Skip
-from timewheel.consumers.around import Arounds
-from timewheel.consumers.in_hand import Stage
+from timewheel.consumers import Middleware, Postpone, SkipTimer
+from timewheel.consumers.in_flight import Stage
 from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.middleware import MiddlewareChain
 from timewheel.hooks import Event
 from timewheel.wire.hooks import Hooks
 
 
-class Noting(Around):
+class Noting(Middleware):
     """Notes its calls; raises what it is told to."""
 
     def __init__(self, name: str, notes: list[str], **raises: BaseException) -> None:
@@ -51,7 +51,9 @@ def played(
 ) -> Any:
     notes: list[str] = []
     events: list[Event] = []
-    around = Arounds([Noting("outer", notes, **outer), Noting("inner", notes, **inner)], Hooks((events.append,)))
+    middleware = MiddlewareChain(
+        [Noting("outer", notes, **outer), Noting("inner", notes, **inner)], Hooks((events.append,))
+    )
 
     def handle(_: DelayedMessage) -> None:
         notes.append("handler")
@@ -60,7 +62,7 @@ def played(
 
     raised: BaseException | None = None
     try:
-        around(handle, a_message())
+        middleware(handle, a_message())
     except BaseException as error:  # noqa: BLE001 - what came out is what is asked for
         raised = error
     return notes, raised, events
@@ -72,7 +74,9 @@ def test_the_first_is_the_outermost() -> None:
     assert (raised, events) == (None, [])
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), Skip("done"), Later(dt.timedelta(seconds=1)), SystemExit(3)])
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), SkipTimer("done"), Postpone(dt.timedelta(seconds=1)), SystemExit(3)]
+)
 def test_what_a_handler_raises_is_told_to_all_from_within_and_goes_on(error: BaseException) -> None:
     notes, raised, _ = played({}, {}, error)
     kind = type(error).__name__
@@ -81,9 +85,9 @@ def test_what_a_handler_raises_is_told_to_all_from_within_and_goes_on(error: Bas
 
 
 def test_who_was_not_entered_is_not_told() -> None:
-    error = Skip()
+    error = SkipTimer()
     notes, raised, _ = played({}, {"before": error})
-    assert notes == ["outer.before", "inner.before", "outer.failed Skip"]
+    assert notes == ["outer.before", "inner.before", "outer.failed SkipTimer"]
     assert raised is error
 
 
@@ -91,19 +95,19 @@ def test_what_after_and_failed_raise_is_an_event_and_changes_nothing() -> None:
     notes, raised, events = played({}, {"after": ValueError("after")})
     assert notes[-1] == "outer.after"
     assert raised is None
-    assert [(event.name, event.fields["method"]) for event in events] == [("around_failed", "after")]
+    assert [(event.name, event.fields["method"]) for event in events] == [("middleware_failed", "after")]
     handler = RuntimeError("handler")
     notes, raised, events = played({}, {"failed": ValueError("failed")}, handler)
     assert notes[-1] == "outer.failed RuntimeError"
     assert raised is handler
-    assert [(event.name, event.fields["method"]) for event in events] == [("around_failed", "failed")]
+    assert [(event.name, event.fields["method"]) for event in events] == [("middleware_failed", "failed")]
 
 
 @pytest.mark.parametrize("after", [dt.timedelta(seconds=-1), dt.timedelta(minutes=11)])
 def test_later_is_for_short_whiles(after: dt.timedelta) -> None:
     with pytest.raises(ValueError, match="in this consumer's hands"):
-        Later(after)
-    assert Later(dt.timedelta(microseconds=1)).after_ms == 1
+        Postpone(after)
+    assert Postpone(dt.timedelta(microseconds=1)).after_ms == 1
 
 
 def test_a_timer_that_is_put_off_comes_again_at_its_time_and_not_before() -> None:

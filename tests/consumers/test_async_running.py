@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.consumers.support import NOW_MS
-from timewheel.consumers.around import Around, Arounds, Later, Skip
 from timewheel.consumers.async_running import MAX_QUEUED, AsyncRun
-from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.middleware import Middleware, MiddlewareChain, Postpone, SkipTimer
 from timewheel.core.envelope import Envelope
 from timewheel.hooks import Event
 from timewheel.wire.hooks import Hooks
@@ -40,15 +40,15 @@ class Message:
         return ""
 
 
-def timer_of(number: int, key: str = "") -> InHand:
+def timer_of(number: int, key: str = "") -> InFlight:
     envelope = Envelope(f"t{number}", NOW_MS, 0)
-    return InHand(f"0:t{number}", Arrival(Message(key), None, Position(1, number, -1), envelope), 0)
+    return InFlight(f"0:t{number}", Arrival(Message(key), None, Position(1, number, -1), envelope), 0)
 
 
 class Feed:
     """Gives what it has, then waits until it is stopped."""
 
-    def __init__(self, timers: list[InHand], error: Exception | None = None) -> None:
+    def __init__(self, timers: list[InFlight], error: Exception | None = None) -> None:
         self.waiting = deque(timers)
         self.error = error
         self.stopped = asyncio.Event()
@@ -66,7 +66,7 @@ class Feed:
                 return False
         return True
 
-    async def next(self) -> InHand | None:
+    async def next(self) -> InFlight | None:
         await asyncio.sleep(0)
         if self.waiting and not self.stopped.is_set():
             return self.waiting.popleft()
@@ -83,18 +83,18 @@ class Ends:
         self.of: dict[str, str] = {}
         self.changed = asyncio.Event()
 
-    def _note(self, timer: InHand, end: str) -> None:
+    def _note(self, timer: InFlight, end: str) -> None:
         assert timer.key not in self.of, f"{timer.key} ended twice: {self.of[timer.key]}, {end}"
         self.of[timer.key] = end
         self.changed.set()
 
-    def returned(self, timer: InHand) -> None:
+    def returned(self, timer: InFlight) -> None:
         self._note(timer, "handled")
 
-    def given_back(self, timer: InHand) -> None:
+    def given_back(self, timer: InFlight) -> None:
         self._note(timer, "given back")
 
-    def raised(self, timer: InHand, message: DelayedMessage, error: Exception) -> None:
+    def raised(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
         assert message.timer_id == timer.key.partition(":")[2]
         self._note(timer, type(error).__name__)
 
@@ -114,7 +114,7 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def taken(timer: InHand) -> DelayedMessage:
+async def taken(timer: InFlight) -> DelayedMessage:
     return DelayedMessage(timer, NOW_MS)
 
 
@@ -123,13 +123,13 @@ class Stage:
 
     def __init__(
         self,
-        timers: list[InHand],
+        timers: list[InFlight],
         handler: Callable[[DelayedMessage], Awaitable[object]],
         *,
         concurrency: int = 4,
-        around: tuple[Around, ...] = (),
+        middleware: tuple[Middleware, ...] = (),
         error: Exception | None = None,
-        take: Callable[[InHand], Awaitable[DelayedMessage]] = taken,
+        take: Callable[[InFlight], Awaitable[DelayedMessage]] = taken,
     ) -> None:
         self.feed, self.ends, self.events = Feed(timers, error), Ends(), list[Event]()
         hooks = Hooks((self.events.append,))
@@ -139,7 +139,7 @@ class Stage:
             feed,
             handler,
             taken=take,
-            arounds=Arounds(around, hooks) if around else None,
+            middlewares=MiddlewareChain(middleware, hooks) if middleware else None,
             outcomes=ends,
             hooks=hooks,
             concurrency=concurrency,
@@ -156,14 +156,14 @@ class Stage:
 
 def test_each_ends_as_its_handler_does() -> None:
     async def handle(message: DelayedMessage) -> None:
-        errors = {"t1": ValueError(), "t2": Skip(), "t3": Later(SECOND)}
+        errors = {"t1": ValueError(), "t2": SkipTimer(), "t3": Postpone(SECOND)}
         if message.timer_id in errors:
             raise errors[message.timer_id]
 
     async def play() -> None:
         stage = Stage([timer_of(number) for number in range(4)], handle)
         await stage.play(4)
-        assert stage.ends.of == {"0:t0": "handled", "0:t1": "ValueError", "0:t2": "Skip", "0:t3": "Later"}
+        assert stage.ends.of == {"0:t0": "handled", "0:t1": "ValueError", "0:t2": "SkipTimer", "0:t3": "Postpone"}
         assert stage.events == []
 
     asyncio.run(play())
@@ -298,7 +298,7 @@ def test_what_ends_receiving_is_raised_and_handlers_are_cancelled() -> None:
     asyncio.run(play())
 
 
-class Noting(Around):
+class Noting(Middleware):
     """Enters, and notes that it was left; refuses some."""
 
     def __init__(self) -> None:
@@ -307,7 +307,7 @@ class Noting(Around):
 
     def before(self, message: DelayedMessage) -> None:
         if message.timer_id == "t1":
-            raise Skip
+            raise SkipTimer
         self.entered.append(str(message.timer_id))
 
     def after(self, message: DelayedMessage) -> None:
@@ -322,23 +322,23 @@ class Noting(Around):
     cancel_after=st.integers(0, 60),
     keys=st.lists(st.sampled_from(["", "", "a", "b"]), min_size=1, max_size=12),
     concurrency=st.integers(1, 4),
-    has_around=st.booleans(),
+    has_middleware=st.booleans(),
     seed=st.integers(0, 99),
 )
 def test_cancelled_at_any_step_nothing_is_stranded_and_nothing_ends_twice(
-    cancel_after: int, keys: list[str], concurrency: int, has_around: bool, seed: int
+    cancel_after: int, keys: list[str], concurrency: int, has_middleware: bool, seed: int
 ) -> None:
-    chance, noting = random.Random(seed), Noting()
+    rng, noting = random.Random(seed), Noting()
     handled: Counter[str] = Counter()
 
     async def handle(message: DelayedMessage) -> None:
-        await steps(chance.randint(0, 5))
+        await steps(rng.randint(0, 5))
         handled[str(message.timer_id)] += 1
 
     async def play() -> None:
         timers = [timer_of(number, key) for number, key in enumerate(keys)]
-        around = (noting,) if has_around else ()
-        stage = Stage(timers, handle, concurrency=concurrency, around=around)
+        middleware = (noting,) if has_middleware else ()
+        stage = Stage(timers, handle, concurrency=concurrency, middleware=middleware)
         running = asyncio.create_task(stage.run.until_stopped(SECOND))
         await steps(cancel_after)
         running.cancel()
@@ -371,7 +371,7 @@ def test_however_often_it_is_cancelled_what_was_entered_is_left() -> None:
         raise AssertionError("it was cancelled before")
 
     async def play() -> None:
-        stage = Stage([timer_of(0)], handle, around=(slow,))
+        stage = Stage([timer_of(0)], handle, middleware=(slow,))
         running = asyncio.create_task(stage.run.until_stopped(SECOND))
         await asyncio.to_thread(is_in.wait, 30)
         (handling,) = stage.run._tasks

@@ -9,7 +9,7 @@ from timewheel.core.clock import pause
 from timewheel.wire.connection_watch import LOST_AFTER_MS, ConnectionWatch
 
 
-class Told:
+class Reported:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
@@ -18,26 +18,26 @@ class Told:
 
 
 def test_a_connection_that_stays_away_is_told_once_and_its_return_too() -> None:
-    clock, told = LeapingClock(), Told()
+    clock, told = LeapingClock(), Reported()
     watch = ConnectionWatch("t-0", clock, told)  # type: ignore[arg-type]
     for _ in range(3):
-        watch.look(is_connected=False)
+        watch.inspect(is_connected=False)
         pause(clock, LOST_AFTER_MS)
-        watch.look(is_connected=False)
-        watch.look(is_connected=False)
+        watch.inspect(is_connected=False)
+        watch.inspect(is_connected=False)
         pause(clock, 250)
-        watch.look(is_connected=True)
-        watch.look(is_connected=True)
+        watch.inspect(is_connected=True)
+        watch.inspect(is_connected=True)
     assert [event.name for event in told.events] == ["connection_lost", "connection_back"] * 3
     assert told.events[1].away_ms == LOST_AFTER_MS + 250
 
 
 def test_one_that_is_back_soon_is_not_told() -> None:
-    clock, told = LeapingClock(), Told()
+    clock, told = LeapingClock(), Reported()
     watch = ConnectionWatch("t-0", clock, told)  # type: ignore[arg-type]
     for _ in range(10):
-        watch.look(is_connected=False)
+        watch.inspect(is_connected=False)
         pause(clock, LOST_AFTER_MS - 1)
-        watch.look(is_connected=False)
-        watch.look(is_connected=True)
+        watch.inspect(is_connected=False)
+        watch.inspect(is_connected=True)
     assert told.events == []

@@ -1,4 +1,4 @@
-"""The reader of the log of cut-offs, with a client that is made up: what it says when nothing comes."""
+"""The reader of the log of cancellations, with a client that is made up: what it says when nothing comes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import pulsar
 import pytest
 
+from timewheel.core.cancel_policy import Cancel
+from timewheel.core.cancellations import Cancellation
 from timewheel.core.clock import SystemClock
-from timewheel.core.cut_offs import CutOff
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Native, Plan
 from timewheel.hooks import Event
 from timewheel.testing import eventually
-from timewheel.wire import cut_log
-from timewheel.wire.cut_log import CutLog
+from timewheel.wire import cancellation_log
+from timewheel.wire.cancellation_log import CancellationLog
 from timewheel.wire.hooks import Hooks
 
 NOW_MS = 1_763_700_000_000
@@ -58,10 +58,10 @@ class _Reader:
 
 
 def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cut_log, "RETRY_MS", 1)
+    monkeypatch.setattr(cancellation_log, "RETRY_MS", 1)
     client: Any = Stuck(2)
     events: list[Event] = []
-    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
     log.start()
     question = log.ask()
     eventually(lambda: client.opened == 3)
@@ -69,14 +69,14 @@ def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest
     assert log.await_answer(question, 10_000)
     eventually(lambda: log.ready)
     log.stop()
-    assert [event.name for event in events] == ["cut_offs_not_read", "cut_offs_read_again"]
+    assert [event.name for event in events] == ["cancellations_not_read", "cancellations_read_again"]
 
 
 class Full:
     """A client whose log has so many lines, each of another timer."""
 
     def __init__(self, lines: int, garbage: int = 0) -> None:
-        timers = [CutOff("timer", f"t{number}", 1, 2 * NOW_MS) for number in range(lines)]
+        timers = [Cancellation("timer", f"t{number}", 1, 2 * NOW_MS) for number in range(lines)]
         self.left = [b"hello"] * garbage + [one.line().encode() for one in timers]
 
     def get_topic_partitions(self, topic: str) -> list[str]:
@@ -110,15 +110,20 @@ class Full:
 
 @pytest.mark.parametrize(
     ("lines", "said"),
-    [(8, []), (9, ["cut_offs_many"]), (10, ["cut_offs_many"]), (11, ["cut_offs_refused", "cut_offs_many"])],
+    [
+        (8, []),
+        (9, ["many_cancellations"]),
+        (10, ["many_cancellations"]),
+        (11, ["cancellations_refused", "many_cancellations"]),
+    ],
 )
 def test_beyond_what_a_process_is_made_for_new_names_are_refused_and_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, lines: int, said: list[str]
 ) -> None:
-    monkeypatch.setattr(cut_log, "MOST_LIVE", 10)
+    monkeypatch.setattr(cancellation_log, "MAX_LIVE", 10)
     events: list[Event] = []
     client: Any = Full(lines)
-    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
     log.start()
     assert log.await_answer(log.ask(), 10_000)
     eventually(lambda: len(events) == len(said))
@@ -130,16 +135,16 @@ def test_beyond_what_a_process_is_made_for_new_names_are_refused_and_it_goes_on(
 
 
 def test_what_is_over_stands_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cut_log, "MOST_LIVE", 10)
+    monkeypatch.setattr(cancellation_log, "MAX_LIVE", 10)
     events: list[Event] = []
     client: Any = Full(10)
-    client.left += [CutOff("timer", f"over{number}", 1, NOW_MS - DAY_MS).line().encode() for number in range(50)]
-    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    client.left += [Cancellation("timer", f"over{number}", 1, NOW_MS - DAY_MS).line().encode() for number in range(50)]
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
     log.start()
     assert log.await_answer(log.ask(), 10_000)
     log.stop()
     assert {one.name for one in log.table.live()} == {f"t{number}" for number in range(10)}
-    assert {event.name for event in events} == {"cut_offs_many"}
+    assert {event.name for event in events} == {"many_cancellations"}
 
 
 class Unreadable(Full):
@@ -162,24 +167,24 @@ class Unreadable(Full):
 def test_what_the_client_cannot_read_is_one_message_and_no_more() -> None:
     events: list[Any] = []
     client: Any = Unreadable(8)
-    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
     log.start()
     assert log.await_answer(log.ask(), 10_000)
     log.stop()
     assert {one.name for one in log.table.live()} == {"t0", "t1", "t2"}
-    assert {event.name for event in events} == {"cut_off_unknown"}
+    assert {event.name for event in events} == {"cancellations_unknown"}
     assert sum(event.count for event in events) == 5
 
 
 def test_a_log_full_of_what_is_none_of_ours_is_one_alarm_with_a_count() -> None:
     events: list[Any] = []
     client: Any = Full(3, garbage=5_000)
-    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
     log.start()
     assert log.await_answer(log.ask(), 10_000)
     log.stop()
     assert len(log.table) == 3
-    assert [event.name for event in events] == ["cut_off_unknown", "cut_off_unknown"], (
+    assert [event.name for event in events] == ["cancellations_unknown", "cancellations_unknown"], (
         "at once, and the rest at the end"
     )
     assert sum(event.count for event in events) == 5_000
@@ -234,7 +239,7 @@ class Hiding:
 def test_hidden_entries_that_go_on_coming_keep_no_question_from_its_answer() -> None:
     """What was confirmed before a question stands before the probe that was sent after it."""
     client: Any = Hiding()
-    log = CutLog(client, PLAN, SystemClock(), Hooks(()))
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks(()))
     log.start()
     try:
         for _ in range(5):

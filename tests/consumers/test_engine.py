@@ -8,7 +8,7 @@ from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, r
 from timewheel.consumers.commands import NegativeAcknowledge
 from timewheel.consumers.engine import MAX_REPUBLISHING
 from timewheel.consumers.handled import HandledWindow, timer_key
-from timewheel.consumers.in_hand import Arrival, Mark, Stage
+from timewheel.consumers.in_flight import Arrival, Mark, Stage
 from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position

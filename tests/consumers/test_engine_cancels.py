@@ -11,11 +11,11 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from tests.consumers.test_engine_life import MAX_HELD, EngineLife
-from timewheel.consumers.commands import Command, Hand
+from timewheel.consumers.commands import Command, Deliver
+from timewheel.consumers.delivery_policy import DeliveryPolicy
 from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_hand import Stage
-from timewheel.consumers.judging import Judge
-from timewheel.consumers.onward import Parked
+from timewheel.consumers.in_flight import Stage
+from timewheel.consumers.redirect import Parked
 from timewheel.core.envelope import Envelope
 
 KEEP_MS = 60_000
@@ -33,12 +33,12 @@ def cut() -> Cut:
     return Cut()
 
 
-def judging(cut: Cut, **options: Any) -> Engine:
-    return engine(judge=Judge(cut.is_dead, KEEP_MS), **options)
+def delivery_policy(cut: Cut, **options: Any) -> Engine:
+    return engine(judge=DeliveryPolicy(cut.is_dead, KEEP_MS), **options)
 
 
 def test_none_is_handed_out_before_the_log_was_asked(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     assert under.received(arrival(1, "due", NOW_MS), NOW_MS, 0) == []
     assert under.received(arrival(2, "held", NOW_MS + 5), NOW_MS, 0) == []
     assert (under.unasked, under.held_count) == (1, 2)
@@ -51,7 +51,7 @@ def test_none_is_handed_out_before_the_log_was_asked(cut: Cut) -> None:
 
 
 def test_what_becomes_due_while_a_question_is_under_way_waits_for_the_next(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "first", NOW_MS), NOW_MS, 0)
     under.asked()
     under.received(arrival(2, "second", NOW_MS), NOW_MS, 0)
@@ -60,7 +60,7 @@ def test_what_becomes_due_while_a_question_is_under_way_waits_for_the_next(cut: 
 
 
 def test_what_is_known_to_be_dead_needs_no_question(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "held", NOW_MS + 5), NOW_MS, 0)
     cut |= {"held", "new"}
     assert said(under.received(arrival(2, "new", NOW_MS + 5), NOW_MS, 0)) == [("ack", 2)]
@@ -69,7 +69,7 @@ def test_what_is_known_to_be_dead_needs_no_question(cut: Cut) -> None:
 
 
 def test_what_is_cut_off_while_it_waits_for_its_handler_is_not_handled(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     for entry, name in enumerate(("alive", "dead", "not known"), 1):
         under.received(arrival(entry, name, NOW_MS), NOW_MS, 0)
     under.asked()
@@ -86,7 +86,7 @@ def test_what_is_cut_off_while_it_waits_for_its_handler_is_not_handled(cut: Cut)
 
 
 def test_the_dead_are_acknowledged_with_all_their_copies(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     for entry in (1, 2, 3):
         under.received(arrival(entry, "a", NOW_MS), NOW_MS, 0)
     under.asked()
@@ -98,7 +98,7 @@ def test_the_dead_are_acknowledged_with_all_their_copies(cut: Cut) -> None:
 
 
 def test_a_copy_that_is_known_to_be_dead_takes_what_is_held_along(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "a", NOW_MS + 5), NOW_MS, 0)
     cut.add("a")
     assert said(under.received(arrival(2, "a", NOW_MS + 5), NOW_MS, 0)) == [("ack", 2), ("ack", 1)]
@@ -106,7 +106,7 @@ def test_a_copy_that_is_known_to_be_dead_takes_what_is_held_along(cut: Cut) -> N
 
 
 def test_a_cancel_leaves_alone_what_a_handler_has(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
     under.asked()
     timer = handed(under.answered(NOW_MS))
@@ -119,12 +119,12 @@ def test_a_cancel_leaves_alone_what_a_handler_has(cut: Cut) -> None:
 
 
 def test_without_an_envelope_nothing_can_be_cancelled_and_nothing_is_asked(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     assert said(under.received(arrival(1, None), NOW_MS, 0)) == [("hand", 1)]
 
 
 def test_it_is_delivered_unjudged_if_the_plan_has_it_so(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
     under.asked()
     assert said(under.unanswered()) == [("hand", 1)]
@@ -132,7 +132,7 @@ def test_it_is_delivered_unjudged_if_the_plan_has_it_so(cut: Cut) -> None:
 
 
 def test_what_is_handled_by_another_hand_meanwhile_is_not_handed_out(cut: Cut) -> None:
-    under = judging(cut, ack_timeout_ms=1_000)
+    under = delivery_policy(cut, ack_timeout_ms=1_000)
     under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
     under.asked()
     timer = handed(under.answered(NOW_MS))
@@ -144,11 +144,11 @@ def test_what_is_handled_by_another_hand_meanwhile_is_not_handed_out(cut: Cut) -
 
 
 def test_later_than_cut_offs_are_kept_it_is_parked_with_all_its_copies(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     late_ms = NOW_MS - KEEP_MS - 1
     assert under.received(arrival(1, "at the limit", NOW_MS - KEEP_MS), NOW_MS, 0) == []
     timer = republished(under.received(arrival(2, "late", late_ms), NOW_MS, 0))
-    assert isinstance(timer.onward, Parked)
+    assert isinstance(timer.redirect, Parked)
     under.received(arrival(3, "late", late_ms), NOW_MS, 0)
     assert said(under.published(timer, NOW_MS)) == [("ack", 2), ("ack", 3)]
     assert (under.counts.parked, under.counts.republished) == (1, 0)
@@ -156,26 +156,27 @@ def test_later_than_cut_offs_are_kept_it_is_parked_with_all_its_copies(cut: Cut)
 
 
 def test_an_answer_that_comes_when_cut_offs_are_forgotten_hands_out_nothing(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
     under.received(arrival(2, "b", NOW_MS + 1), NOW_MS, 0)
     under.tick(NOW_MS + 1)
     under.asked()
-    # It was cancelled in time; the log could not be read for longer than cut-offs are kept, and nothing says it now.
+    # It was cancelled in time; the log could not be read for longer than cancellations are kept, and nothing says it
+    # now.
     late, still = under.answered(NOW_MS + KEEP_MS + 1)
-    assert isinstance(republished([late]).onward, Parked)
+    assert isinstance(republished([late]).redirect, Parked)
     assert handed([still]).key == "0:b"
 
 
 def test_one_that_could_not_be_parked_is_tried_again(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     timer = republished(under.received(arrival(1, "late", 0), NOW_MS, 0))
     assert under.not_published(timer, NOW_MS) == []
     assert republished(under.tick(NOW_MS + BOUND_MS)) is timer
 
 
 def test_a_question_counts_for_the_clock_at_its_answer(cut: Cut) -> None:
-    under = judging(cut)
+    under = delivery_policy(cut)
     under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
     under.asked()
     assert under.answered(NOW_MS - 10) == []
@@ -185,14 +186,14 @@ def test_a_question_counts_for_the_clock_at_its_answer(cut: Cut) -> None:
 
 
 class CancelLife(EngineLife):
-    """As the engine's life, with a log of cut-offs that is read at any time, and answers at any time."""
+    """As the engine's life, with a log of cancellations that is read at any time, and answers at any time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.log: list[tuple[str, int]] = []  # timer id, when it was confirmed
         self.read = 0
         self.asked_at: int | None = None
-        self.judge = Judge(self.is_dead, 10**15)
+        self.judge = DeliveryPolicy(self.is_dead, 10**15)
 
     @initialize()
     def begin(self) -> None:
@@ -206,7 +207,7 @@ class CancelLife(EngineLife):
 
     def execute(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, Hand):
+            if isinstance(command, Deliver):
                 timer_id = command.timer.arrival.envelope.timer_id  # type: ignore[union-attr]
                 certain = [cut for cut, at_ms in self.log if cut == timer_id and at_ms < self.due_ms[timer_id]]
                 assert not certain, "a cancel that was confirmed before the due time is honoured"

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Deliver, Drop, NegativeAcknowledge, Republish
+from timewheel.consumers.delivery_policy import DeliveryPolicy
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_hand import InHand
-from timewheel.consumers.judging import Judge
+from timewheel.consumers.in_flight import InFlight
 
 MAX_HELD = 4
 
@@ -19,7 +19,7 @@ MAX_HELD = 4
 class EngineLife(RuleBasedStateMachine):
     """Messages are stored, delivered, forgotten by reloads, delivered again; handlers succeed and fail."""
 
-    judge: Judge | None = None
+    judge: DeliveryPolicy | None = None
 
     @initialize()
     def begin(self) -> None:
@@ -29,8 +29,8 @@ class EngineLife(RuleBasedStateMachine):
         self.stored: dict[int, tuple[str, int]] = {}  # position -> (timer id, due), until acknowledged
         self.with_consumer: set[int] = set()
         self.due_ms: dict[str, int] = {}
-        self.with_handler: dict[str, InHand] = {}
-        self.publishing: dict[str, InHand] = {}
+        self.with_handler: dict[str, InFlight] = {}
+        self.publishing: dict[str, InFlight] = {}
         self.handled: list[str] = []
 
     def store(self, timer_id: str) -> None:
@@ -40,7 +40,7 @@ class EngineLife(RuleBasedStateMachine):
     def execute(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
-                case Hand(timer):
+                case Deliver(timer):
                     timer_id = timer.arrival.envelope.timer_id  # type: ignore[union-attr]
                     assert self.due_ms[timer_id] <= self.now_ms, "never early"
                     assert timer_id not in self.with_handler, "never in two hands"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import NOW_MS, plans
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers.commands import Acknowledge, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Deliver, NegativeAcknowledge, Republish
 from timewheel.consumers.engine import Engine
-from timewheel.consumers.giving_back import MOST_GIVEN_BACK
+from timewheel.consumers.giving_back import MAX_GIVEN_BACK
 from timewheel.consumers.handled import HandledWindow
-from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.message import beside_shadow, reading_of
-from timewheel.consumers.onward import Parked, TriedAgain
 from timewheel.consumers.receiving.republisher import Republisher, _kept
+from timewheel.consumers.redirect import Parked, ToRetry
 from timewheel.consumers.relay.machine.commands import judged
 from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.envelope import MAX_TIME_MS, Envelope
@@ -47,7 +47,7 @@ VALUES = {
     "tw-for": _texts | st.sampled_from(["billing", "nobody"]),
     "tw-due": _times | _texts,
     "tw-from": st.tuples(_digits, _digits, _digits).map("{0[0]}:{0[1]} {0[2]}".format) | _texts,
-    "tw-stir": _texts,
+    "tw-nudge": _texts,
     "tw-probe": _texts,
     "tw-dead-schema": _digits,
     "tw-dead-from": _texts,
@@ -132,7 +132,7 @@ def arrivals(plan: Plan, properties: dict[str, str], redeliveries: int) -> list[
 @given(
     plan=plans(),
     properties=forged,
-    redeliveries=st.sampled_from([0, MOST_GIVEN_BACK]),
+    redeliveries=st.sampled_from([0, MAX_GIVEN_BACK]),
     fails=st.booleans(),
     parks=st.booleans(),
 )
@@ -156,28 +156,28 @@ def test_a_consumer_gets_rid_of_all(
                 continue
             command = waiting.pop()
             match command:
-                case Hand(timer) if fails and not plan.keeps_back:
+                case Deliver(timer) if fails and not plan.keeps_back:
                     waiting += under.failed(timer)
-                case Hand(timer) if fails:
-                    onward = Parked("no") if redeliveries else TriedAgain(now_ms + 1)
-                    waiting += under.moved_on(timer, onward, now_ms)
-                case Hand(timer):
+                case Deliver(timer) if fails:
+                    redirect = Parked("no") if redeliveries else ToRetry(now_ms + 1)
+                    waiting += under.redirected(timer, redirect, now_ms)
+                case Deliver(timer):
                     waiting += under.done(timer)
                 case Republish(timer):
                     assert_published(plan, republisher, timer, now_ms)
                     # What a handler wants elsewhere waits for that; what came too early must not.
-                    is_stored = timer.onward is not None
+                    is_stored = timer.redirect is not None
                     waiting += under.published(timer, now_ms) if is_stored else under.not_published(timer, now_ms)
                 case Acknowledge() | NegativeAcknowledge():
                     pass
         assert not under.held_count, "nothing waits here for ever"
 
 
-def assert_published(plan: Plan, republisher: Republisher, timer: InHand, now_ms: int) -> None:
+def assert_published(plan: Plan, republisher: Republisher, timer: InFlight, now_ms: int) -> None:
     envelope = timer.arrival.envelope
-    topic, _, properties = republisher._onward(timer, envelope, now_ms, 0)
+    topic, _, properties = republisher._redirect(timer, envelope, now_ms, 0)
     assert is_ours(plan, topic) or topic == plan.due_topic
-    if envelope is not None and not isinstance(timer.onward, Parked):
+    if envelope is not None and not isinstance(timer.redirect, Parked):
         found = Envelope.read({**_kept(timer), **properties})
         assert found is not None
         assert found.timer_id == envelope.timer_id

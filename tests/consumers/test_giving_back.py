@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from timewheel.consumers.engine import Engine
-from timewheel.consumers.giving_back import MOST_FAILURES, MOST_GIVEN_BACK, SHARE
-from timewheel.consumers.in_hand import Arrival, InHand, Mark
-from timewheel.consumers.onward import Parked, TriedAgain
+from timewheel.consumers.giving_back import MAX_FAILURES, MAX_GIVEN_BACK, SHARE
+from timewheel.consumers.in_flight import Arrival, InFlight, Mark
+from timewheel.consumers.redirect import Parked, ToRetry
 from timewheel.wire.positions import Position
 
 DELAY_MS = 60_000
@@ -37,9 +37,9 @@ def unreadable(entry: int, redeliveries: int = 0) -> Arrival:
     return Arrival(Stored(redeliveries), None, Position(1, entry, -1), None, "garbled")
 
 
-def parked(commands: list[Any]) -> InHand:
+def parked(commands: list[Any]) -> InFlight:
     timer = republished(commands)
-    assert isinstance(timer.onward, Parked)
+    assert isinstance(timer.redirect, Parked)
     return timer
 
 
@@ -48,11 +48,11 @@ def parked(commands: list[Any]) -> InHand:
 
 def test_what_a_later_version_wrote_is_given_back_a_while_and_then_parked() -> None:
     under = engine(parks=True, max_held=1_000)
-    for redeliveries in range(MOST_GIVEN_BACK):
+    for redeliveries in range(MAX_GIVEN_BACK):
         assert said(under.received(too_new(1, redeliveries), NOW_MS, 0)) == [("nack", 1)]
-    timer = parked(under.received(too_new(1, MOST_GIVEN_BACK), NOW_MS, 0))
-    assert "version 3" in timer.onward.reason  # type: ignore[union-attr]
-    assert said(under.received(too_new(1, MOST_GIVEN_BACK), NOW_MS, 0)) == [("nack", 1)], "while it is being parked"
+    timer = parked(under.received(too_new(1, MAX_GIVEN_BACK), NOW_MS, 0))
+    assert "version 3" in timer.redirect.reason  # type: ignore[union-attr]
+    assert said(under.received(too_new(1, MAX_GIVEN_BACK), NOW_MS, 0)) == [("nack", 1)], "while it is being parked"
     assert said(under.published(timer, NOW_MS)) == [("ack", 1)]
     assert (under.counts.parked, under.counts.held) == (1, 0)
     assert said(under.received(too_new(1, 0), NOW_MS, 0)) == [("ack", 1)], "with its batch, for another part of that"
@@ -80,17 +80,17 @@ def test_of_many_at_once_only_a_share_waits_with_the_broker(parks: bool) -> None
 # ------------------------------------------------------------ publishes that fail
 
 
-def far(under: Engine, entry: int, timer_id: str, redeliveries: int = 0) -> InHand:
+def far(under: Engine, entry: int, timer_id: str, redeliveries: int = 0) -> InFlight:
     """A timer that came far too early, and is being published again."""
     commands = under.received(arrival(entry, timer_id, FAR_MS, copy=Stored(redeliveries)), NOW_MS, 0)
     return republished(commands or under.tick(NOW_MS + BOUND_MS))
 
 
-@pytest.mark.parametrize(("parks", "redeliveries"), [(False, 99), (True, 0), (True, MOST_GIVEN_BACK - 1)])
+@pytest.mark.parametrize(("parks", "redeliveries"), [(False, 99), (True, 0), (True, MAX_GIVEN_BACK - 1)])
 def test_what_cannot_be_published_again_waits_with_the_broker(parks: bool, redeliveries: int) -> None:
     under = engine(parks=parks, max_held=100)
     timer, now_ms = far(under, 1, "a", redeliveries), NOW_MS + BOUND_MS
-    for _ in range(MOST_FAILURES - 1):
+    for _ in range(MAX_FAILURES - 1):
         assert under.not_published(timer, now_ms) == []
         now_ms += BOUND_MS
         assert republished(under.tick(now_ms)) is timer
@@ -100,13 +100,13 @@ def test_what_cannot_be_published_again_waits_with_the_broker(parks: bool, redel
 
 def test_and_is_parked_when_it_has_come_again_and_again() -> None:
     under = engine(parks=True, max_held=100)
-    timer, now_ms = far(under, 1, "a", MOST_GIVEN_BACK), NOW_MS + BOUND_MS
-    for _ in range(MOST_FAILURES):
+    timer, now_ms = far(under, 1, "a", MAX_GIVEN_BACK), NOW_MS + BOUND_MS
+    for _ in range(MAX_FAILURES):
         assert under.not_published(timer, now_ms) == []
         now_ms += BOUND_MS
         assert republished(under.tick(now_ms)) is timer
-    assert isinstance(timer.onward, Parked)
-    assert "could not be published again" in timer.onward.reason
+    assert isinstance(timer.redirect, Parked)
+    assert "could not be published again" in timer.redirect.reason
     assert said(under.published(timer, now_ms)) == [("ack", 1)]
     assert said(under.received(arrival(7, "a", FAR_MS), now_ms, 0)) == [("ack", 7)], "a copy of it is one more letter"
 
@@ -122,12 +122,12 @@ def test_timers_that_cannot_be_published_take_no_more_than_a_share_of_the_room()
     assert said(under.received(arrival(99, "due", NOW_MS), NOW_MS, 0)) == [("hand", 99)]
 
 
-@pytest.mark.parametrize("onward", [TriedAgain(FAR_MS), Parked("no")])
-def test_nor_do_those_that_a_handler_wants_elsewhere(onward: TriedAgain | Parked) -> None:
+@pytest.mark.parametrize("redirect", [ToRetry(FAR_MS), Parked("no")])
+def test_nor_do_those_that_a_handler_wants_elsewhere(redirect: ToRetry | Parked) -> None:
     under = engine(max_held=8)
     timers = [handed(under.received(arrival(number, f"t{number}", NOW_MS), NOW_MS, 0)) for number in range(4)]
     for timer in timers:
-        assert republished(under.moved_on(timer, onward, NOW_MS)) is timer
+        assert republished(under.redirected(timer, redirect, NOW_MS)) is timer
     ends = [said(under.not_published(timer, NOW_MS)) for timer in timers]
     assert ends == [[], [], [("let go", 2), ("nack", 2)], [("let go", 3), ("nack", 3)]]
 
@@ -136,11 +136,11 @@ def test_nor_do_those_that_a_handler_wants_elsewhere(onward: TriedAgain | Parked
 def test_whatever_fails_the_count_of_those_that_do_comes_back_to_none(
     plays: list[tuple[int, bool, int]], parks: bool
 ) -> None:
-    under, now_ms, publishing = engine(max_held=8, parks=parks), NOW_MS, dict[str, InHand]()
+    under, now_ms, publishing = engine(max_held=8, parks=parks), NOW_MS, dict[str, InFlight]()
     for number, is_stored, redeliveries in plays:
         name = f"t{number}"
-        if name not in publishing and f"0:{name}" not in under._in_hand and not under.full:
-            came = arrival(number, name, FAR_MS, copy=Stored(redeliveries * MOST_GIVEN_BACK))
+        if name not in publishing and f"0:{name}" not in under._in_flight and not under.full:
+            came = arrival(number, name, FAR_MS, copy=Stored(redeliveries * MAX_GIVEN_BACK))
             commands = under.received(came, now_ms, 0)
         elif name in publishing:
             timer = publishing.pop(name)
@@ -149,7 +149,7 @@ def test_whatever_fails_the_count_of_those_that_do_comes_back_to_none(
             now_ms += BOUND_MS
             commands = under.tick(now_ms)
         publishing.update({one.timer.key[2:]: one.timer for one in commands if hasattr(one, "timer")})  # type: ignore[union-attr]
-        failing = sum(timer.failures > 0 for timer in under._in_hand.values())
+        failing = sum(timer.failures > 0 for timer in under._in_flight.values())
         assert under._giving_back._failing == failing
     assert under.held_count <= 8
 
@@ -158,26 +158,26 @@ def test_whatever_fails_the_count_of_those_that_do_comes_back_to_none(
 
 
 @pytest.mark.parametrize(
-    ("onward", "redeliveries", "parks", "is_parked"),
+    ("redirect", "redeliveries", "parks", "is_parked"),
     [
         (Parked("no"), 0, True, True),
         (Parked("no"), 99, False, False),
-        (TriedAgain(FAR_MS), 0, True, False),
-        (TriedAgain(FAR_MS), MOST_GIVEN_BACK - 1, True, False),
-        (TriedAgain(FAR_MS), MOST_GIVEN_BACK, True, True),
-        (TriedAgain(FAR_MS), 99, False, False),
+        (ToRetry(FAR_MS), 0, True, False),
+        (ToRetry(FAR_MS), MAX_GIVEN_BACK - 1, True, False),
+        (ToRetry(FAR_MS), MAX_GIVEN_BACK, True, True),
+        (ToRetry(FAR_MS), 99, False, False),
     ],
 )
 def test_what_has_no_id_is_parked_once_its_handler_has_failed_often_enough(
-    onward: TriedAgain | Parked, redeliveries: int, parks: bool, is_parked: bool
+    redirect: ToRetry | Parked, redeliveries: int, parks: bool, is_parked: bool
 ) -> None:
     under = engine(parks=parks)
     timer = handed(under.received(unreadable(1, redeliveries), NOW_MS, 0))
-    commands = under.moved_on(timer, onward, NOW_MS)
+    commands = under.redirected(timer, redirect, NOW_MS)
     if is_parked:
         gone = parked(commands)
-        limit = f"again {redeliveries} times (limit {MOST_GIVEN_BACK})"
-        assert isinstance(onward, Parked) or limit in str(gone.onward)
+        limit = f"again {redeliveries} times (limit {MAX_GIVEN_BACK})"
+        assert isinstance(redirect, Parked) or limit in str(gone.redirect)
         assert said(under.published(gone, NOW_MS)) == [("ack", 1)]
         assert said(under.received(unreadable(1), NOW_MS, 0)) == [("ack", 1)], "with its batch"
     else:

@@ -17,14 +17,14 @@ from tests.consumers.support import NOW_MS, arrival
 from tests.support.manual_clock import ManualClock
 from tests.support.threads import StartedThreads
 from timewheel.consumers.handlers import Handler, HandlerCalls
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
 from timewheel.core import SystemClock
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()
 
-MESSAGE = DelayedMessage(InHand("0:a", arrival(1, "a", NOW_MS), 0), NOW_MS + 7)
+MESSAGE = DelayedMessage(InFlight("0:a", arrival(1, "a", NOW_MS), 0), NOW_MS + 7)
 
 
 class AsyncCallable:
@@ -162,5 +162,5 @@ def test_a_message_tells_when_it_was_due_and_how_late_it_is() -> None:
 
 
 def test_a_message_without_an_envelope_has_no_times() -> None:
-    foreign = DelayedMessage(InHand("@1", arrival(1, None), 0), NOW_MS)
+    foreign = DelayedMessage(InFlight("@1", arrival(1, None), 0), NOW_MS)
     assert (foreign.due_at, foreign.lateness, foreign.timer_id, foreign.hops) == (None, None, None, 0)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.consumers.support import NOW_MS, arrival, engine, republished, said
 from timewheel.consumers import Overdue
-from timewheel.consumers.judging import Judge, Verdict, judged
-from timewheel.consumers.onward import Parked
+from timewheel.consumers.delivery_policy import DeliveryPolicy, Verdict, judged
+from timewheel.consumers.redirect import Parked
 from timewheel.core.envelope import Envelope, Life
 
 KEEP_MS = 60_000
-ALIVE, DEAD = Judge(lambda _: False, KEEP_MS), Judge(lambda _: True, KEEP_MS)
+ALIVE, DEAD = DeliveryPolicy(lambda _: False, KEEP_MS), DeliveryPolicy(lambda _: True, KEEP_MS)
 MINUTE = dt.timedelta(minutes=1)
 PARK, DROP, DELIVER = (Overdue(MINUTE / 2, then) for then in ("park", "drop", "deliver"))
 
@@ -39,7 +39,7 @@ PARK, DROP, DELIVER = (Overdue(MINUTE / 2, then) for then in ("park", "drop", "d
         (KEEP_MS + 1, ALIVE, DELIVER, Parked),
     ],
 )
-def test_the_table(late_ms: int, judge: Judge | None, overdue: Overdue | None, expected: Any) -> None:
+def test_the_table(late_ms: int, judge: DeliveryPolicy | None, overdue: Overdue | None, expected: Any) -> None:
     found = judged(Envelope("t", NOW_MS - late_ms, 0), NOW_MS, judge, overdue)
     if expected is Parked:
         assert isinstance(found, Parked)
@@ -79,6 +79,6 @@ def test_an_overdue_one_is_dropped_with_its_copies_or_parked() -> None:
     assert (under.counts.overdue, under.counts.already_handled, under.held_count) == (1, 1, 0)
     under = engine(overdue=PARK)
     timer = republished(under.received(arrival(1, "a", NOW_MS - 30_001), NOW_MS, 0))
-    assert isinstance(timer.onward, Parked)
+    assert isinstance(timer.redirect, Parked)
     assert said(under.published(timer, NOW_MS)) == [("ack", 1)]
     assert under.counts.parked == 1

@@ -12,12 +12,12 @@ import pytest
 from tests.consumers.support import BOUND_MS, NOW_MS, engine, handed, republished, said
 from tests.support.manual_clock import ManualClock
 from tests.support.stored_entry import native_entry
+from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
 from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_hand import Arrival, InHand, Mark
-from timewheel.consumers.judging import Judge, Overdue
+from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow, reading_of
-from timewheel.consumers.onward import Parked, TriedAgain
 from timewheel.consumers.receiving.republisher import Republisher, _kept
+from timewheel.consumers.redirect import Parked, ToRetry
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import (
     DUE_PROPERTY,
@@ -25,13 +25,13 @@ from timewheel.core.envelope import (
     GROUP_PROPERTY,
     ID_PROPERTY,
     MAX_TIMER_ID_CHARS,
-    STIR_PROPERTY,
+    NUDGE_PROPERTY,
     TIMER_PROPERTY,
     Envelope,
 )
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import EntryPosition
 
@@ -99,10 +99,10 @@ def test_a_timer_for_another_subscription_is_unreadable(mine: str, batch_index: 
         ({}, 0, f"{ID}:0", Mark.NATIVE),
         (TIMER.properties(), -1, "a", None),
         (TIMER.properties(), 2, "a", None),
-        ({ID_PROPERTY: "a"}, -1, None, None),  # garbled: no shadow lifts it
+        ({ID_PROPERTY: "a"}, -1, None, None),  # garbled: no shadow moves it
         ({ID_PROPERTY: "a", TIMER_PROPERTY: "9 1 2"}, -1, None, Mark.TOO_NEW),
-        ({STIR_PROPERTY: ""}, -1, None, Mark.STIR),
-        ({STIR_PROPERTY: ""}, 0, None, Mark.STIR),
+        ({NUDGE_PROPERTY: ""}, -1, None, Mark.NUDGE),
+        ({NUDGE_PROPERTY: ""}, 0, None, Mark.NUDGE),
     ],
 )
 def test_what_a_message_is_beside_a_shadow(
@@ -118,7 +118,7 @@ def test_what_a_message_is_beside_a_shadow(
 
 def test_the_id_is_the_one_that_the_shadow_gives_to_the_copy() -> None:
     entry = native_entry(NOW_MS, NOW_MS + 9, EntryPosition(LEDGER, ENTRY))
-    copy = Envelope.read(Lifting(PLAN).copy(entry, PART, NOW_MS))
+    copy = Envelope.read(MoveDecider(PLAN).copy(entry, PART, NOW_MS))
     assert copy is not None
     native = read({}).envelope
     assert native is not None
@@ -183,17 +183,17 @@ def test_an_original_that_comes_while_its_copy_is_held_waits_with_it() -> None:
     assert said(under.done(timer)) == [("ack", 99), ("ack", ENTRY)]
 
 
-@pytest.mark.parametrize("onward", [TriedAgain(NOW_MS + 60_000), Parked("no")])
-def test_one_that_is_tried_again_or_parked_takes_its_copy_along(onward: TriedAgain | Parked) -> None:
+@pytest.mark.parametrize("redirect", [ToRetry(NOW_MS + 60_000), Parked("no")])
+def test_one_that_is_tried_again_or_parked_takes_its_copy_along(redirect: ToRetry | Parked) -> None:
     under = engine()
     timer = handed(under.received(original(), NOW_MS, 0))
-    assert republished(under.moved_on(timer, onward, NOW_MS)) is timer
+    assert republished(under.redirected(timer, redirect, NOW_MS)) is timer
     assert said(under.published(timer, NOW_MS)) == [("ack", ENTRY)]
     assert said(under.received(copy_of(), NOW_MS, 0)) == [("ack", 99)]
 
 
 def test_one_that_was_cancelled_by_its_id_is_dropped() -> None:
-    under = engine(judge=Judge(lambda envelope: envelope.timer_id == ID, 60_000))
+    under = engine(judge=DeliveryPolicy(lambda envelope: envelope.timer_id == ID, 60_000))
     assert said(under.received(original(), NOW_MS, 0)) == [("ack", ENTRY)]
     assert under.counts.cancelled == 1
 
@@ -209,14 +209,14 @@ def test_it_is_still_counted_as_what_no_sdk_has_sent() -> None:
     assert (under.counts.foreign, under.counts.received, under.counts.early) == (1, 1, 0)
 
 
-# ------------------------------------------------------------ stirs
+# ------------------------------------------------------------ nudges
 
 
-@pytest.mark.parametrize("make", [engine, lambda: engine(judge=Judge(lambda _: False, 1))])
+@pytest.mark.parametrize("make", [engine, lambda: engine(judge=DeliveryPolicy(lambda _: False, 1))])
 def test_a_stir_is_acknowledged_and_no_handler_sees_it(make: Any) -> None:
     under: Engine = make()
-    assert said(under.received(read({STIR_PROPERTY: ""}), NOW_MS, 0)) == [("ack", ENTRY)]
-    assert (under.counts.stirs, under.counts.foreign, under.counts.handed, under.held_count) == (1, 0, 0, 0)
+    assert said(under.received(read({NUDGE_PROPERTY: ""}), NOW_MS, 0)) == [("ack", ENTRY)]
+    assert (under.counts.nudges, under.counts.foreign, under.counts.handed, under.held_count) == (1, 0, 0, 0)
 
 
 # ------------------------------------------------------------ what is parked
@@ -235,15 +235,15 @@ def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> 
     )
     client: Any = None
     republisher = Republisher(client, plan, "billing", ManualClock(NOW_MS), Hooks(()))
-    timer, envelope = InHand(f"0:{ID}", arrival, 0, onward=Parked("no such customer")), arrival.envelope
+    timer, envelope = InFlight(f"0:{ID}", arrival, 0, redirect=Parked("no such customer")), arrival.envelope
     assert envelope is not None
-    topic, deliver_at_ms, properties = republisher._onward(timer, envelope, NOW_MS, 0)
+    topic, deliver_at_ms, properties = republisher._redirect(timer, envelope, NOW_MS, 0)
     assert (topic, deliver_at_ms) == (f"{plan.due_topic}.tw.parked.billing", 0)
     client_s = {GROUP_PROPERTY: "no stamp", FOR_PROPERTY: "nobody", "colour": "red"}
-    stray = InHand("a", read(client_s), 0, onward=TriedAgain(NOW_MS))
+    stray = InFlight("a", read(client_s), 0, redirect=ToRetry(NOW_MS))
     assert _kept(stray) == {"colour": "red"}, "or they would count beside the line of version 2 that it gets"
-    unread = InHand(f"@{arrival.position}", arrival._replace(envelope=None), 0, onward=timer.onward)
-    assert TIMER_PROPERTY not in republisher._onward(unread, None, NOW_MS, 0)[2], (
+    unread = InFlight(f"@{arrival.position}", arrival._replace(envelope=None), 0, redirect=timer.redirect)
+    assert TIMER_PROPERTY not in republisher._redirect(unread, None, NOW_MS, 0)[2], (
         "nobody makes up what could not be read"
     )
     stored = {**arrival.message.properties(), **properties}

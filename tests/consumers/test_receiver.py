@@ -9,13 +9,13 @@ import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine
 from tests.support.manual_clock import LeapingClock
-from timewheel.consumers.in_hand import Arrival, InHand
-from timewheel.consumers.judging import Judge, Overdue
+from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
+from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_MS, STALE_MS, Questions
 from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
+from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.envelope import Envelope
-from timewheel.core.life_cycle import WhenBlind
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 
@@ -66,7 +66,7 @@ class NothingPublished:
 
     settles: Any = None
 
-    def outcomes(self) -> list[tuple[InHand, bool]]:
+    def outcomes(self) -> list[tuple[InFlight, bool]]:
         return []
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class NothingPublished:
 
 
 class Log:
-    """In place of the log of cut-offs: a question that is waited for is answered, if it is not silent."""
+    """In place of the log of cancellations: a question that is waited for is answered, if it is not silent."""
 
     topic = "cuts"
 
@@ -198,7 +198,9 @@ def test_a_handler_that_begins_later_knows_what_was_cut_off_meanwhile(waited_ms:
     clock = LeapingClock(NOW_MS)
     log = Log(clock)
     questions = Questions(log, "hold", clock)
-    receiver, _ = receiving([(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=Judge(log.is_dead, OUTAGE_MS))
+    receiver, _ = receiving(
+        [(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=DeliveryPolicy(log.is_dead, OUTAGE_MS)
+    )
     timer = receiver.next(200)
     assert timer is not None
     asked = log.asked
@@ -208,20 +210,22 @@ def test_a_handler_that_begins_later_knows_what_was_cut_off_meanwhile(waited_ms:
     assert (log.asked - asked, receiver.counts.cancelled) == (asks, 0 if begins else 1)
 
 
-@pytest.mark.parametrize("when_blind", ["hold", "deliver"])
+@pytest.mark.parametrize("on_log_unavailable", ["hold", "deliver"])
 @pytest.mark.parametrize("waited_ms", [STALE_MS, BLIND_AFTER_MS])
 def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has_it(
-    when_blind: WhenBlind, waited_ms: int
+    on_log_unavailable: WhenBlind, waited_ms: int
 ) -> None:
     clock = LeapingClock(NOW_MS)
     log = Log(clock)
-    questions = Questions(log, when_blind, clock)
-    receiver, _ = receiving([(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=Judge(log.is_dead, OUTAGE_MS))
+    questions = Questions(log, on_log_unavailable, clock)
+    receiver, _ = receiving(
+        [(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=DeliveryPolicy(log.is_dead, OUTAGE_MS)
+    )
     timer = receiver.next(200)
     assert timer is not None
     log.is_silent = True
     clock.advance(waited_ms)
-    assert receiver.begins(timer) is (when_blind == "deliver")
+    assert receiver.begins(timer) is (on_log_unavailable == "deliver")
     assert log.waits == (waited_ms < BLIND_AFTER_MS)
     log.is_silent = False
-    assert receiver.next(200) is (timer if when_blind == "hold" else None)
+    assert receiver.next(200) is (timer if on_log_unavailable == "hold" else None)

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers import Exponential, Fixed, Later, Park, RetryLater, RetryPolicy
+from timewheel.consumers import ExponentialBackoff, FixedBackoff, ParkTimer, Postpone, RetryLater, RetryPolicy
 from timewheel.consumers.arguments import timeout_ms_of
 from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked, TriedAgain
+from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 from timewheel.consumers.retry import MAX_ATTEMPTS, Retries, after_failure
 from timewheel.core import Plan
-from timewheel.core.chance import Chance
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.rng import Random
 
 NOW_MS = 1_000_000
 SECOND = dt.timedelta(seconds=1)
@@ -28,15 +28,15 @@ PLAN = Plan(due_topic="persistent://public/default/t", subscriptions=("s",), ret
 BROKEN = ValueError("no")
 
 
-def decided(policy: RetryPolicy, attempt: int = 0, error: Exception = BROKEN) -> Onward:
-    return after_failure(policy, attempt, error, now_ms=NOW_MS, max_delay_ms=30 * DAY_MS, chance=random.Random(attempt))
+def decided(policy: RetryPolicy, attempt: int = 0, error: Exception = BROKEN) -> Redirect:
+    return after_failure(policy, attempt, error, now_ms=NOW_MS, max_delay_ms=30 * DAY_MS, rng=random.Random(attempt))
 
 
 def test_it_is_tried_so_often_and_then_parked() -> None:
-    policy = RetryPolicy(max_attempts=3, backoff=Fixed(2 * SECOND))
+    policy = RetryPolicy(max_attempts=3, backoff=FixedBackoff(2 * SECOND))
     assert [decided(policy, attempt) for attempt in range(4)] == [
-        TriedAgain(NOW_MS + 2_000),
-        TriedAgain(NOW_MS + 2_000),
+        ToRetry(NOW_MS + 2_000),
+        ToRetry(NOW_MS + 2_000),
         Parked("it was tried 3 times, and no more is allowed", "ValueError('no')"),
         # The policy has become shorter meanwhile.
         Parked("it was tried 4 times, and no more is allowed", "ValueError('no')"),
@@ -47,11 +47,11 @@ def test_it_is_tried_so_often_and_then_parked() -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (RetryLater(5 * SECOND), TriedAgain(NOW_MS + 5_000)),
-        (RetryLater(dt.timedelta(0)), TriedAgain(NOW_MS)),
-        (RetryLater(dt.timedelta(microseconds=1)), TriedAgain(NOW_MS + 1)),
-        (RetryLater(), TriedAgain(NOW_MS + 1_000)),
-        (Park("no such customer"), Parked("no such customer")),
+        (RetryLater(5 * SECOND), ToRetry(NOW_MS + 5_000)),
+        (RetryLater(dt.timedelta(0)), ToRetry(NOW_MS)),
+        (RetryLater(dt.timedelta(microseconds=1)), ToRetry(NOW_MS + 1)),
+        (RetryLater(), ToRetry(NOW_MS + 1_000)),
+        (ParkTimer("no such customer"), Parked("no such customer")),
         (
             RetryLater(31 * 86_400 * SECOND, "closed"),
             Parked("its back-off is 31d, and the plan's max_delay is 30d", "closed"),
@@ -62,13 +62,19 @@ def test_it_is_tried_so_often_and_then_parked() -> None:
         ),
     ],
 )
-def test_handlers_say_themselves_what_they_want(error: Exception, expected: Onward) -> None:
-    assert decided(RetryPolicy(backoff=Fixed(SECOND)), error=error) == expected
+def test_handlers_say_themselves_what_they_want(error: Exception, expected: Redirect) -> None:
+    assert decided(RetryPolicy(backoff=FixedBackoff(SECOND)), error=error) == expected
 
 
 @pytest.mark.parametrize(
     ("kind", "argument"),
-    [(RetryLater, "after"), (Later, "after"), (Fixed, "wait"), (Exponential, "first"), (Exponential, "cap")],
+    [
+        (RetryLater, "after"),
+        (Postpone, "after"),
+        (FixedBackoff, "wait"),
+        (ExponentialBackoff, "first"),
+        (ExponentialBackoff, "cap"),
+    ],
 )
 def test_a_number_is_no_duration_and_is_refused_where_it_is_given(kind: Callable[..., object], argument: str) -> None:
     with pytest.raises(TypeError, match=rf"{argument} = 60: a timedelta is needed, such as timedelta\(seconds=5\)"):
@@ -88,8 +94,8 @@ def test_to_ask_for_it_later_counts_as_an_attempt() -> None:
     assert last == Parked("it was tried 2 times, and no more is allowed", "the shop is closed")
 
 
-def _raises(attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
-    raise KeyError(attempt, error, chance.random() > 1)
+def _raises(attempt: int, error: Exception, rng: Random) -> dt.timedelta:
+    raise KeyError(attempt, error, rng.random() > 1)
 
 
 @pytest.mark.parametrize(
@@ -98,22 +104,22 @@ def _raises(attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
         (_raises, "its back-off could not be told: KeyError(0"),
         (lambda *_: 3, "its back-off is 3, which is no duration"),
         (lambda *_: None, "its back-off is None, which is no duration"),
-        (Fixed(-SECOND), "which is no duration"),
-        (Fixed(dt.timedelta.max), "and the plan's max_delay is 30d"),
+        (FixedBackoff(-SECOND), "which is no duration"),
+        (FixedBackoff(dt.timedelta.max), "and the plan's max_delay is 30d"),
     ],
 )
 def test_by_a_policy_that_cannot_say_when_it_is_parked_and_not_lost(backoff: Any, said: str) -> None:
-    onward = decided(RetryPolicy(backoff=backoff))
-    assert isinstance(onward, Parked)
-    assert said in onward.reason
-    assert onward.error == repr(BROKEN)
+    redirect = decided(RetryPolicy(backoff=backoff))
+    assert isinstance(redirect, Parked)
+    assert said in redirect.reason
+    assert redirect.error == repr(BROKEN)
 
 
 def test_what_is_said_of_it_has_a_bound() -> None:
-    for error in (Park("x" * 10_000), RetryLater(SECOND, "x" * 10_000), ValueError("x" * 10_000)):
-        onward = decided(RetryPolicy(max_attempts=1), error=error)
-        assert isinstance(onward, Parked)
-        assert max(len(onward.reason), len(onward.error)) <= MAX_REASON_CHARS
+    for error in (ParkTimer("x" * 10_000), RetryLater(SECOND, "x" * 10_000), ValueError("x" * 10_000)):
+        redirect = decided(RetryPolicy(max_attempts=1), error=error)
+        assert isinstance(redirect, Parked)
+        assert max(len(redirect.reason), len(redirect.error)) <= MAX_REASON_CHARS
 
 
 @given(
@@ -129,7 +135,7 @@ def test_it_grows_to_the_cap_and_is_drawn_from_its_upper_part(
 ) -> None:
     first = dt.timedelta(milliseconds=first_ms)
     cap = first * cap_factor
-    backoff = Exponential(first=first, factor=factor, cap=cap, jitter=jitter)
+    backoff = ExponentialBackoff(first=first, factor=factor, cap=cap, jitter=jitter)
     try:
         whole = min(first * factor**attempt, cap)
     except OverflowError:
@@ -147,12 +153,12 @@ def test_it_grows_to_the_cap_and_is_drawn_from_its_upper_part(
         (RetryPolicy, {"max_attempts": MAX_ATTEMPTS + 1}, "100,000"),
         (RetryPolicy, {"max_attempts": None}, "max_attempts"),
         (RetryPolicy, {"max_attempts": True}, "max_attempts"),
-        (Exponential, {"first": dt.timedelta(0)}, "first"),
-        (Exponential, {"first": 2 * SECOND, "cap": SECOND}, "cap"),
-        (Exponential, {"factor": 0.5}, "factor"),
-        (Exponential, {"factor": float("nan")}, "factor"),
-        (Exponential, {"factor": float("inf")}, "factor"),
-        (Exponential, {"jitter": 1.5}, "jitter"),
+        (ExponentialBackoff, {"first": dt.timedelta(0)}, "first"),
+        (ExponentialBackoff, {"first": 2 * SECOND, "cap": SECOND}, "cap"),
+        (ExponentialBackoff, {"factor": 0.5}, "factor"),
+        (ExponentialBackoff, {"factor": float("nan")}, "factor"),
+        (ExponentialBackoff, {"factor": float("inf")}, "factor"),
+        (ExponentialBackoff, {"jitter": 1.5}, "jitter"),
     ],
     ids=str,
 )
@@ -164,10 +170,10 @@ def test_a_policy_that_cannot_be_kept_is_refused(kind: Any, given: dict[str, Any
 def test_without_a_policy_only_what_handlers_ask_for_is_published_anew() -> None:
     retries = Retries(None, PLAN, ManualClock(), random.Random(1))
     assert not retries.goes_on(ValueError())
-    assert retries.goes_on(Park("x")) is retries.goes_on(RetryLater()) is True
+    assert retries.goes_on(ParkTimer("x")) is retries.goes_on(RetryLater()) is True
     assert retries.after(BROKEN, 0) is None
-    assert isinstance(retries.after(RetryLater(), 0), TriedAgain)
-    assert isinstance(retries.after(Park("gone"), 0), Parked)
+    assert isinstance(retries.after(RetryLater(), 0), ToRetry)
+    assert isinstance(retries.after(ParkTimer("gone"), 0), Parked)
     assert isinstance(retries.after(RetryLater(SECOND), 4), Parked), "a handler that asks for ever is heard in the end"
 
 
@@ -175,6 +181,6 @@ def test_a_plan_without_topics_for_it_refuses_a_policy() -> None:
     plan = Plan(due_topic=PLAN.due_topic, subscriptions=PLAN.subscriptions)
     with pytest.raises(SubscribeRefused, match="retry = true"):
         Retries(RetryPolicy(), plan, ManualClock(), random.Random(1))
-    assert Retries(None, plan, ManualClock(), random.Random(1)).after(Park("gone"), 0) is None
+    assert Retries(None, plan, ManualClock(), random.Random(1)).after(ParkTimer("gone"), 0) is None
     cancelling = Plan(due_topic=PLAN.due_topic, subscriptions=PLAN.subscriptions, cancel=Cancel())
     assert Retries(RetryPolicy(), cancelling, ManualClock(), random.Random(1)).goes_on(ValueError())

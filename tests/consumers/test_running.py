@@ -9,7 +9,7 @@ import pytest
 
 from tests.consumers.support import NOW_MS
 from tests.consumers.test_async_running import timer_of
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.running import Run
 from timewheel.core import SystemClock
@@ -23,7 +23,7 @@ class Ends:
 
     def __init__(self, failing: str) -> None:
         self.failing = failing
-        self.given_back_timers: list[InHand] = []
+        self.given_back_timers: list[InFlight] = []
 
     def returned(self, *_: object) -> None:
         self._fail_at("returned")
@@ -31,11 +31,11 @@ class Ends:
     def raised(self, *_: object) -> None:
         self._fail_at("raised")
 
-    def taken(self, timer: InHand) -> DelayedMessage:
+    def taken(self, timer: InFlight) -> DelayedMessage:
         self._fail_at("taken")
         return DelayedMessage(timer, NOW_MS)
 
-    def given_back(self, timer: InHand) -> None:
+    def given_back(self, timer: InFlight) -> None:
         self.given_back_timers.append(timer)
 
     def _fail_at(self, method: str) -> None:
@@ -46,11 +46,11 @@ class Ends:
 class Receiver:
     """Hands out one timer, then nothing."""
 
-    def __init__(self, timer: InHand, stopping: threading.Event) -> None:
+    def __init__(self, timer: InFlight, stopping: threading.Event) -> None:
         self.waiting = [timer]
         self.stopping = stopping
 
-    def next(self, _: int) -> InHand | None:
+    def next(self, _: int) -> InFlight | None:
         if self.waiting:
             return self.waiting.pop()
         assert self.stopping.wait(DEADLINE_S), "the worker ended, and the run goes on"
@@ -71,7 +71,7 @@ def test_an_error_beside_the_handler_ends_the_run_which_raises_it(failing: str) 
     run = Run(
         receiver,
         taken=ends.taken,
-        arounds=None,
+        middlewares=None,
         outcomes=outcomes,
         clock=SystemClock(),
         hooks=Hooks(()),

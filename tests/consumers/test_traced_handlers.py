@@ -15,7 +15,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.consumers import DelayedMessage
 from timewheel.consumers.handlers import HandlerCalls
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import arrival_of
 from timewheel.core.envelope import Envelope
 from timewheel.tracing import traced_handler
@@ -46,7 +46,7 @@ class Stored:
 
 
 def handed(stored: Stored, at_ms: int = DUE_MS) -> DelayedMessage:
-    return DelayedMessage(InHand("sub-42", arrival_of(stored, None), received_ms=0), at_ms)
+    return DelayedMessage(InFlight("sub-42", arrival_of(stored, None), received_ms=0), at_ms)
 
 
 def message(

@@ -13,8 +13,8 @@ import pytest
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer
 from timewheel.consumers.relay import Relay
 from timewheel.core import Plan
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Tiered
 from timewheel.errors import BrokerUnreachable, CancelFailed, SendFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
@@ -52,7 +52,7 @@ async def _started(client: Any) -> None:
         lambda client: Relay(client, PLAN).check(),
         lambda client: asyncio.run(_started(client)),
     ],
-    ids=["consumer", "log of cut-offs", "relay", "check", "async consumer"],
+    ids=["consumer", "log of cancellations", "relay", "check", "async consumer"],
 )
 def test_whoever_starts_is_told_the_topic_and_how_to_check(client: Any, start: Callable[[Any], object]) -> None:
     with pytest.raises(BrokerUnreachable, match=r"operation_timeout_seconds .*; .* nc -vz HOST 6650") as caught:

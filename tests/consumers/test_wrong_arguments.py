@@ -17,13 +17,20 @@ import pulsar.asyncio
 import pytest
 
 from tests.support.silent_broker import SilentClient
-from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, Fixed, Overdue, RetryPolicy
-from timewheel.consumers.around import Around
+from timewheel.consumers import (
+    AsyncDelayedConsumer,
+    DelayedConsumer,
+    DelayedMessage,
+    FixedBackoff,
+    Overdue,
+    RetryPolicy,
+)
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.consumers.inbox.sql import SqlInbox
+from timewheel.consumers.middleware import Middleware
 from timewheel.consumers.relay import Relay
 from timewheel.core import Plan
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.cancel_policy import Cancel
 from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 
@@ -54,8 +61,8 @@ def refused(call: Callable[[], object], name: str, value: object, remedy: str) -
         ("inbox", MemoryInbox, 'SqliteInbox("inbox.sqlite3")'),
         ("inbox", SqlInbox(PLAN.due_topic, "billing"), 'SqliteInbox("inbox.sqlite3")'),
         ("overdue", SECOND, 'Overdue(timedelta(hours=1), then="park")'),
-        ("around", (Around,), "around=[MyAround()]"),
-        ("around", Around(), "around=[MyAround()]"),
+        ("middleware", (Middleware,), "middleware=[MyMiddleware()]"),
+        ("middleware", Middleware(), "middleware=[MyMiddleware()]"),
         ("hooks", print, "hooks=(my_hook,)"),
         ("hooks", "log", "hooks=(my_hook,)"),
     ],
@@ -95,9 +102,9 @@ def asyncio_client() -> Any:
     return pulsar.asyncio.Client.__new__(pulsar.asyncio.Client)
 
 
-@pytest.mark.parametrize("backoff", [SECOND, 5, None, Fixed])
+@pytest.mark.parametrize("backoff", [SECOND, 5, None, FixedBackoff])
 def test_a_back_off_is_called_and_a_duration_cannot_be(backoff: Any) -> None:
-    refused(lambda: RetryPolicy(backoff=backoff), "backoff", backoff, "Fixed(timedelta(seconds=10))")
+    refused(lambda: RetryPolicy(backoff=backoff), "backoff", backoff, "FixedBackoff(timedelta(seconds=10))")
 
 
 @producers
@@ -169,8 +176,8 @@ def test_a_mock_of_an_asyncio_client_is_refused(make: Callable[[Any, Any], objec
         make(mock.create_autospec(pulsar.asyncio.Client, instance=True), PLAN)
 
 
-class OwnAround:
-    """Has the methods of an `Around` without its base."""
+class OwnMiddleware:
+    """Has the methods of an `Middleware` without its base."""
 
     def before(self, message: DelayedMessage) -> None: ...
     def after(self, message: DelayedMessage) -> None: ...
@@ -180,7 +187,12 @@ class OwnAround:
 @consumers
 def test_the_right_kinds_are_accepted(consumer: Any) -> None:
     """Also a list where a tuple is meant, and wrappers that pass everything on."""
-    arounds = [Around(), OwnAround(), Wrapped(Around()), mock.create_autospec(Around, instance=True)]
+    middlewares = [
+        Middleware(),
+        OwnMiddleware(),
+        Wrapped(Middleware()),
+        mock.create_autospec(Middleware, instance=True),
+    ]
     inboxes = (MemoryInbox(), Wrapped(MemoryInbox()), mock.create_autospec(MemoryInbox, instance=True))
     for inbox in inboxes:
         consumer(
@@ -190,7 +202,7 @@ def test_the_right_kinds_are_accepted(consumer: Any) -> None:
             retry=RetryPolicy(backoff=lambda *_: SECOND),
             overdue=Overdue(SECOND),
             inbox=inbox,
-            around=arounds,
+            middleware=middlewares,
             hooks=[print, functools.partial(print), mock.Mock()],
         )
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import hop_bound
@@ -30,7 +30,7 @@ _cancels = st.none() | st.builds(
     Cancel,
     keep_ms=st.integers(MINUTE_MS, 400 * DAY_MS),
     skew_ms=st.integers(0, DAY_MS),
-    when_blind=st.sampled_from(["hold", "deliver"]),
+    on_log_unavailable=st.sampled_from(["hold", "deliver"]),
 )
 # Made once, here and by `cache`: a strategy that is made within a draw is checked anew each time, and that takes longer
 # than drawing.

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from tests.support.manual_clock import LeapingClock, ManualClock
-from timewheel.core.chance import system_chance
 from timewheel.core.clock import Clock, SystemClock, pause, wait_until
+from timewheel.core.rng import system_random
 
 CLOCKS = pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["system", "manual"])
 LONG_MS = 60_000
@@ -124,8 +124,8 @@ def test_a_notice_of_something_else_does_not_lengthen_the_wait() -> None:
 
 
 def test_chance_is_from_0_to_below_1_and_a_seed_draws_alike() -> None:
-    chance = system_chance()
-    drawn = [chance.random() for _ in range(100)]
+    rng = system_random()
+    drawn = [rng.random() for _ in range(100)]
     assert len(set(drawn)) == 100
     assert all(0 <= number < 1 for number in drawn)
     assert random.Random(7).random() == random.Random(7).random()

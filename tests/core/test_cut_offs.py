@@ -1,4 +1,4 @@
-"""Cut-offs: read and packed as they were written, merged by maximum in any order, forgotten never too early."""
+"""Cancellations: read and packed as they were written, merged by maximum in any order, forgotten never too early."""
 
 import random
 
@@ -6,37 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.cut_offs import (
-    MOST_REFUSED,
+from timewheel.core.cancellation_table import BUCKET_MS, CancellationTable
+from timewheel.core.cancellations import (
+    MAX_REFUSED,
     Answer,
-    CutOff,
+    Cancellation,
     Stamps,
     answer_of,
     is_too_late,
     latest_forget_ms,
     packs,
-    read_cut_offs,
+    read_cancellations,
 )
-from timewheel.core.cut_table import BUCKET_MS, CutTable
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION, MAX_TIME_MS, Envelope, Life
-from timewheel.core.errors import CutOffUnreadable
+from timewheel.core.errors import CancellationUnreadable
 
 NOW_MS = 1_767_225_600_000
 
 kinds = st.sampled_from(["timer", "group"])
 # Any short text, and a few letters to any length: to draw any text of any length takes longer than all else here.
 short = st.text(min_size=1, max_size=8)
-long = st.builds(lambda letters, times: (letters * times)[:256], short, st.integers(1, 256))
-cut_offs = st.builds(
-    CutOff,
+long = st.builds(lambda dead_letters, times: (dead_letters * times)[:256], short, st.integers(1, 256))
+cancellations = st.builds(
+    Cancellation,
     kind=kinds,
     name=st.sampled_from(["a", "b", "order 7"]) | short | long,
     cut=st.integers(0, MAX_GENERATION),
     forget_ms=st.integers(0, MAX_TIME_MS),
 )
 few = st.builds(
-    CutOff,
+    Cancellation,
     kind=kinds,
     name=st.sampled_from("ab"),
     cut=st.integers(0, 6),
@@ -49,15 +49,15 @@ def an_envelope(timer_id: str, generation: int = 0, group: str = "", stamp: int 
     return Envelope(timer_id, NOW_MS, NOW_MS, generation, life=life)
 
 
-@given(st.lists(cut_offs, max_size=20), st.integers(1, 4_000))
-def test_packs_hold_all_and_no_more(written: list[CutOff], most_bytes: int) -> None:
-    messages = list(packs(written, most_bytes))
-    assert [found for message in messages for found in read_cut_offs(message)] == written
-    assert all(len(message) <= most_bytes or b"\n" not in message for message in messages)
+@given(st.lists(cancellations, max_size=20), st.integers(1, 4_000))
+def test_packs_hold_all_and_no_more(written: list[Cancellation], max_bytes: int) -> None:
+    messages = list(packs(written, max_bytes))
+    assert [found for message in messages for found in read_cancellations(message)] == written
+    assert all(len(message) <= max_bytes or b"\n" not in message for message in messages)
 
 
 def test_a_cut_off_is_readable_by_eye() -> None:
-    assert CutOff("timer", "sub-42", 1767139200000123, 1767225600000).line() == (
+    assert Cancellation("timer", "sub-42", 1767139200000123, 1767225600000).line() == (
         '["t","sub-42",1767139200000123,1767225600000]'
     )
 
@@ -88,45 +88,45 @@ def test_a_cut_off_is_readable_by_eye() -> None:
     ],
 )
 def test_what_is_no_cut_off_is_refused(data: bytes) -> None:
-    with pytest.raises(CutOffUnreadable):
-        read_cut_offs(data)
+    with pytest.raises(CancellationUnreadable):
+        read_cancellations(data)
 
 
 def test_a_line_that_cannot_be_read_costs_no_other() -> None:
     """As of a later version, in a pack with thousands that are read."""
-    good = [CutOff("timer", "a", 1, 2), CutOff("group", "b", 3, 4)]
+    good = [Cancellation("timer", "a", 1, 2), Cancellation("group", "b", 3, 4)]
     data = "\n".join([good[0].line(), '["w","of a later version",1,2]', good[1].line()]).encode()
-    with pytest.raises(CutOffUnreadable) as refused:
-        read_cut_offs(data)
+    with pytest.raises(CancellationUnreadable) as refused:
+        read_cancellations(data)
     assert refused.value.readable == good
 
 
 def test_a_message_of_garbled_lines_ends_with_the_hundredth() -> None:
-    good = CutOff("timer", "a", 1, 2).line().encode()
-    for bad, read in ((MOST_REFUSED - 1, [CutOff("timer", "a", 1, 2)]), (MOST_REFUSED, [])):
-        with pytest.raises(CutOffUnreadable) as refused:
-            read_cut_offs(b"x\n" * bad + good)
+    good = Cancellation("timer", "a", 1, 2).line().encode()
+    for bad, read in ((MAX_REFUSED - 1, [Cancellation("timer", "a", 1, 2)]), (MAX_REFUSED, [])):
+        with pytest.raises(CancellationUnreadable) as refused:
+            read_cancellations(b"x\n" * bad + good)
         assert refused.value.readable == read
 
 
 def test_none_is_remembered_for_longer_than_it_can_matter() -> None:
     latest_ms = latest_forget_ms(30 * DAY_MS, DAY_MS, NOW_MS)
     assert latest_ms == NOW_MS + 32 * DAY_MS
-    written = [CutOff("timer", "a", 1, 2 * MAX_TIME_MS), CutOff("group", "b", 1, latest_ms - 1)]
-    read = read_cut_offs(b"\n".join(one.line().encode() for one in written), latest_ms)
+    written = [Cancellation("timer", "a", 1, 2 * MAX_TIME_MS), Cancellation("group", "b", 1, latest_ms - 1)]
+    read = read_cancellations(b"\n".join(one.line().encode() for one in written), latest_ms)
     assert [one.forget_ms for one in read] == [latest_ms, latest_ms - 1]
 
 
 @given(st.binary())
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
     try:
-        found = read_cut_offs(data)
-    except CutOffUnreadable:
+        found = read_cancellations(data)
+    except CancellationUnreadable:
         return
-    assert all(isinstance(one, CutOff) for one in found)
+    assert all(isinstance(one, Cancellation) for one in found)
 
 
-def is_dead_by_definition(read: list[CutOff], envelope: Envelope) -> bool:
+def is_dead_by_definition(read: list[Cancellation], envelope: Envelope) -> bool:
     return any(
         (one.kind == "timer" and one.name == envelope.timer_id and envelope.generation < one.cut)
         or (one.kind == "group" and one.name == envelope.life.group and envelope.life.group_stamp < one.cut)
@@ -136,11 +136,11 @@ def is_dead_by_definition(read: list[CutOff], envelope: Envelope) -> bool:
 
 @given(st.lists(few, max_size=12), st.randoms(use_true_random=False), st.integers(0, 7), st.integers(0, 7))
 def test_a_table_says_what_the_definition_says_in_any_order(
-    read: list[CutOff], chance: random.Random, generation: int, stamp: int
+    read: list[Cancellation], rng: random.Random, generation: int, stamp: int
 ) -> None:
-    table = CutTable()
-    shuffled = [*read, *chance.sample(read, len(read) // 2)]
-    chance.shuffle(shuffled)
+    table = CancellationTable()
+    shuffled = [*read, *rng.sample(read, len(read) // 2)]
+    rng.shuffle(shuffled)
     for one in shuffled:
         table.merge(one)
     for envelope in (an_envelope("a", generation), an_envelope("c", generation, "b", stamp)):
@@ -155,8 +155,8 @@ def test_a_table_says_what_the_definition_says_in_any_order(
 
 
 @given(st.lists(few, max_size=12), st.integers(0, 8 * BUCKET_MS))
-def test_nothing_is_forgotten_before_its_time_nor_kept_long_after(read: list[CutOff], now_ms: int) -> None:
-    table = CutTable()
+def test_nothing_is_forgotten_before_its_time_nor_kept_long_after(read: list[Cancellation], now_ms: int) -> None:
+    table = CancellationTable()
     for one in read:
         table.merge(one)
     before = len(table)
@@ -171,20 +171,20 @@ def test_nothing_is_forgotten_before_its_time_nor_kept_long_after(read: list[Cut
 
 
 @given(st.lists(few, max_size=12))
-def test_what_a_table_packs_makes_the_same_table(read: list[CutOff]) -> None:
-    table, copied = CutTable(), CutTable()
+def test_what_a_table_packs_makes_the_same_table(read: list[Cancellation]) -> None:
+    table, copied = CancellationTable(), CancellationTable()
     for one in read:
         table.merge(one)
     for message in packs(table.live(), 60):
-        for one in read_cut_offs(message):
+        for one in read_cancellations(message):
             copied.merge(one)
     assert set(copied.live()) == set(table.live())
 
 
 def test_a_timer_that_replaces_itself_every_second_takes_no_more_memory_than_hours() -> None:
-    table = CutTable()
+    table = CancellationTable()
     for second in range(36_000):
-        table.merge(CutOff("timer", "debounced", second, second * 1_000 + DAY_MS))
+        table.merge(Cancellation("timer", "debounced", second, second * 1_000 + DAY_MS))
     assert len(table) == 1
     names = [name for bucket in table._buckets.values() for one_kind in bucket for name in one_kind]
     assert len(names) <= 36_000_000 // BUCKET_MS + 1

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.digits import MOST_DIGITS, whole_number
+from timewheel.core.digits import MAX_DIGITS, whole_number
 from timewheel.core.names import partition_of
 
 
-@given(st.integers(0, 10**MOST_DIGITS - 1), st.integers(0, 3))
+@given(st.integers(0, 10**MAX_DIGITS - 1), st.integers(0, 3))
 def test_decimal_digits_are_a_number_with_leading_zeros_too(number: int, zeros: int) -> None:
     text = "0" * zeros + str(number)
-    assert whole_number(text) == (number if len(text) <= MOST_DIGITS else None)
+    assert whole_number(text) == (number if len(text) <= MAX_DIGITS else None)
 
 
 @pytest.mark.parametrize(

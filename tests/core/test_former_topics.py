@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import TopologyError
-from timewheel.core.former_topics import FormerTopic, TimersLeftBehind, former_topics
-from timewheel.core.life_cycle import Cancel
+from timewheel.core.former_topics import FormerTopic, UndrainedTopics, former_topics
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
@@ -121,7 +121,7 @@ def test_passed_intervals_dead_letters_and_strangers_are_none() -> None:
 
 def test_the_error_names_the_fullest_topics_and_keeps_them_all() -> None:
     topics = [FormerTopic(name=f"persistent://a/b/t.tw.tier-{number}d", backlog=number) for number in range(1, 6)]
-    error = TimersLeftBehind(topics, "wait")
+    error = UndrainedTopics(topics, "wait")
     assert isinstance(error, TopologyError)
     assert error.topic == "persistent://a/b/t.tw.tier-5d"
     assert "tier-5d (5), " in str(error)

@@ -43,8 +43,8 @@ def test_a_fixed_delay_makes_no_gaps_at_all() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_a_burst_of_n_has_n_times_f_times_one_less_f_ranges(share: float) -> None:
-    n, chance = 40_000, random.Random(7)
-    acknowledged = [chance.randrange(1_000_000) for _ in range(n)]
+    n, rng = 40_000, random.Random(7)
+    acknowledged = [rng.randrange(1_000_000) for _ in range(n)]
     moment_ms = int(share * 1_000_000)
     law = n * share * (1 - share)
     assert exact_gaps(acknowledged, [moment_ms])[0] == pytest.approx(law, abs=3 * math.sqrt(law))
@@ -55,8 +55,8 @@ def test_a_burst_of_n_has_n_times_f_times_one_less_f_ranges(share: float) -> Non
 
 def test_uniform_delays_over_a_window_make_rate_times_window_over_six() -> None:
     # One entry per 2 ms for 200 s, delays uniform over 30 s: L W / 6 = 0.5 x 30,000 / 6 = 2,500.
-    chance = random.Random(11)
-    arrivals = [(sent_ms, sent_ms + chance.randrange(30_000)) for sent_ms in range(0, 200_000, 2)]
+    rng = random.Random(11)
+    arrivals = [(sent_ms, sent_ms + rng.randrange(30_000)) for sent_ms in range(0, 200_000, 2)]
     steady_ms = list(range(60_000, 200_000, 10_000))
     exact = exact_gaps([acknowledged for _, acknowledged in arrivals], steady_ms)
     law = expected_gaps(arrivals, steady_ms, bin_ms=200)
@@ -76,18 +76,18 @@ def test_uniform_delays_over_a_window_make_rate_times_window_over_six() -> None:
 def test_the_law_is_within_15_percent_and_three_roots_of_the_count(
     seed: int, longest_ms: int, shape: str, bin_ms: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
 
     def delay_ms() -> float:
         match shape:
             case "uniform":
-                return chance.uniform(0, longest_ms)
+                return rng.uniform(0, longest_ms)
             case "exponential":
-                return chance.expovariate(4 / longest_ms)
+                return rng.expovariate(4 / longest_ms)
             case "two delays":
-                return chance.choice([longest_ms / 10, longest_ms])
+                return rng.choice([longest_ms / 10, longest_ms])
             case _:
-                return chance.expovariate(20 / longest_ms) if chance.random() < 0.9 else chance.uniform(0, longest_ms)
+                return rng.expovariate(20 / longest_ms) if rng.random() < 0.9 else rng.uniform(0, longest_ms)
 
     arrivals = [(sent_ms, sent_ms + int(delay_ms())) for sent_ms in range(0, 100_000, 20)]
     moments_ms = list(range(0, 100_000 + longest_ms, 2_000))

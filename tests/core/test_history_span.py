@@ -3,11 +3,11 @@
 import pytest
 
 from timewheel.core import DAY_MS, HOUR_MS
-from timewheel.core.history_span import said_of_span, shows_day, shows_full
+from timewheel.core.history_span import describe_span, shows_day, shows_full
 
 
 @pytest.mark.parametrize(
-    ("span_ms", "settles_ms", "day", "full"),
+    ("span_ms", "warm_up_ms", "day", "full"),
     [
         (0, 0, False, False),  # a single send, or all at once: no rate at all
         (2_000, 27 * DAY_MS, False, False),
@@ -20,13 +20,13 @@ from timewheel.core.history_span import said_of_span, shows_day, shows_full
     ],
 )
 def test_a_history_is_long_enough_from_a_day_and_its_delays_on(
-    span_ms: int, settles_ms: int, day: bool, full: bool
+    span_ms: int, warm_up_ms: int, day: bool, full: bool
 ) -> None:
-    assert (shows_day(span_ms), shows_full(span_ms, settles_ms)) == (day, full)
-    assert (said_of_span(span_ms, settles_ms) == "") == (day and full)
+    assert (shows_day(span_ms), shows_full(span_ms, warm_up_ms)) == (day, full)
+    assert (describe_span(span_ms, warm_up_ms) == "") == (day and full)
 
 
 def test_the_sentence_has_both_lengths() -> None:
-    assert "spans 2s, less than a day, and with its delays a topic takes 27d" in said_of_span(2_000, 27 * DAY_MS)
-    assert "fill up" not in said_of_span(2 * HOUR_MS, HOUR_MS), "its delays are shorter than it is"
-    assert "spans 7d, but with its delays a topic takes 28d" in said_of_span(7 * DAY_MS, 28 * DAY_MS)
+    assert "spans 2s, less than a day, and with its delays a topic takes 27d" in describe_span(2_000, 27 * DAY_MS)
+    assert "fill up" not in describe_span(2 * HOUR_MS, HOUR_MS), "its delays are shorter than it is"
+    assert "spans 7d, but with its delays a topic takes 28d" in describe_span(7 * DAY_MS, 28 * DAY_MS)

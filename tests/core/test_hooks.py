@@ -115,13 +115,13 @@ import logging
 import sys
 from timewheel.core import Calendar, Plan, SystemClock
 from timewheel.admin import AdminClient
-from timewheel.ops import CalendarKeeper
+from timewheel.ops import CalendarRoller
 
 plan = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=Calendar(interval_ms=86_400_000))
 for configure in (lambda: None, lambda: logging.basicConfig(format="%(levelname)s %(name)s %(message)s")):
     configure()
     with AdminClient("http://127.0.0.1:9", retry_for_s=0) as admin:
-        assert CalendarKeeper(admin, plan, SystemClock()).tick() is None
+        assert CalendarRoller(admin, plan, SystemClock()).tick() is None
     print("done")
     print("done", file=sys.stderr)
 """

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
-from timewheel.core.cut_offs import is_too_late
+from timewheel.core.cancellations import is_too_late
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_HOPS_WRITTEN, MAX_TIME_MS, Envelope, Life
-from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again, tried_again
+from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet, ToDeadLetter, again, retry_hop
 from timewheel.core.plan import MAX_HOPS, Calendar, Holder, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import INTAKE_STEP, Step, hop_bound, steps
@@ -46,7 +46,7 @@ def timer(remaining_ms: int, entered_ms: int = NOW_MS, **more: Any) -> Envelope:
     return Envelope("t", NOW_MS + DAY_MS + remaining_ms, entered_ms, revision=3, **more)
 
 
-def held_until(decision: Hop | NotYet | Bury | Drop) -> int:
+def held_until(decision: Hop | NotYet | ToDeadLetter | Drop) -> int:
     assert isinstance(decision, NotYet)
     return decision.until_ms
 
@@ -158,8 +158,8 @@ def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
 def test_a_timer_is_buried_at_the_greatest_bound_of_any_plan_whatever_this_ones(hops: int) -> None:
     next_hop, envelope = NextHop(Router(TIERED), DAY_TIER), timer(DAY_MS, hops=hops)
     for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope, OUT_MS)):
-        assert isinstance(decision, Bury) == (hops == MAX_HOPS)
-        assert not isinstance(decision, Bury) or decision.reason.startswith("10000 hops")
+        assert isinstance(decision, ToDeadLetter) == (hops == MAX_HOPS)
+        assert not isinstance(decision, ToDeadLetter) or decision.reason.startswith("10000 hops")
 
 
 @given(plans("tiered"), st.data())
@@ -249,10 +249,10 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
     subscription = data.draw(st.sampled_from(plan.subscriptions))
     router = Router(plan)
     before = Envelope("t", now_ms + 1, now_ms, 7, 3, 1, Life(group="g", group_stamp=5))
-    hop = tried_again(router, before, subscription, due_ms, now_ms, stored_within_ms=0)
+    hop = retry_hop(router, before, subscription, due_ms, now_ms, stored_within_ms=0)
     life = Life(1, now_ms + 1, "g", 5, subscription)
     assert hop.envelope == Envelope("t", due_ms, now_ms, 7, 0, plan.revision, life)
-    next_one = tried_again(router, hop.envelope, subscription, due_ms, now_ms, stored_within_ms=0)
+    next_one = retry_hop(router, hop.envelope, subscription, due_ms, now_ms, stored_within_ms=0)
     assert next_one.envelope.life == life._replace(attempt=2)
     holding = {topic.name: topic.step for topic in topology(plan, now_ms).holding}
     plain = Envelope("t", due_ms, now_ms, revision=plan.revision)
@@ -260,12 +260,12 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
     while topic in holding:
         assert topic == route
         step = holding[topic]
-        onward = NextHop(router, step).delivered(hop.envelope, now_ms)
+        redirect = NextHop(router, step).delivered(hop.envelope, now_ms)
         beside = NextHop(router, step).delivered(plain, now_ms)
-        assert isinstance(onward, Hop)
+        assert isinstance(redirect, Hop)
         assert isinstance(beside, Hop)
-        assert onward.deliver_at_ms == beside.deliver_at_ms
-        hop, plain, topic, route = onward, beside.envelope, onward.topic, beside.topic
+        assert redirect.deliver_at_ms == beside.deliver_at_ms
+        hop, plain, topic, route = redirect, beside.envelope, redirect.topic, beside.topic
     assert topic == router.names.retry(subscription)
     assert hop.is_due
     assert topic in topology(plan, now_ms)
@@ -274,7 +274,7 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
 def test_what_was_sent_after_its_due_time_and_is_tried_again_was_wanted_from_the_send_on() -> None:
     """Its cancels are remembered from then on: the next attempt must not come too late to be judged."""
     sent = Envelope("t", NOW_MS - 9 * DAY_MS, NOW_MS)
-    hop = tried_again(Router(RETRYING), sent, "billing", NOW_MS + HOUR_MS, NOW_MS + 5, stored_within_ms=0)
+    hop = retry_hop(Router(RETRYING), sent, "billing", NOW_MS + HOUR_MS, NOW_MS + 5, stored_within_ms=0)
     assert hop.envelope.life.first_due_ms == NOW_MS
     assert not is_too_late(hop.envelope, NOW_MS + DAY_MS, DAY_MS)
 
@@ -286,7 +286,7 @@ def test_what_may_come_to_a_slot_when_that_was_swept_goes_to_the_subscriptions_t
     before = Envelope("t", NOW_MS, NOW_MS)
     latest_ms = slot_ms - router.plan.skew_ms - 12_000
     for now_ms, expected in ((latest_ms - 1, "slot"), (latest_ms, "retry"), (slot_ms, "retry")):
-        hop = tried_again(router, before, "billing", slot_ms + 120_000, now_ms, stored_within_ms=12_000)
+        hop = retry_hop(router, before, "billing", slot_ms + 120_000, now_ms, stored_within_ms=12_000)
         assert ("retry" if hop.is_due else "slot") == expected, now_ms - slot_ms
         assert hop.topic.endswith(".tw.retry.billing") is hop.is_due
 
@@ -296,7 +296,7 @@ def test_what_is_for_a_subscription_that_has_no_topic_any_more_is_buried_with_th
     for plan in (TIERED, replace(RETRYING, subscriptions=("other",))):
         next_hop = NextHop(Router(plan), DAY_TIER)
         for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope, OUT_MS)):
-            assert isinstance(decision, Bury)
+            assert isinstance(decision, ToDeadLetter)
             assert "tried again by billing" in decision.reason
     hop = NextHop(Router(RETRYING), DAY_TIER).held(envelope, OUT_MS)
     assert isinstance(hop, Hop)

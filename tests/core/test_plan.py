@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, plans
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 
 ARTICLE = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
@@ -177,7 +177,7 @@ def test_who_holds_what(scheme: Native | Tiered | Calendar | Wheel, *, needs_rel
 
 def test_partitions_of_a_due_topic_without_any_cannot_be_raised_and_ours_have_one() -> None:
     has_none = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), partitions=0)
-    assert (has_none.is_partitioned, has_none.own_partitions, has_none.most_partitions) == (False, 1, 1)
+    assert (has_none.is_partitioned, has_none.own_partitions, has_none.max_partitions) == (False, 1, 1)
     assert has_none.with_partitions(1) == has_none
     with pytest.raises(PlanError, match="from 1 to 1"):
         has_none.with_partitions(2)

@@ -53,9 +53,9 @@ def test_what_is_equal_is_left_alone_and_what_is_changed_keeps_its_due_topic(old
 
 
 @given(sets, st.randoms(use_true_random=False))
-def test_another_order_is_no_change(old: list[Plan], chance: object) -> None:
+def test_another_order_is_no_change(old: list[Plan], rng: object) -> None:
     new = list(old)
-    chance.shuffle(new)  # type: ignore[attr-defined]
+    rng.shuffle(new)  # type: ignore[attr-defined]
     found = plan_changes(old, new)
     assert (found.begins, found.ends) == ((), ())
 

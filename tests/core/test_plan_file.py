@@ -12,9 +12,9 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.plan_files import PlanFiles
 from timewheel.core.planfile import (
@@ -95,8 +95,8 @@ def test_every_scheme_has_its_table(table: str, scheme: Native | Calendar | Whee
         ("", None),
         ("[cancel]", Cancel()),
         (
-            '[cancel]\nkeep = "3d"\nskew = "5s"\nwhen_blind = "deliver"',
-            Cancel(keep_ms=3 * DAY_MS, skew_ms=5_000, when_blind="deliver"),
+            '[cancel]\nkeep = "3d"\nskew = "5s"\non_log_unavailable = "deliver"',
+            Cancel(keep_ms=3 * DAY_MS, skew_ms=5_000, on_log_unavailable="deliver"),
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_cancels_are_off_unless_there_is_a_table(table: str, cancel: Cancel | No
         ('keep = "1s"', "cancel.keep"),
         ('keep = "500d"', "cancel.keep"),
         ('skew = "2d"', "cancel.skew"),
-        ('when_blind = "guess"', "cancel.when_blind"),
+        ('on_log_unavailable = "guess"', "cancel.on_log_unavailable"),
         ("cancel_all = true", "cancel.cancel_all"),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import longest_due_stay_ms
@@ -52,10 +52,10 @@ def test_cancels_need_a_log_and_a_place_for_what_comes_too_late_for_it() -> None
     assert [one.role for one in retries] == ["retry", "retry"], "what is parked can be handled all the same"
     assert (due.name, due.takes_hops) == (DUE_TOPIC, True)
     assert (log.name, log.role, log.partitions, log.subscriptions) == (
-        f"{DUE_TOPIC}.tw.cuts",
+        f"{DUE_TOPIC}.tw.cancellations",
         "cuts",
         1,
-        ("timewheel-cuts",),
+        ("timewheel-cancellations",),
     )
     assert [(one.name, one.partitions, one.subscriptions) for one in parked] == [
         (f"{DUE_TOPIC}.tw.parked.billing", 4, ("timewheel-parked",)),
@@ -115,7 +115,7 @@ def test_a_due_topic_without_partitions_leaves_its_name_and_all_of_ours_have_one
         ".tw.retry.s-partition-0",
         ".tw.parked.s-partition-0",
         ".tw.dead-letter-partition-0",
-        ".tw.cuts-partition-0",
+        ".tw.cancellations-partition-0",
     }
 
 
@@ -185,7 +185,7 @@ def test_an_intake_and_a_journal_stand_beside_the_due_topic() -> None:
     assert (journal.name, journal.partitions) == ("persistent://acme/crm/reminders.tw.journal", 1)
     assert intake.subscriptions == (RELAY_SUBSCRIPTION,)
     assert journal.subscriptions == (RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION)
-    assert journal.deduplication, "what is lifted twice is stored once"
+    assert journal.deduplication, "what is moved twice is stored once"
     names = [topic.name for topic in entrances_of(value)]
     assert names == [intake.name, journal.name]
     assert not {topic.name for topic in topology(value, NOW_MS).holding} & {*names}, "a plain relay must not hop it"

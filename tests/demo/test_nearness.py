@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.demo.test_verdict_and_table import CLEAN, LIMIT, LOSSY, NATIVE, OURS, SHADOW
 from timewheel.demo.nearness import Band, again_band, gap_band, outside
-from timewheel.demo.results import most_overdue
+from timewheel.demo.results import max_overdue
 from timewheel.demo.verdict import Lateness, judge
 from timewheel.testing.evidence.ledger import Entry
 
@@ -36,7 +36,7 @@ DUE_PER_MS = 1 / 6
 def test_the_band_of_gaps(law: float, overdue: int, band: tuple[float, float]) -> None:
     found = gap_band(law, overdue)
     assert (found.least, found.most) == pytest.approx(band, abs=0.1)
-    assert gap_band(law, overdue, is_most=True) == Band(least=0.0, most=found.most)
+    assert gap_band(law, overdue, is_max=True) == Band(least=0.0, most=found.most)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_machine_that_lags_more_has_a_wider_band_and_by_no_more_than_it_lags(
 def test_the_most_that_are_overdue_is_what_counting_every_moment_gives(timers: list[tuple[int, int]]) -> None:
     entries = [Entry(timer=str(n), due_ms=due, handled_ms=max(1, due + late)) for n, (due, late) in enumerate(timers)]
     counted = [sum(one.due_ms <= moment < one.handled_ms for one in entries) for moment in range(1, 101)]
-    assert most_overdue(entries) == max(counted)
-    assert most_overdue([Entry(timer="lost", due_ms=5)]) == 0
+    assert max_overdue(entries) == max(counted)
+    assert max_overdue([Entry(timer="lost", due_ms=5)]) == 0
 
 
 def test_on_time_nothing_lies_outside() -> None:

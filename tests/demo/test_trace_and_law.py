@@ -63,7 +63,7 @@ def test_native_is_some_35_times_tiered_and_27_times_calendar() -> None:
 
 
 def test_behind_a_shadow_only_what_is_due_soon_makes_gaps() -> None:
-    # While the burst is published, what is due within 1.7 days stays between lifted ones; then copies come back, a day
+    # While the burst is published, what is due within 1.7 days stays between moved ones; then copies come back, a day
     # ahead, and the law has originals between them.
     native, shadow = law_peak("native"), law_peak("shadow")
     assert native / shadow == pytest.approx(10.5, rel=0.03)
@@ -86,8 +86,8 @@ def test_the_law_agrees_with_an_exact_count(scheme: SchemeName) -> None:
 def test_every_timer_arrives_before_it_is_due(scheme: SchemeName) -> None:
     plan, sent = SETTINGS.plan(scheme), sends(SETTINGS, scheme)
     arrived = arrivals_by_topic(plan, sent)
-    lifted = sum(due_ms - at_ms >= far_ms(plan) for at_ms, due_ms in sent) if plan.intake else 0
-    assert sum(len(timers) for timers in arrived.values()) == SETTINGS.messages + lifted
+    moved = sum(due_ms - at_ms >= far_ms(plan) for at_ms, due_ms in sent) if plan.intake else 0
+    assert sum(len(timers) for timers in arrived.values()) == SETTINGS.messages + moved
     assert all(at_ms <= due_ms for timers in arrived.values() for at_ms, due_ms in timers)
 
 

@@ -123,7 +123,7 @@ def test_plain_clients_before_a_shadow_are_early_and_repeat_as_native_ones() -> 
         ({"totals": replace(CLEAN, lost=1, handled=999)}, "1 timers lost"),
         ({"due_peak": 1_001}, "1,001 gaps in due topics"),
         ({"holding_peak": 1}, "1 gaps in relay-held topics"),
-        ({"never_struck": 101, "behind_ms": 9_000, "allowed_ms": 2_400}, "101 timers that are far from due stayed"),
+        ({"never_acked": 101, "behind_ms": 9_000, "allowed_ms": 2_400}, "101 timers that are far from due stayed"),
     ],
 )
 def test_what_a_shadow_must_not_do_is_named(changes: dict[str, Any], sentence: str) -> None:

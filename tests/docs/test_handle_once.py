@@ -16,13 +16,13 @@ import pulsar
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.kept import Kept
+from tests.support.kept import CachedSends
 from tests.support.pages import blocks
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.in_hand import Arrival, InHand, Mark
+from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.consumers.inbox import MAX_KEY_BYTES
 from timewheel.consumers.inbox.memory import DEFAULT_MAX_KEYS
 from timewheel.consumers.inbox.sql import DEFAULT_FORGET_AT_ONCE
@@ -50,7 +50,7 @@ class Payload:
 def message(timer_id: str = "sub-42", mark: Mark | None = None) -> DelayedMessage:
     """One delivery of a timer, or of a plain message beside a shadow."""
     arrival = Arrival(Payload(), None, Position(1, next(_entries), -1), Envelope(timer_id, 1_000, 0), None, mark)
-    return DelayedMessage(InHand(timer_id, arrival, 1_000), 1_000)
+    return DelayedMessage(InFlight(timer_id, arrival, 1_000), 1_000)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_an_effect_in_sqlite_happens_once_and_is_rolled_back_with_its_record(nam
         assert connection.execute("SELECT * FROM timewheel_inbox").fetchall() == []
 
 
-def test_an_effect_in_postgresql_happens_once(names: dict[str, Any], kept: Kept) -> None:
+def test_an_effect_in_postgresql_happens_once(names: dict[str, Any], kept: CachedSends) -> None:
     address = kept.get("postgres", postgres_server)
     query = "&".join(part for part in address.split() if not part.startswith("connect"))
     assert "postgresql+psycopg://localhost/billing" in IN_SQLALCHEMY
@@ -127,7 +127,7 @@ def test_an_effect_in_postgresql_happens_once(names: dict[str, Any], kept: Kept)
 
 @pytest.mark.parametrize("store", ["SQLite", "Redis"])
 def test_an_effect_behind_a_claim_happens_once_and_others_wait(
-    names: dict[str, Any], kept: Kept, capsys: pytest.CaptureFixture[str], store: str
+    names: dict[str, Any], kept: CachedSends, capsys: pytest.CaptureFixture[str], store: str
 ) -> None:
     exec(CLAIMS, names)
     if store == "Redis":

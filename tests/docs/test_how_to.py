@@ -27,7 +27,7 @@ from tests.support.pages import blocks, commands
 from tests.support.pulsar_admin import problem_of
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedMessage
-from timewheel.consumers.giving_back import MOST_GIVEN_BACK
+from timewheel.consumers.giving_back import MAX_GIVEN_BACK
 from timewheel.core import Cancel, Plan
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Tiered
@@ -194,10 +194,10 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
 
 @pytest.mark.timeout(180)
 def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker_of_the_pages: LocalPulsar) -> None:
-    """The log of cut-offs is never empty, and goes all the same."""
+    """The log of cancellations is never empty, and goes all the same."""
     text, topic = page("leave-timewheel"), "persistent://public/default/reminders"
     (by_hand,) = (block.content for block in blocks(text, "python"))
-    assert f"delete-partitioned-topic {topic}.tw.cuts" in text
+    assert f"delete-partitioned-topic {topic}.tw.cancellations" in text
     plan = Plan(due_topic=f"{topic}-cut", subscriptions=("billing",), cancel=Cancel())
     names, now_ms = Names(plan), int(time.time() * 1_000)
     client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -211,7 +211,7 @@ def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker_of_the_page
         ensure(admin, left, now_ms=now_ms)
         for name in (names.cuts, names.parked("billing"), names.retry("billing")):
             assert admin.topics.partitions(name) is not None
-            its = by_hand.replace(f"{topic}.tw.cuts", name).replace(
+            its = by_hand.replace(f"{topic}.tw.cancellations", name).replace(
                 "http://localhost:8080", broker_of_the_pages.admin_url
             )
             exec(compile(its, "leave-timewheel.md", "exec"), {})
@@ -300,7 +300,7 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     timewheel = str(Path(sys.executable).parent / "timewheel")
     made = run(timewheel, "topics", "ensure", "reminders.toml")
     assert made.returncode == 0, made.stderr
-    assert "4 topics" in made.stdout, "the due topic, what is tried again, the log of cut-offs, the parked timers"
+    assert "4 topics" in made.stdout, "the due topic, what is tried again, the log of cancellations, the parked timers"
     code = "\n".join(block.content for block in blocks(text, "python"))
     quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
     (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
@@ -313,11 +313,11 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     assert "order-8  what was not handed out yet will not be" in cancelled.stdout
     names = {"order-7", "order-8", "meeting-3", "reminder-of-ann", "account-5"}
     assert all(name in listed.stdout for name in names), listed.stdout
-    assert "5 of 5 cut-offs that count" in listed.stdout
+    assert "5 of 5 cancellations that count" in listed.stdout
     told = json.loads(run(timewheel, *lines[1], "account-5", "--json").stdout)
-    assert (told["live"], told["cut_offs"][0]["group"]) == (1, "account-5")
+    assert (told["live"], told["cancellations"][0]["group"]) == (1, "account-5")
     packed = run(timewheel, "cuts", "compact", "reminders.toml")
-    assert "5 cut-offs that count were written in packs" in packed.stdout, packed.stderr
+    assert "5 cancellations that count were written in packs" in packed.stdout, packed.stderr
     again = json.loads(run(timewheel, "cuts", "list", "reminders.toml", "--json").stdout)
     assert again["live"] == 5
     nothing = run(timewheel, "timer", "cancel", "reminders.toml")
@@ -369,7 +369,7 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     assert "there is no such customer" in shown.stdout
     assert "1 would be handled again, 0 left, of 1 that were meant" in dry.stdout
     assert "1 discarded, 0 left" in gone.stdout
-    limit = f"After {MOST_GIVEN_BACK} redeliveries"
+    limit = f"After {MAX_GIVEN_BACK} redeliveries"
     for called in ("RetryLater", "max_attempts=5", "--subscription", "tw-parked-error", "republish_failed", limit):
         assert called in text
 
@@ -453,7 +453,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 
-    def standing() -> Any:
+    def gap_status() -> Any:
         (part,) = json.loads(done(f"{status} --json"))["partitions"]
         return part
 
@@ -467,7 +467,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
         producer.send_async(str(number).encode(), None, deliver_after=delay)
     producer.flush()
 
-    assert f"an entry is lifted: {FAR} now" in done(look)
+    assert f"an entry is moved: {FAR} now" in done(look)
     assert "-> shadowing" in done(start)
     assert "was shadowing already" in done(shorten)
     assert 'window = "10m"' in (tmp_path / plan.named).read_text()
@@ -479,14 +479,16 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
         )
     try:
         eventually(ready.exists, TIMEOUT_S)
-        eventually(lambda: standing()["caught_up_ms"] is not None, TIMEOUT_S)
+        eventually(lambda: gap_status()["caught_up_ms"] is not None, TIMEOUT_S)
         for _ in range(SOON):
             consumer.acknowledge(consumer.receive(20_000))
         assert "shadowing since" in done(status)
-        assert f"The books balance: {FAR} copies in the journal" in done(verify)
+        assert f"The audit balances: {FAR} copies in the journal" in done(verify)
         verb, url = unload.split()[2:]
         httpx.request(verb, url, timeout=TIMEOUT_S).raise_for_status()
-        eventually(lambda: (standing()["subscriptions"][0]["delayed"], standing()["lifter"] is None) == (0, False), 60)
+        eventually(
+            lambda: (gap_status()["subscriptions"][0]["delayed"], gap_status()["mover"] is None) == (0, False), 60
+        )
         assert "shadowing -> paused" in done(pause)
         assert "paused -> shadowing" in done(resume)
         assert "draining -> native" in done(abort)

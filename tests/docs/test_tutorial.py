@@ -67,8 +67,8 @@ def test_every_file_has_a_name_that_the_text_says_before_it() -> None:
 def test_a_console_is_read_as_commands_with_what_comes_back() -> None:
     content = "$ one -a   # why: exit status 3\n  # and more\n$ two\nsome 12 lines\n...\n^C\n"
     assert commands(content) == [
-        Command("one -a", (), until_told=False, status=3),
-        Command("two", ("some 12 lines", "..."), until_told=True),
+        Command("one -a", (), until_reported=False, status=3),
+        Command("two", ("some 12 lines", "..."), until_reported=True),
     ]
     assert list(blocks(f"Into `x.toml`:\n\n```console\n{content}```\n")) == [Block("x.toml", "console", content)]
 

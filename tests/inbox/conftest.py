@@ -9,31 +9,31 @@ import pytest
 
 from tests.support.inbox_crew import Crew, crew
 from tests.support.inbox_stages import MemoryStage, RedisStage, SqliteStage, Stage
-from tests.support.kept import Kept
+from tests.support.kept import CachedSends
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import RedisServer, redis_server
 
 
 @pytest.fixture
-def redis_shared(kept: Kept) -> RedisServer:
+def redis_shared(kept: CachedSends) -> RedisServer:
     """One that nobody kills."""
     return kept.get("redis", redis_server)
 
 
 @pytest.fixture
-def postgres(kept: Kept) -> str:
+def postgres(kept: CachedSends) -> str:
     """The address of one that nobody kills."""
     return kept.get("postgres", postgres_server)
 
 
 @pytest.fixture
-def workers(kept: Kept) -> Crew:
+def workers(kept: CachedSends) -> Crew:
     """A process whose children are killed."""
     return kept.get("crew", crew)
 
 
 @pytest.fixture
-def other_workers(kept: Kept) -> Crew:
+def other_workers(kept: CachedSends) -> Crew:
     """Another one."""
     return kept.get("other crew", crew)
 

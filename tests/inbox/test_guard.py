@@ -12,7 +12,7 @@ import pytest
 
 from tests.consumers.support import arrival, engine, handed
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers import Later, RetryLater, Skip
+from timewheel.consumers import Postpone, RetryLater, SkipTimer
 from timewheel.consumers.inbox import Answer, MemoryInbox, inbox_key
 from timewheel.consumers.inbox_guard import LEASE_MS, InboxGuard
 from timewheel.consumers.message import DelayedMessage
@@ -55,7 +55,7 @@ class Desk:
             keep_ms=KEEP_MS,
             goes_on=(lambda error: isinstance(error, only)) if tries_again else None,
             clock=self.clock,
-            chance=random.Random(next(self.seeds)),
+            rng=random.Random(next(self.seeds)),
             hooks=Hooks((self.events.append,)),
         )
 
@@ -80,7 +80,7 @@ def test_what_was_done_is_skipped_by_everyone(desk: Desk) -> None:
     one.before(message)
     one.after(message)
     for guard in (one, two):
-        with pytest.raises(Skip):
+        with pytest.raises(SkipTimer):
             guard.before(message)
         guard.stop()
 
@@ -88,7 +88,7 @@ def test_what_was_done_is_skipped_by_everyone(desk: Desk) -> None:
 def test_what_another_has_is_asked_for_again_and_had_when_it_is_given_back(desk: Desk) -> None:
     one, two, message = desk.guard(), desk.guard(), desk.message()
     one.before(message)
-    with pytest.raises(Later) as caught:
+    with pytest.raises(Postpone) as caught:
         two.before(message)
     assert 0 < caught.value.after_ms <= 5_000
     one.failed(message, ValueError())
@@ -102,7 +102,7 @@ def test_a_store_that_is_away_holds_timers_and_is_told_once(desk: Desk) -> None:
     guard, message = desk.guard(), desk.message()
     desk.store.is_away = True
     for _ in range(3):
-        with pytest.raises(Later) as caught:
+        with pytest.raises(Postpone) as caught:
             guard.before(message)
         assert caught.value.after_ms == 1_000
     assert len(desk.named("inbox_did_not_answer")) == 1
@@ -110,7 +110,7 @@ def test_a_store_that_is_away_holds_timers_and_is_told_once(desk: Desk) -> None:
     guard.before(message)
     desk.store.is_away = True
     guard.after(message)
-    assert len(desk.named("inbox_not_told")) == 1
+    assert len(desk.named("inbox_not_notified")) == 1
     guard.failed(message, ValueError())  # nothing is claimed any more
     guard.stop()
 
@@ -154,17 +154,17 @@ def test_an_attempt_that_went_on_is_skipped_by_everyone_and_the_next_is_not(desk
     first = desk.message()
     one.before(first)
     one.failed(first, ValueError())
-    with pytest.raises(Later):  # until its successor is stored, nobody else has a copy of it
+    with pytest.raises(Postpone):  # until its successor is stored, nobody else has a copy of it
         two.before(first)
     one.settled(first.handle, True)
     for guard in (one, two):
-        with pytest.raises(Skip):
+        with pytest.raises(SkipTimer):
             guard.before(first)
     second = desk.message(attempt=1)
     two.before(second)
     two.after(second)
     for message in (first, second, desk.message(attempt=2)):
-        with pytest.raises(Skip):
+        with pytest.raises(SkipTimer):
             one.before(message)
 
 
@@ -176,10 +176,10 @@ def test_without_a_policy_only_what_the_handler_wants_tried_again_stays_claimed(
     desk.clock.advance(1_000)  # the broker delivers it again
     one.before(first)
     one.failed(first, RetryLater())
-    with pytest.raises(Later):
+    with pytest.raises(Postpone):
         two.before(first)
     one.settled(first.handle, True)
-    with pytest.raises(Skip):
+    with pytest.raises(SkipTimer):
         two.before(first)
 
 
@@ -195,7 +195,7 @@ def test_who_cannot_ask_whether_an_attempt_went_on_keeps_no_claim(desk: Desk) ->
         return claim(*arguments)
 
     desk.store.claim = once
-    with pytest.raises(Later):
+    with pytest.raises(Postpone):
         one.before(message)
     two.before(message)
     two.after(message)
@@ -234,7 +234,7 @@ def test_what_was_not_stored_is_anybodys_again(desk: Desk) -> None:
     two.after(message)
 
 
-@pytest.mark.parametrize("error", [Skip(), Later(timedelta(0)), SystemExit()], ids=repr)
+@pytest.mark.parametrize("error", [SkipTimer(), Postpone(timedelta(0)), SystemExit()], ids=repr)
 def test_what_is_not_tried_again_is_given_back_at_once(desk: Desk, error: BaseException) -> None:
     one, two, message = desk.guard(tries_again=True), desk.guard(tries_again=True), desk.message()
     one.before(message)
@@ -249,6 +249,6 @@ def test_a_store_that_is_away_when_an_attempt_went_on_is_told(desk: Desk) -> Non
     guard.failed(message, ValueError())
     desk.store.is_away = True
     guard.settled(message.handle, True)
-    assert len(desk.named("inbox_not_told")) == 1
+    assert len(desk.named("inbox_not_notified")) == 1
     guard.settled(message.handle, True)  # nothing is claimed any more
-    assert len(desk.named("inbox_not_told")) == 1
+    assert len(desk.named("inbox_not_notified")) == 1

@@ -184,14 +184,14 @@ def test_kills_at_any_moment(
     kills: int,
 ) -> None:
     """Wherever the process happens to be: in the middle of a commit, too."""
-    scene, chance = scene_of(kind), random.Random(seed)
+    scene, rng = scene_of(kind), random.Random(seed)
     keys = [f"timer-{number}" for number in range(messages)]
     waiting = list(keys)
     for _ in range(kills):
         scene.pass_ms(LEASE_MS)
         workers.begin(scene.play(*waiting))
         # Each message has two points at least, so that it cannot come to its end.
-        points = chance.randrange(min(4 * messages // kills, 2 * len(waiting) - AHEAD))
+        points = rng.randrange(min(4 * messages // kills, 2 * len(waiting) - AHEAD))
         workers.go(points + AHEAD)
         said = workers.read(points)
         said += workers.kill()  # while it does what comes next, or waits a little further on

@@ -14,7 +14,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminUnreachable
 from timewheel.core.plan import Plan
 from timewheel.errors import NoSuchTarget
-from timewheel.ops.doctor import KINDS, Severity, Unread, look_at_plan, look_at_topic, verdict_on
+from timewheel.ops.doctor import KINDS, Severity, Unread, inspect_plan, inspect_topic, verdict_on
 from timewheel.ops.doctor.facts import facts_of, junit_of
 from timewheel.ops.doctor.seen import Source
 
@@ -45,7 +45,7 @@ ANSWERS: dict[str, Any] = {
 
 def slugs(answers: dict[str, Any]) -> list[str]:
     with Cluster(answers).client() as admin:
-        return [finding.slug for finding in verdict_on(look_at_plan(admin, PLAN, target="p.toml")).findings]
+        return [finding.slug for finding in verdict_on(inspect_plan(admin, PLAN, target="p.toml")).findings]
 
 
 def test_a_plan_is_read_and_in_order() -> None:
@@ -73,7 +73,7 @@ def test_what_is_refused_is_told_and_the_rest_goes_on(changes: dict[str, Any], f
 def test_a_broker_without_policies_of_topics_is_asked_once() -> None:
     cluster = Cluster({**ANSWERS, f"{TOPIC}/messageTTL": 405})
     with cluster.client() as admin:
-        verdict = verdict_on(look_at_plan(admin, PLAN, target="p.toml"))
+        verdict = verdict_on(inspect_plan(admin, PLAN, target="p.toml"))
     assert [finding.slug for finding in verdict.findings] == ["no-topic-policies"]
     assert f"{TOPIC}/retention" not in cluster.asked
 
@@ -92,19 +92,19 @@ def test_what_is_in_force_is_asked_where_the_settings_are_not_known() -> None:
 
 def test_a_topic_that_is_not_there() -> None:
     with Cluster({**ANSWERS, f"{TOPIC}/partitions": 404}).client() as admin, pytest.raises(NoSuchTarget):
-        look_at_topic(admin, PLAN.due_topic)
+        inspect_topic(admin, PLAN.due_topic)
 
 
 def test_a_partition_stands_for_its_topic() -> None:
     with Cluster(ANSWERS).client() as admin:
-        seen = look_at_topic(admin, f"{PLAN.due_topic}-partition-0")
+        seen = inspect_topic(admin, f"{PLAN.due_topic}-partition-0")
     assert [topic.name for topic in seen.topics] == [PLAN.due_topic]
     assert verdict_on(seen).findings == ()
 
 
 def test_nobody_answers() -> None:
     with AdminClient("http://127.0.0.1:1", retry_for_s=0) as admin, pytest.raises(AdminUnreachable):
-        look_at_plan(admin, PLAN, target="p.toml")
+        inspect_plan(admin, PLAN, target="p.toml")
 
 
 def test_facts_have_all_of_it() -> None:

@@ -45,7 +45,7 @@ from timewheel.ops.doctor.checks.clocks import offset_ms, producer_off_ms
 from timewheel.ops.doctor.checks.shadows import PINNED_MS
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
-from timewheel.ops.gaps import GapStanding, SubscriptionGaps
+from timewheel.ops.gaps import GapStatus, SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.provision_steps import TopicState, wanted_policies
 from timewheel.ops.provisioned import Provisioned
@@ -92,11 +92,11 @@ def namespace(**document: Any) -> NamespacePolicies:
 
 
 def gaps(count: int, *again: Run) -> SubscriptionGaps:
-    standing = GapStanding(
+    gap_status = GapStatus(
         topic=partition_topic(DUE, 0), subscription="billing", type="Shared", gap_count=count, gap_limit=10, backlog=0,
         delayed=0, unacked=0, index_bytes=0, written_bytes=0, again=again,
     )  # fmt: skip
-    return SubscriptionGaps(topic=DUE, subscription="billing", parts=(standing,))
+    return SubscriptionGaps(topic=DUE, subscription="billing", parts=(gap_status,))
 
 
 def healthy(plan: Plan = PLAN) -> Seen:
@@ -358,7 +358,9 @@ CASES: list[tuple[str, Change]] = [
     ("schemas-frozen", place(is_allow_auto_update_schema=False)),
     (
         "clock-differs",
-        lambda seen: replace(seen, time=BrokerTime(asked_ms=NOW_MS, told_ms=NOW_MS + 60_011, answered_ms=NOW_MS + 10)),
+        lambda seen: replace(
+            seen, time=BrokerTime(asked_ms=NOW_MS, reported_ms=NOW_MS + 60_011, answered_ms=NOW_MS + 10)
+        ),
     ),
     ("foreign-consumer", stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("spy"),))})),
     ("producer-ahead", part(newest=Newest(producer="p", published_ms=NOW_MS + 60_001, seen_ms=NOW_MS))),
@@ -385,16 +387,16 @@ OF_PLANS = {"no-relay", "relay-elsewhere", "foreign-consumer", "wrong-subscripti
 """What is found of plans without a shadow as well."""
 
 
-def shadowed(state: str = "shadowing", *, lifts: bool = True) -> Seen:
-    """As `healthy`, of a plan with an intake, whose shadow lifts."""
+def shadowed(state: str = "shadowing", *, moves: bool = True) -> Seen:
+    """As `healthy`, of a plan with an intake, whose shadow moves."""
 
     def changed(topic: SeenTopic) -> SeenTopic:
-        lifter = (producer("tw|lift|acme/crm/reminders-partition-0|acme/crm/x|-1|"),) if lifts else ()
+        mover = (producer("tw|move|acme/crm/reminders-partition-0|acme/crm/x|-1|"),) if moves else ()
         part = topic.parts[0]
         return replace(
             topic,
             properties={STATE_PROPERTY: f"{state} {NOW_MS}"} if state else {},
-            parts=(replace(part, stats=replace(part.stats, producers=lifter)),),
+            parts=(replace(part, stats=replace(part.stats, producers=mover)),),
         )
 
     return with_topic(changed, JOURNAL)(healthy(SHADOWED))
@@ -419,7 +421,7 @@ NO_JOURNAL = all_of(
     with_topic(lambda topic: replace(topic, properties={}, parts=()), JOURNAL),
 )
 OF_SHADOWS: list[tuple[str, Change]] = [
-    ("nobody-lifts", lambda _: shadowed(lifts=False)),
+    ("nobody-moves", lambda _: shadowed(moves=False)),
     ("no-relay", all_of(without_relays, stats(INTAKE, subscriptions=WAITING))),
     ("relay-elsewhere", stats(INTAKE, subscriptions=WAITING)),
     ("relay-elsewhere", stats(JOURNAL, subscriptions=WAITING)),
@@ -436,7 +438,7 @@ OF_SHADOWS: list[tuple[str, Change]] = [
     ("compacted-due-topic", also_on_due("__compaction")),
 ]
 HARMLESS_TO_SHADOWS: list[tuple[str, Change]] = [
-    *(("nobody-lifts", lambda _, word=word: shadowed(word, lifts=False)) for word in ("", "provisioned", "paused",
+    *(("nobody-moves", lambda _, word=word: shadowed(word, moves=False)) for word in ("", "provisioned", "paused",
                                                                                        "draining", "native", "later")),
     ("journal-is-old", part(JOURNAL, journal_since_ms=NOW_MS - OLDEST_MS)),
     ("unnamed-subscription", also_on_due("__compaction")),
@@ -528,7 +530,7 @@ def test_what_waits_of_a_shadow_that_ends_needs_a_relay(state: str) -> None:
 
 
 def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
-    assert {state.value for state in states.State if states.lifts(state)} == {LIFTS}
+    assert {state.value for state in states.State if states.moves(state)} == {LIFTS}
     assert {state.value for state in states.State} - UNDER_WAY == {"provisioned", "native"}
     assert {state.value for state in states.State if states.drains(state)} == ENDS
 
@@ -666,8 +668,8 @@ def test_no_setting_makes_a_check_fail(values: dict[str, str]) -> None:
 
 @given(ahead_ms=st.integers(-(10**7), 10**7), way_ms=st.integers(0, 5_000), back_ms=st.integers(0, 5_000))
 def test_a_clock_is_off_only_where_that_is_certain(ahead_ms: int, way_ms: int, back_ms: int) -> None:
-    told_ms = (NOW_MS + way_ms + ahead_ms) // 1_000 * 1_000
-    time = BrokerTime(asked_ms=NOW_MS, told_ms=told_ms, answered_ms=NOW_MS + way_ms + back_ms)
+    reported_ms = (NOW_MS + way_ms + ahead_ms) // 1_000 * 1_000
+    time = BrokerTime(asked_ms=NOW_MS, reported_ms=reported_ms, answered_ms=NOW_MS + way_ms + back_ms)
 
     found = offset_ms(time)
 
@@ -689,7 +691,7 @@ def test_a_producer_is_off_only_where_that_is_certain(
 ) -> None:
     """By true time it was stored now. Clocks of this machine, the broker and the producer are off as they please."""
     stored_ms = NOW_MS
-    time = BrokerTime(asked_ms=0, told_ms=(broker_ms + way_ms) // 1_000 * 1_000, answered_ms=way_ms)
+    time = BrokerTime(asked_ms=0, reported_ms=(broker_ms + way_ms) // 1_000 * 1_000, answered_ms=way_ms)
     newest = Newest(
         producer="p",
         published_ms=stored_ms - wait_ms + off_ms,

@@ -37,35 +37,35 @@ def looking() -> tuple[Source, Callable[[], Any]]:
     return source, lambda: topics.entry(TOPIC, EntryPosition(1, 2))
 
 
-def unanswered(look: Callable[[], Any], times: int) -> None:
+def unanswered(inspect: Callable[[], Any], times: int) -> None:
     for _ in range(times):
         with pytest.raises(AdminError, match="the entry cannot be read: timed out") as caught:
-            look()
+            inspect()
         assert not isinstance(caught.value, AdminUnreachable)
 
 
 def test_so_many_looks_in_a_row_without_an_answer_are_no_entry_s_trouble() -> None:
-    _, look = looking()
-    unanswered(look, MAX_UNANSWERED - 1)
+    _, inspect = looking()
+    unanswered(inspect, MAX_UNANSWERED - 1)
     with pytest.raises(AdminUnreachable):
-        look()
+        inspect()
 
 
 @pytest.mark.parametrize("answer", [FOUND, AdminMissing(404, "READ", "none"), AdminError(200, "READ", "does not open")])
 def test_any_answer_shows_that_the_broker_is_there(answer: Any) -> None:
-    source, look = looking()
+    source, inspect = looking()
     for _ in range(3):
-        unanswered(look, MAX_UNANSWERED - 1)
+        unanswered(inspect, MAX_UNANSWERED - 1)
         source.next = [answer]
         if answer is FOUND:
-            assert look() is FOUND
+            assert inspect() is FOUND
         else:
             with pytest.raises(type(answer)):
-                look()
+                inspect()
 
 
 def test_what_was_never_sent_is_told_at_once() -> None:
-    source, look = looking()
+    source, inspect = looking()
     source.next = [AdminUnreachable("READ", "refused", sent=False)]
     with pytest.raises(AdminUnreachable):
-        look()
+        inspect()

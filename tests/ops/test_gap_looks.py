@@ -22,19 +22,19 @@ from tests.support.screen import lines_of
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import STRIKER
 from timewheel.cli.gaps import _screen, exit_status
-from timewheel.cli.gaps_said import aid_of, show_look, verdict
+from timewheel.cli.gaps_text import aid_of, show_snapshot, verdict
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
-from timewheel.ops.gaps import GapStanding, Level, Look, SubscriptionGaps, Unseen, look_at, topics_of
+from timewheel.ops.gaps import GapSnapshot, GapStatus, Level, SubscriptionGaps, Unseen, inspect_gaps, topics_of
+from timewheel.ops.gaps.gap_status import by_subscription
 from timewheel.ops.gaps.growth import growth_of
 from timewheel.ops.gaps.limit import Limit, limit_of
-from timewheel.ops.gaps.log import MOST_LOOKS, Looks, append_look, read_looks
-from timewheel.ops.gaps.looking import with_shadows
+from timewheel.ops.gaps.log import MAX_SNAPSHOTS, GapHistory, append_snapshot, read_snapshots
 from timewheel.ops.gaps.reload import Run
-from timewheel.ops.gaps.standing import by_subscription
+from timewheel.ops.gaps.snapshot import with_shadows
 from timewheel.ops.gaps.targets import EVERYTHING
 from timewheel.ops.parts import whole_topic
 
@@ -49,14 +49,14 @@ class Cluster:
         self.later: dict[str, Any] = {}
         """By path, what is answered from the second time on."""
         self.asked: list[str] = []
-        self.most_at_once = 0
+        self.max_at_once = 0
         self._under_way = 0
         self._lock = threading.Lock()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         with self._lock:
             self._under_way += 1
-            self.most_at_once = max(self.most_at_once, self._under_way)
+            self.max_at_once = max(self.max_at_once, self._under_way)
             path = request.url.path.removeprefix("/admin/v2")
             answer = (self.later if path in self.later and path in self.asked else self.answers).get(path, 404)
             self.asked.append(path)
@@ -106,12 +106,12 @@ def internal() -> dict[str, Any]:
     }
 
 
-def standing(gaps: int, **facts: Any) -> GapStanding:
+def gap_status(gaps: int, **facts: Any) -> GapStatus:
     whole: dict[str, Any] = {
         "topic": "persistent://a/b/t", "subscription": "s", "type": "Shared", "gap_count": gaps, "gap_limit": 10,
         "backlog": 0, "delayed": 0, "unacked": 0, "index_bytes": 0, "written_bytes": 0, **facts,
     }  # fmt: skip
-    return GapStanding(**whole)
+    return GapStatus(**whole)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,15 @@ def standing(gaps: int, **facts: Any) -> GapStanding:
     ],
 )
 def test_levels(gaps: int, facts: dict[str, Any], level: Level) -> None:
-    assert standing(gaps, **facts).level is level
+    assert gap_status(gaps, **facts).level is level
 
 
 def test_partitions_are_put_together_and_the_worst_comes_first() -> None:
-    quiet = standing(0, topic="persistent://a/b/quiet")
-    parts = [standing(count, topic=f"persistent://a/b/t-partition-{number}") for number, count in enumerate([1, 9, 2])]
-    parts.insert(0, standing(3, topic="persistent://a/b/t-partition-11", backlog=5))
+    quiet = gap_status(0, topic="persistent://a/b/quiet")
+    parts = [
+        gap_status(count, topic=f"persistent://a/b/t-partition-{number}") for number, count in enumerate([1, 9, 2])
+    ]
+    parts.insert(0, gap_status(3, topic="persistent://a/b/t-partition-11", backlog=5))
 
     found = by_subscription([quiet, *parts])
 
@@ -159,13 +161,19 @@ def test_without_a_consumer_nothing_is_called_ready(kind: str, consumers: list[s
     own = stats(type=kind, msgBacklog=9, msgDelayed=2, consumers=[{"consumerName": name} for name in consumers])
     cluster = Cluster({"/persistent/a/b/t/stats": own})
     with cluster.client() as admin:
-        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
     text = StringIO()
-    show_look(
-        Console(file=text, width=200), look, Limit(profile=PROFILE, source="given"), Looks(), {}, top=1, reached_by=()
+    show_snapshot(
+        Console(file=text, width=200),
+        snapshot,
+        Limit(profile=PROFILE, source="given"),
+        GapHistory(),
+        {},
+        top=1,
+        reached_by=(),
     )
 
-    (found,) = look.subscriptions
+    (found,) = snapshot.subscriptions
     assert (found.delayed, found.ready, found.unknown) == ((2, 7, 0) if known else (2, 0, 7))
     (line,) = (line for line in text.getvalue().splitlines() if line.startswith("backlog"))
     assert line.partition(": ")[2] == (
@@ -179,7 +187,7 @@ def test_consumers_are_asked_for_only_where_entries_may_be_delayed_or_ready() ->
     full = stats(msgBacklog=9, msgDelayed=6, unackedMessages=3)
     cluster = Cluster({"/persistent/a/b/full/stats": full, "/persistent/a/b/empty/stats": stats()})
     with cluster.client() as admin:
-        look_at(admin, ["persistent://a/b/full", "persistent://a/b/empty"], PROFILE)
+        inspect_gaps(admin, ["persistent://a/b/full", "persistent://a/b/empty"], PROFILE)
     assert len([path for path in cluster.asked if path.endswith("/stats")]) == 2
 
 
@@ -199,9 +207,11 @@ def test_a_look_asks_for_ranges_only_where_there_are_gaps_and_says_what_it_did_n
     names = [f"persistent://a/b/{name}" for name in ("sick", "well", "bare", "denied", "gone")]
     told: list[tuple[int, int]] = []
     with cluster.client() as admin:
-        look = look_at(admin, names, PROFILE, at_once=2, tell=lambda done, total: told.append((done, total)))
+        snapshot = inspect_gaps(
+            admin, names, PROFILE, at_once=2, on_progress=lambda done, total: told.append((done, total))
+        )
 
-    (sick, well) = look.subscriptions
+    (sick, well) = snapshot.subscriptions
     assert (sick.topic, sick.level, sick.gap_count) == (names[0], Level.ALARM, 14)
     # Eleven of fourteen ranges are kept.
     assert sick.again_entries == 3
@@ -209,14 +219,14 @@ def test_a_look_asks_for_ranges_only_where_there_are_gaps_and_says_what_it_did_n
     assert sick.worst.pinned_ledgers == 4
     assert sick.pinned_bytes == 280
     assert (well.topic, well.level) == (names[1], Level.OK)
-    assert look.bare == (names[2],)
-    assert [one.what for one in look.unseen] == [names[3]]
-    assert look.gone == (names[4],)
-    assert look.topics == 3
-    assert look.level is Level.ALARM
+    assert snapshot.bare == (names[2],)
+    assert [one.what for one in snapshot.unseen] == [names[3]]
+    assert snapshot.gone == (names[4],)
+    assert snapshot.topics == 3
+    assert snapshot.level is Level.ALARM
     assert sum(path.endswith("internalStats") for path in cluster.asked) == 1
     assert told == [(done, 5) for done in range(6)]
-    assert cluster.most_at_once <= 2
+    assert cluster.max_at_once <= 2
 
 
 @pytest.mark.parametrize("was_removed", [False, True])
@@ -226,11 +236,11 @@ def test_gaps_without_a_cursor_are_unknown_and_not_none(was_removed: bool) -> No
     if was_removed:
         cluster.later[path] = {"subscriptions": {}}
     with cluster.client() as admin:
-        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
 
-    assert look.subscriptions == ()
-    assert look.is_whole is was_removed
-    assert [one.what for one in look.unseen] == ([] if was_removed else ["persistent://a/b/t, subscription s"])
+    assert snapshot.subscriptions == ()
+    assert snapshot.is_whole is was_removed
+    assert [one.what for one in snapshot.unseen] == ([] if was_removed else ["persistent://a/b/t, subscription s"])
 
 
 def test_a_topic_of_ten_thousand_subscriptions_is_seen_whole_and_one_with_gaps_comes_first() -> None:
@@ -240,9 +250,9 @@ def test_a_topic_of_ten_thousand_subscriptions_is_seen_whole_and_one_with_gaps_c
         {"/persistent/a/b/t/stats": {"subscriptions": many | sick}, "/persistent/a/b/t/internalStats": internal()}
     )
     with cluster.client() as admin:
-        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
-    assert len(look.subscriptions) == 10_001
-    assert (look.subscriptions[0].subscription, look.subscriptions[0].again_entries) == ("s", 3)
+        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
+    assert len(snapshot.subscriptions) == 10_001
+    assert (snapshot.subscriptions[0].subscription, snapshot.subscriptions[0].again_entries) == ("s", 3)
     assert len(cluster.asked) == 2
 
 
@@ -261,7 +271,7 @@ def test_a_cursor_of_two_hundred_thousand_ranges_is_read_to_the_last_one() -> No
         {"/persistent/a/b/t/stats": stats(count, msgBacklog=count), "/persistent/a/b/t/internalStats": huge}
     )
     with cluster.client() as admin:
-        (one,) = look_at(admin, ["persistent://a/b/t"], BrokerProfile.named("4.0")).subscriptions
+        (one,) = inspect_gaps(admin, ["persistent://a/b/t"], BrokerProfile.named("4.0")).subscriptions
     assert one.gap_count == count
     assert one.again_entries == count - 10_001
 
@@ -269,8 +279,8 @@ def test_a_cursor_of_two_hundred_thousand_ranges_is_read_to_the_last_one() -> No
 def test_an_old_broker_that_leaves_fields_out_is_seen_as_far_as_it_tells() -> None:
     cluster = Cluster({"/persistent/a/b/t/stats": {"subscriptions": {"s": {"msgBacklog": 3}}}})
     with cluster.client() as admin:
-        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
-    (one,) = look.subscriptions
+        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
+    (one,) = snapshot.subscriptions
     assert (one.backlog, one.gap_count, one.delayed) == (3, 0, 0)
 
 
@@ -333,11 +343,11 @@ def test_topics_of_a_plan_that_are_not_there_are_named_and_hide_no_other() -> No
     }
     with Cluster(answers).client() as admin:
         some = topics_of(admin, [], [plan])
-        look = look_at(admin, some.topics, PROFILE, unseen=some.unseen, missing=some.missing)
+        snapshot = inspect_gaps(admin, some.topics, PROFILE, unseen=some.unseen, missing=some.missing)
     assert some.topics == ("persistent://a/b/t-partition-0",)
     assert [(one.what, one.is_target) for one in some.unseen] == [(held, True)]
-    assert {*look.missing} == expected - {held, "persistent://a/b/t"}
-    assert not look.is_whole
+    assert {*snapshot.missing} == expected - {held, "persistent://a/b/t"}
+    assert not snapshot.is_whole
 
 
 @pytest.mark.parametrize(
@@ -352,12 +362,12 @@ def test_topics_of_a_plan_that_are_not_there_are_named_and_hide_no_other() -> No
     ],
 )
 def test_the_exit_status_says_what_was_not_there(facts: dict[str, Any], never: int, asked: int) -> None:
-    seen = by_subscription([standing(facts.pop("gaps", 0))])
+    seen = by_subscription([gap_status(facts.pop("gaps", 0))])
     whole: dict[str, Any] = {"at_ms": 0, "subscriptions": seen, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    look = Look(**{**whole, **facts})
-    assert (exit_status(look, "never"), exit_status(look, "watch")) == (never, asked)
-    assert ("not there" in verdict(look), "not seen" in verdict(look)) == (
-        bool(look.missing), any(one.is_target for one in look.unseen)
+    snapshot = GapSnapshot(**{**whole, **facts})
+    assert (exit_status(snapshot, "never"), exit_status(snapshot, "watch")) == (never, asked)
+    assert ("not there" in verdict(snapshot), "not seen" in verdict(snapshot)) == (
+        bool(snapshot.missing), any(one.is_target for one in snapshot.unseen)
     )  # fmt: skip
 
 
@@ -413,12 +423,12 @@ def test_growth_never_goes_down_nor_past_the_limit(gaps: list[int]) -> None:
     assert found.hours_to_limit is None or found.hours_to_limit >= 0
 
 
-def look(at_ms: int, *gaps: int) -> Look:
+def inspect(at_ms: int, *gaps: int) -> GapSnapshot:
     subscriptions = [
-        SubscriptionGaps(topic=f"persistent://a/b/{number}", subscription="s", parts=(standing(count),))
+        SubscriptionGaps(topic=f"persistent://a/b/{number}", subscription="s", parts=(gap_status(count),))
         for number, count in enumerate(gaps)
     ]
-    return Look(at_ms=at_ms, subscriptions=tuple(subscriptions), topics=1, bare=(), gone=(), unseen=())
+    return GapSnapshot(at_ms=at_ms, subscriptions=tuple(subscriptions), topics=1, bare=(), gone=(), unseen=())
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["may list", "may not list"])
@@ -434,12 +444,12 @@ def test_a_partition_without_its_topic_is_named_as_it_is_and_offered_no_shadow(l
         }
     )
     with cluster.client() as admin:
-        look = look_at(admin, [f"persistent://a/b/{name}" for name in parts], PROFILE)
+        snapshot = inspect_gaps(admin, [f"persistent://a/b/{name}" for name in parts], PROFILE)
         assert whole_topic(admin, "persistent://a/b/y-partition-1") == "persistent://a/b/y"
         assert whole_topic(admin, "persistent://a/b/x-partition-1") == "persistent://a/b/x-partition-1"
         assert whole_topic(admin, "persistent://a/b/z") == "persistent://a/b/z"
 
-    said = {one.topic: " ".join(aid_of(replace(look, subscriptions=(one,)))) for one in look.subscriptions}
+    said = {one.topic: " ".join(aid_of(replace(snapshot, subscriptions=(one,)))) for one in snapshot.subscriptions}
     assert said.keys() == {"persistent://a/b/x-partition-1", "persistent://a/b/y"}
     assert "timewheel shadow start persistent://a/b/y -o shadow.toml --dry-run" in said["persistent://a/b/y"]
     assert "timewheel gaps explain persistent://a/b/x-partition-1" in said["persistent://a/b/x-partition-1"]
@@ -462,7 +472,7 @@ def test_a_partition_without_its_topic_is_named_as_it_is_and_offered_no_shadow(l
 )
 def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], is_named: bool) -> None:
     whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    said = " ".join(aid_of(Look(subscriptions=by_subscription([standing(9, **facts)]), **whole)))
+    said = " ".join(aid_of(GapSnapshot(subscriptions=by_subscription([gap_status(9, **facts)]), **whole)))
     assert ("timewheel shadow start persistent://a/b/t -o shadow.toml --dry-run" in said) is is_named
     assert ("no producer and no consumer has to change" in said) is is_named
 
@@ -474,7 +484,7 @@ def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], 
 def test_whoever_is_near_the_limit_is_given_the_command_that_says_why(gap_count: int, facts: dict[str, Any]) -> None:
     """`--fail-at watch` ends with 3 then."""
     whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    seen = Look(subscriptions=by_subscription([standing(gap_count, **facts)]), **whole)
+    seen = GapSnapshot(subscriptions=by_subscription([gap_status(gap_count, **facts)]), **whole)
     commands = [shlex.split(line.rpartition(": ")[2]) for line in aid_of(seen, ["--connection", "my file"])]
     assert any(words[:4] == ["timewheel", "gaps", "explain", "persistent://a/b/t"] for words in commands) is (
         seen.level is not Level.OK
@@ -486,7 +496,7 @@ def test_whoever_is_near_the_limit_is_given_the_command_that_says_why(gap_count:
 def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
     whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
     topic = "persistent://a/b/t"
-    seen = Look(subscriptions=by_subscription([standing(9, delayed=5)]), shadowed={topic: state}, **whole)
+    seen = GapSnapshot(subscriptions=by_subscription([gap_status(9, delayed=5)]), shadowed={topic: state}, **whole)
     said = " ".join(aid_of(seen))
     assert "shadow start" not in said
     assert f"a shadow ({state})" in said
@@ -497,7 +507,7 @@ def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
 def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_reached() -> None:
     whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
     topic, file = "persistent://a/b/t';$(x)", "my file"
-    seen = Look(subscriptions=by_subscription([standing(9, delayed=5, topic=topic)]), **whole)
+    seen = GapSnapshot(subscriptions=by_subscription([gap_status(9, delayed=5, topic=topic)]), **whole)
     begin, why = (shlex.split(line.partition(": ")[2]) for line in list(aid_of(seen, ["--connection", file]))[1:])
     assert begin == ["timewheel", "shadow", "start", topic, "-o", "shadow.toml", "--dry-run", "--connection", file]
     assert why == ["timewheel", "gaps", "explain", topic, "--connection", file]
@@ -517,8 +527,8 @@ def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_
 )
 def test_a_shadow_is_known_by_the_properties_of_its_intake(answer: Any, state: str | None) -> None:
     cluster = Cluster({"/persistent/a/b/t.tw.journal/properties": answer})
-    seen = Look(
-        subscriptions=by_subscription([standing(9, topic="persistent://a/b/t")]),
+    seen = GapSnapshot(
+        subscriptions=by_subscription([gap_status(9, topic="persistent://a/b/t")]),
         at_ms=0,
         topics=1,
         bare=(),
@@ -532,20 +542,20 @@ def test_a_shadow_is_known_by_the_properties_of_its_intake(answer: Any, state: s
 
 def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:
     path = tmp_path / "gaps.jsonl"
-    assert read_looks(path).growth(look(0, 5).subscriptions[0]) is None
-    looks = Looks()
-    every = [look(minute * MINUTE_MS, minute + 1, 0) for minute in range(MOST_LOOKS + 20)]
+    assert read_snapshots(path).growth(inspect(0, 5).subscriptions[0]) is None
+    snapshots = GapHistory()
+    every = [inspect(minute * MINUTE_MS, minute + 1, 0) for minute in range(MAX_SNAPSHOTS + 20)]
     for seen in every:
-        append_look(path, seen)
-        looks.add(seen)
+        append_snapshot(path, seen)
+        snapshots.add(seen)
 
-    found = read_looks(path).growth(every[-1].subscriptions[0])
+    found = read_snapshots(path).growth(every[-1].subscriptions[0])
 
-    assert found == looks.growth(every[-1].subscriptions[0])
+    assert found == snapshots.growth(every[-1].subscriptions[0])
     assert found is not None
-    assert found.looks == MOST_LOOKS
+    assert found.snapshots == MAX_SNAPSHOTS
     assert found.per_hour == pytest.approx(60)
-    assert len(path.read_text().splitlines()) == MOST_LOOKS + 20, "subscriptions without gaps are left out"
+    assert len(path.read_text().splitlines()) == MAX_SNAPSHOTS + 20, "subscriptions without gaps are left out"
 
 
 @pytest.mark.parametrize(
@@ -562,20 +572,20 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, problem:
     path.write_text(f"\n{text}\n")
 
     with pytest.raises(GapLogUnreadable, match=f"line 2: {problem}"):
-        read_looks(path)
+        read_snapshots(path)
 
 
 def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(GapLogUnreadable):
-        append_look(tmp_path, look(0, 1))
+        append_snapshot(tmp_path, inspect(0, 1))
     with pytest.raises(GapLogUnreadable):
-        read_looks(tmp_path)
+        read_snapshots(tmp_path)
 
 
-def print_lines(look: int, count: int) -> Callable[[Console], None]:
+def print_lines(snapshot: int, count: int) -> Callable[[Console], None]:
     def show(console: Console) -> None:
         for number in range(count):
-            console.print(f"look {look}, line {number}")
+            console.print(f"look {snapshot}, line {number}")
 
     return show
 
@@ -584,8 +594,8 @@ def print_lines(look: int, count: int) -> Callable[[Console], None]:
 def test_looks_stand_one_over_the_other_on_a_terminal(counts: tuple[int, ...]) -> None:
     out = StringIO()
     with _screen(Console(file=out, force_terminal=True, width=60, height=20), live=True) as show:
-        for look, count in enumerate(counts):
-            show(print_lines(look, count))
+        for snapshot, count in enumerate(counts):
+            show(print_lines(snapshot, count))
 
     assert lines_of(out.getvalue()) == [f"look {len(counts) - 1}, line {number}" for number in range(counts[-1])]
 
@@ -593,7 +603,7 @@ def test_looks_stand_one_over_the_other_on_a_terminal(counts: tuple[int, ...]) -
 def test_without_a_terminal_looks_stand_one_after_the_other() -> None:
     out = StringIO()
     with _screen(Console(file=out, width=60), live=True) as show:
-        for look in range(2):
-            show(print_lines(look, 1))
+        for snapshot in range(2):
+            show(print_lines(snapshot, 1))
 
     assert out.getvalue() == "look 0, line 0\nlook 1, line 0\n"

@@ -7,18 +7,18 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tests.ops.test_gap_looks import PROFILE, Cluster, internal, standing, stats
+from tests.ops.test_gap_looks import PROFILE, Cluster, gap_status, internal, stats
 from timewheel.cli.gaps_explain import _show
-from timewheel.cli.gaps_said import show_look
-from timewheel.ops.gaps import look_at
+from timewheel.cli.gaps_text import show_snapshot
+from timewheel.ops.gaps import inspect_gaps
 from timewheel.ops.gaps.advice import advice_on
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
-from timewheel.ops.gaps.facts import look_facts
+from timewheel.ops.gaps.facts import snapshot_facts
 from timewheel.ops.gaps.first_aid import FIRST_AID, FOR_GOOD
+from timewheel.ops.gaps.gap_status import by_subscription
 from timewheel.ops.gaps.limit import Limit
-from timewheel.ops.gaps.log import Looks
-from timewheel.ops.gaps.standing import by_subscription
+from timewheel.ops.gaps.log import GapHistory
 
 
 def test_what_a_shadow_has_lifted_is_not_called_delayed() -> None:
@@ -27,24 +27,24 @@ def test_what_a_shadow_has_lifted_is_not_called_delayed() -> None:
     own = stats(3, msgBacklog=196, msgDelayed=4_202, consumers=consumers)
     cluster = Cluster({"/persistent/a/b/t/stats": own, "/persistent/a/b/t/internalStats": internal()})
     with cluster.client() as admin:
-        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+        snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
     text = StringIO()
     limit = Limit(profile=PROFILE, source="given")
-    show_look(Console(file=text, width=300), look, limit, Looks(), {}, top=1, reached_by=())
+    show_snapshot(Console(file=text, width=300), snapshot, limit, GapHistory(), {}, top=1, reached_by=())
     (line,) = (line for line in text.getvalue().splitlines() if line.startswith("backlog"))
     assert "196 entries: at most 196 delayed, 0 in consumers' hands, 0 ready; beside them it counts 4,006" in line
     assert "4,202" not in text.getvalue()
-    (found,) = look.subscriptions
-    assert (found.delayed, found.ghosts, found.ready) == (196, 4_006, 0)
-    (facts,) = look_facts(look, limit, Looks(), {})["subscriptions"]
-    assert (facts["delayed"], facts["ghosts_at_least"]) == (196, 4_006)
+    (found,) = snapshot.subscriptions
+    assert (found.delayed, found.stale_entries, found.ready) == (196, 4_006, 0)
+    (facts,) = snapshot_facts(snapshot, limit, GapHistory(), {})["subscriptions"]
+    assert (facts["delayed"], facts["stale_at_least"]) == (196, 4_006)
 
 
 @pytest.mark.parametrize("shadow", ["shadowing", "paused", None])
 def test_the_cure_of_delays_beside_a_shadow_names_no_file_that_nobody_has(shadow: str | None) -> None:
-    gaps = by_subscription([standing(12, delayed=6, ghosts=70, backlog=6)])[0]
+    gaps = by_subscription([gap_status(12, delayed=6, stale_entries=70, backlog=6)])[0]
     found = Explained(
-        at_ms=0, whole="persistent://a/b/t", shadow=shadow, gaps=gaps, holes=3, looked_at=3, unreadable=0,
+        at_ms=0, whole="persistent://a/b/t", shadow=shadow, gaps=gaps, holes=3, inspected=3, unreadable=0,
         shares=(Share(cause=Cause.DELAYS, share=1.0, error=0.0),), hottest_key="", hottest_share=0.0, oldest_ms=None,
         delayed=3, first_due_ms=9_000, holders=(), figures=None,
     )  # fmt: skip

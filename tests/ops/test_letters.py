@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from tests.consumers.test_forged import forged
 from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
-from timewheel.cli.letters import end
+from timewheel.cli.set_aside import end
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import MAX_GENERATION, Envelope, Life
 from timewheel.core.names import Names
 from timewheel.core.routing import Router
 from timewheel.core.topology import topology
-from timewheel.ops.letters import (
-    Again,
-    Dealt,
-    Letter,
-    LetterPlace,
-    Letters,
+from timewheel.ops.dead_letters import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterPosition,
+    DeadLetters,
     Refused,
-    Wish,
+    ReplayResult,
+    ReplayTarget,
     again,
     handled_again,
     spread,
@@ -35,11 +35,11 @@ from timewheel.ops.sample import envelope_in
 SOURCE = "persistent://public/default/t.tw.tier-1d-partition-2"
 
 
-def letter_of(envelope: Envelope | None, **more: str) -> Letter:
+def dead_letter_of(envelope: Envelope | None, **more: str) -> DeadLetter:
     properties = {"colour": "red", "tw-dead-reason": "Why not", "tw-dead-from": SOURCE, **more}
-    return Letter(
+    return DeadLetter(
         topic="persistent://public/default/t.tw.dead-letter-partition-0",
-        place=LetterPlace(12, 7),
+        place=DeadLetterPosition(12, 7),
         timer_id=None if envelope is None else envelope.timer_id,
         envelope=envelope,
         reason="Why not",
@@ -58,63 +58,63 @@ def test_whatever_its_sender_wrote_it_goes_where_the_plan_has_a_topic_or_nowhere
 ) -> None:
     plan = replace(plan_of(SCHEMES[scheme]), retry=True)
     router, names = Router(plan), {part for spec in topology(plan, NOW_MS).topics for part in spec.parts}
-    letter = letter_of(None, **properties)
-    letter = replace(letter, envelope=envelope_in(properties), source=source)
+    dead_letter = dead_letter_of(None, **properties)
+    dead_letter = replace(dead_letter, envelope=envelope_in(properties), source=source)
     for found in (
-        again(router, letter, NOW_MS, due_now=due_now),
-        handled_again(router, letter, "billing", NOW_MS, NOW_MS, 77),
+        again(router, dead_letter, NOW_MS, due_now=due_now),
+        handled_again(router, dead_letter, "billing", NOW_MS, NOW_MS, 77),
     ):
-        if isinstance(found, Again):
+        if isinstance(found, ReplayTarget):
             assert found.topic in names
-            assert Envelope.read(found.properties(letter.properties)) == found.envelope
+            assert Envelope.read(found.properties(dead_letter.properties)) == found.envelope
 
 
 def test_what_claims_the_highest_generation_is_not_parked_again_under_the_same() -> None:
-    letter = letter_of(Envelope("x", NOW_MS, NOW_MS, generation=MAX_GENERATION))
+    dead_letter = dead_letter_of(Envelope("x", NOW_MS, NOW_MS, generation=MAX_GENERATION))
     router = Router(replace(plan_of(SCHEMES["tiered"]), retry=True))
-    assert isinstance(handled_again(router, letter, "billing", NOW_MS, NOW_MS, MAX_GENERATION), Refused)
+    assert isinstance(handled_again(router, dead_letter, "billing", NOW_MS, NOW_MS, MAX_GENERATION), Refused)
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMES))
 def test_it_goes_where_a_producer_would_send_it_now(name: str) -> None:
     router = Router(plan_of(SCHEMES[name]))
     due_ms = NOW_MS + 7 * DAY_MS
-    letter = letter_of(Envelope("x", due_ms, NOW_MS - DAY_MS, generation=3, hops=10_000, revision=9))
+    dead_letter = dead_letter_of(Envelope("x", due_ms, NOW_MS - DAY_MS, generation=3, hops=10_000, revision=9))
 
-    found = again(router, letter, NOW_MS)
+    found = again(router, dead_letter, NOW_MS)
 
-    assert isinstance(found, Again)
+    assert isinstance(found, ReplayTarget)
     route = router.route(due_ms, NOW_MS)
     assert found.topic == f"{route.topic}-partition-2", "the partition stays"
     assert found.deliver_at_ms == route.deliver_at_ms
     assert found.envelope is not None
     assert found.envelope == Envelope("x", due_ms, NOW_MS, generation=3, hops=0, revision=1)
-    assert found.properties(letter.properties) == {"colour": "red", **found.envelope.properties()}
+    assert found.properties(dead_letter.properties) == {"colour": "red", **found.envelope.properties()}
 
 
 def test_what_is_due_or_said_to_be_is_handled_at_once() -> None:
     router = Router(plan_of(SCHEMES["tiered"]))
-    past = letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS - DAY_MS))
-    to_come = letter_of(Envelope("x", NOW_MS + 7 * DAY_MS, NOW_MS))
+    past = dead_letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS - DAY_MS))
+    to_come = dead_letter_of(Envelope("x", NOW_MS + 7 * DAY_MS, NOW_MS))
     due_topic = "persistent://public/default/t-partition-2"
 
     for found in (again(router, past, NOW_MS), again(router, to_come, NOW_MS, due_now=True)):
-        assert isinstance(found, Again)
+        assert isinstance(found, ReplayTarget)
         assert (found.topic, found.deliver_at_ms) == (due_topic, 0)
 
 
 def test_what_says_nothing_is_sent_only_if_somebody_says_when() -> None:
     router = Router(plan_of(SCHEMES["tiered"]))
-    foreign, half = letter_of(None), letter_of(None, **{"tw-id": "half"})
-    far = letter_of(Envelope("x", NOW_MS + 400 * DAY_MS, NOW_MS))
+    foreign, half = dead_letter_of(None), dead_letter_of(None, **{"tw-id": "half"})
+    far = dead_letter_of(Envelope("x", NOW_MS + 400 * DAY_MS, NOW_MS))
 
     assert again(router, foreign, NOW_MS) == Refused(
         "it has no due time that can be read: --now sends it to be handled at once"
     )
     assert isinstance(again(router, far, NOW_MS), Refused)
     as_it_is, with_id = again(router, foreign, NOW_MS, due_now=True), again(router, half, NOW_MS, due_now=True)
-    assert isinstance(as_it_is, Again)
-    assert isinstance(with_id, Again)
+    assert isinstance(as_it_is, ReplayTarget)
+    assert isinstance(with_id, ReplayTarget)
     assert as_it_is.envelope is None
     assert as_it_is.properties(foreign.properties) == {"colour": "red"}
     assert with_id.envelope == Envelope("half", NOW_MS, NOW_MS)
@@ -123,38 +123,42 @@ def test_what_says_nothing_is_sent_only_if_somebody_says_when() -> None:
 @pytest.mark.parametrize("name", ["tw-dead-part", "tw-parked-part", "tw-dead-encryption"])
 def test_what_is_not_the_message_that_was_sent_is_not_sent_again(name: str) -> None:
     plan = replace(plan_of(SCHEMES["tiered"]), retry=True)
-    letter = letter_of(Envelope("x", NOW_MS + HOUR_MS, NOW_MS), **{name: "payload 1/6"})
-    found = again(Router(plan), letter, NOW_MS, due_now=True)
-    parked = handled_again(Router(plan), letter, plan.subscriptions[0], NOW_MS, NOW_MS, 77)
+    dead_letter = dead_letter_of(Envelope("x", NOW_MS + HOUR_MS, NOW_MS), **{name: "payload 1/6"})
+    found = again(Router(plan), dead_letter, NOW_MS, due_now=True)
+    parked = handled_again(Router(plan), dead_letter, plan.subscriptions[0], NOW_MS, NOW_MS, 77)
     assert isinstance(found, Refused)
     assert found == parked
     assert "send it anew" in found.reason
 
 
 def test_a_wish_means_what_meets_all_of_it() -> None:
-    letter = letter_of(Envelope("x", NOW_MS, NOW_MS))
-    in_batch = replace(letter, place=LetterPlace(12, 7, 3))
+    dead_letter = dead_letter_of(Envelope("x", NOW_MS, NOW_MS))
+    in_batch = replace(dead_letter, place=DeadLetterPosition(12, 7, 3))
 
-    assert Wish().is_open
-    assert Wish().means(letter)
-    assert Wish(places=frozenset({LetterPlace(12, 7)})).means(in_batch), "the entry stands for all in it"
-    assert not Wish(places=frozenset({LetterPlace(12, 7, 4)})).means(in_batch)
-    assert Wish(reason="WHY", source="tier-1d", timer_ids=frozenset({"x"})).means(letter)
-    assert not Wish(reason="WHY", timer_ids=frozenset({"y"})).means(letter)
+    assert DeadLetterFilter().is_open
+    assert DeadLetterFilter().means(dead_letter)
+    assert DeadLetterFilter(places=frozenset({DeadLetterPosition(12, 7)})).means(in_batch), (
+        "the entry stands for all in it"
+    )
+    assert not DeadLetterFilter(places=frozenset({DeadLetterPosition(12, 7, 4)})).means(in_batch)
+    assert DeadLetterFilter(reason="WHY", source="tier-1d", timer_ids=frozenset({"x"})).means(dead_letter)
+    assert not DeadLetterFilter(reason="WHY", timer_ids=frozenset({"y"})).means(dead_letter)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_is_named_and_not_there_is_said(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
-    letter = replace(letter_of(Envelope("x", 1, 0)), place=LetterPlace(12, 7, 3))
-    found = Letters(topic=letter.topic, letters=(letter,), looked_at=1, entries=1, is_cut=False)
-    there = Wish(places=frozenset({LetterPlace(12, 7)}), timer_ids=frozenset({"x"}))
-    named = Wish(places=frozenset({LetterPlace(12, 7), LetterPlace(12, 7, 4)}), timer_ids=frozenset({"x", "nix"}))
-    for wish in (Wish(), Wish(reason="not to be found"), there):
-        end([Dealt(letter=letter)], found, wish, "dropped", as_json=as_json)
+    dead_letter = replace(dead_letter_of(Envelope("x", 1, 0)), place=DeadLetterPosition(12, 7, 3))
+    found = DeadLetters(topic=dead_letter.topic, dead_letters=(dead_letter,), inspected=1, entries=1, is_cut=False)
+    there = DeadLetterFilter(places=frozenset({DeadLetterPosition(12, 7)}), timer_ids=frozenset({"x"}))
+    named = DeadLetterFilter(
+        places=frozenset({DeadLetterPosition(12, 7), DeadLetterPosition(12, 7, 4)}), timer_ids=frozenset({"x", "nix"})
+    )
+    for wanted in (DeadLetterFilter(), DeadLetterFilter(reason="not to be found"), there):
+        end([ReplayResult(dead_letter=dead_letter)], found, wanted, "dropped", as_json=as_json)
     capsys.readouterr()
 
     with pytest.raises(typer.Exit) as ended:
-        end([Dealt(letter=letter)], found, named, "dropped", as_json=as_json)
+        end([ReplayResult(dead_letter=dead_letter)], found, named, "dropped", as_json=as_json)
 
     assert ended.value.exit_code == 4
     said = capsys.readouterr().out
@@ -164,18 +168,18 @@ def test_what_is_named_and_not_there_is_said(capsys: pytest.CaptureFixture[str],
         assert "12:7:4: not there" in said
         assert "nix: not there" in said
     with pytest.raises(typer.Exit) as left:
-        end([Dealt(letter=letter, refused="it is whole")], found, named, "dropped", as_json=as_json)
+        end([ReplayResult(dead_letter=dead_letter, refused="it is whole")], found, named, "dropped", as_json=as_json)
     assert left.value.exit_code == 1, "what is left is the greater trouble"
 
 
-@pytest.mark.parametrize("place", [LetterPlace(1, 2), LetterPlace(1, 2, 0), LetterPlace(0, 0)])
-def test_a_place_is_read_as_it_is_written(place: LetterPlace) -> None:
-    assert LetterPlace.parse(str(place)) == place
+@pytest.mark.parametrize("place", [DeadLetterPosition(1, 2), DeadLetterPosition(1, 2, 0), DeadLetterPosition(0, 0)])
+def test_a_place_is_read_as_it_is_written(place: DeadLetterPosition) -> None:
+    assert DeadLetterPosition.parse(str(place)) == place
 
 
 @pytest.mark.parametrize("text", ["", "1", "a:b", "1:2:3:4", "-1:2", "1:2:"])
 def test_what_is_no_place_is_none(text: str) -> None:
-    assert LetterPlace.parse(text) is None
+    assert DeadLetterPosition.parse(text) is None
 
 
 RETRYING = replace(plan_of(SCHEMES["tiered"]), retry=True)
@@ -183,13 +187,13 @@ FOR_ONE = Life(attempt=4, first_due_ms=NOW_MS - HOUR_MS, group="g", group_stamp=
 
 
 def test_what_one_subscription_tries_again_goes_to_that_one_or_nowhere() -> None:
-    letter = letter_of(Envelope("x", NOW_MS + HOUR_MS, NOW_MS, life=FOR_ONE))
-    found = again(Router(RETRYING), letter, NOW_MS, due_now=True)
-    assert isinstance(found, Again)
+    dead_letter = dead_letter_of(Envelope("x", NOW_MS + HOUR_MS, NOW_MS, life=FOR_ONE))
+    found = again(Router(RETRYING), dead_letter, NOW_MS, due_now=True)
+    assert isinstance(found, ReplayTarget)
     assert found.topic == f"{Names(RETRYING).retry(FOR_ONE.only_for)}-partition-2"
     assert found.envelope is not None
     assert found.envelope.life == FOR_ONE
-    refused = again(Router(plan_of(SCHEMES["tiered"])), letter, NOW_MS)
+    refused = again(Router(plan_of(SCHEMES["tiered"])), dead_letter, NOW_MS)
     assert isinstance(refused, Refused)
     assert "has no topic for that" in refused.reason
 
@@ -198,18 +202,18 @@ def test_what_one_subscription_tries_again_goes_to_that_one_or_nowhere() -> None
 def test_a_parked_one_is_handled_again_as_another_generation_by_its_subscription(name: str) -> None:
     plan = replace(plan_of(SCHEMES[name]), retry=True)
     whose, router = plan.subscriptions[0], Router(replace(plan))
-    letter = letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS, 3, 7, 9, FOR_ONE))
-    at_once = handled_again(router, letter, whose, NOW_MS, NOW_MS, 77)
-    assert isinstance(at_once, Again)
+    dead_letter = dead_letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS, 3, 7, 9, FOR_ONE))
+    at_once = handled_again(router, dead_letter, whose, NOW_MS, NOW_MS, 77)
+    assert isinstance(at_once, ReplayTarget)
     assert (at_once.topic, at_once.deliver_at_ms) == (f"{Names(plan).retry(whose)}-partition-2", 0)
     life = Life(group="g", group_stamp=77, only_for=whose)
     assert at_once.envelope == Envelope("x", NOW_MS, NOW_MS, 77, 0, plan.revision, life)
-    later = handled_again(router, letter, whose, NOW_MS + DAY_MS, NOW_MS, 77)
-    assert isinstance(later, Again)
+    later = handled_again(router, dead_letter, whose, NOW_MS + DAY_MS, NOW_MS, 77)
+    assert isinstance(later, ReplayTarget)
     assert later.topic == f"{router.route(NOW_MS + DAY_MS, NOW_MS, whose).topic}-partition-2"
     for refused in (
-        handled_again(Router(plan_of(SCHEMES[name])), letter, whose, NOW_MS, NOW_MS, 77),
-        handled_again(router, letter_of(None), whose, NOW_MS, NOW_MS, 77),
+        handled_again(Router(plan_of(SCHEMES[name])), dead_letter, whose, NOW_MS, NOW_MS, 77),
+        handled_again(router, dead_letter_of(None), whose, NOW_MS, NOW_MS, 77),
     ):
         assert isinstance(refused, Refused)
 

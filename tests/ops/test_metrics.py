@@ -21,16 +21,16 @@ from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan
-from timewheel.events import HandlerFailed, LookFailed, TokenExpired
+from timewheel.events import HandlerFailed, SnapshotFailed, TokenExpired
 from timewheel.hooks import Event
 from timewheel.metrics import CATALOGUE, Exporter, Metrics, metrics_page
 from timewheel.metrics.catalogue import Sample, families
+from timewheel.metrics.gap_statuses import of_snapshot
 from timewheel.metrics.roles import of_relay
-from timewheel.metrics.standings import of_look
-from timewheel.ops.gaps import GapStanding, Look, SubscriptionGaps
-from timewheel.ops.gaps.log import Looks
+from timewheel.ops.gaps import GapSnapshot, GapStatus, SubscriptionGaps
+from timewheel.ops.gaps.log import GapHistory
 from timewheel.producers import ProducerCounts
-from timewheel.producers.sending.tally import Tally
+from timewheel.producers.sending.counters import Counters
 from timewheel.testing import eventually
 
 DUE = "persistent://public/default/due"
@@ -211,15 +211,15 @@ def test_a_histogram_counts_as_its_definition_says(late: list[int]) -> None:
 def test_a_tally_knows_what_became_of_sends() -> None:
     from timewheel.core.errors import BadTimerId, SendFailed, SendOutcomeUnknown
 
-    tally = Tally()
+    tally = Counters()
     tally.ended(10, [SendFailed("a", "t", "x"), SendOutcomeUnknown("b", "t", "x")])
     tally.raised(BadTimerId("", "empty"))
     tally.raised(KeyboardInterrupt())
     assert tally.counts(2) == ProducerCounts(stored=8, refused=1, failed=1, unknown=1, pending=2)
 
 
-def standing(topic: str, gaps: int) -> SubscriptionGaps:
-    part = GapStanding(
+def gap_status(topic: str, gaps: int) -> SubscriptionGaps:
+    part = GapStatus(
         topic=topic,
         subscription="s",
         type="Shared",
@@ -235,17 +235,17 @@ def standing(topic: str, gaps: int) -> SubscriptionGaps:
 
 
 def test_only_the_worst_subscriptions_are_told_and_the_others_counted() -> None:
-    look = Look(
+    snapshot = GapSnapshot(
         at_ms=0,
-        subscriptions=tuple(standing(f"t{number}", 5 - number) for number in range(5)),
+        subscriptions=tuple(gap_status(f"t{number}", 5 - number) for number in range(5)),
         topics=5,
         bare=(),
         gone=(),
         unseen=(),
     )
-    looks = Looks()
-    looks.add(look)
-    samples = list(of_look(look, looks, most=2))
+    snapshots = GapHistory()
+    snapshots.add(snapshot)
+    samples = list(of_snapshot(snapshot, snapshots, most=2))
     told = {(sample.metric.name, sample.labels): sample.value for sample in samples}
     assert told["timewheel_exporter_left_out", ()] == 3
     assert {labels for name, labels in told if name == "timewheel_gaps"} == {("t0", "s"), ("t1", "s")}
@@ -335,7 +335,7 @@ def exporter(targets: list[str], answers: dict[str, Any]) -> tuple[Exporter, Col
 def test_a_target_that_is_not_there_hides_no_other() -> None:
     for targets in (["acme/gone", "acme/crm"], ["acme/crm", "persistent://acme/crm/gone", "nobody"]):
         made, registry, events = exporter(targets, HERE)
-        assert made.look()
+        assert made.inspect()
         found = scraped(registry)
         assert found[of("gaps", topic="persistent://acme/crm/t", subscription="s")] == 0
         assert found[of("exporter_unseen")] == len(targets) - 1
@@ -344,33 +344,33 @@ def test_a_target_that_is_not_there_hides_no_other() -> None:
 
 def test_a_look_that_finds_none_of_its_targets_has_failed() -> None:
     made, registry, events = exporter(["acme/gone", "nobody"], HERE)
-    assert not made.look()
-    assert [type(event) for event in events] == [LookFailed]
-    assert scraped(registry)[of("exporter_looks_failed_total")] == 1
+    assert not made.inspect()
+    assert [type(event) for event in events] == [SnapshotFailed]
+    assert scraped(registry)[of("exporter_snapshots_failed_total")] == 1
     assert of("exporter_unseen") not in scraped(registry), "nothing was seen, and 0 would be a claim"
 
 
 def test_what_was_seen_is_told_on_when_no_broker_answers() -> None:
     answers = dict(HERE)
     made, registry, _ = exporter(["acme/crm"], answers)
-    assert made.look()
+    assert made.inspect()
     before = scraped(registry)
     answers["/persistent/acme/crm"] = 503
-    assert not made.look()
-    assert scraped(registry) == {**before, of("exporter_looks_failed_total"): 1}
+    assert not made.inspect()
+    assert scraped(registry) == {**before, of("exporter_snapshots_failed_total"): 1}
 
 
 def test_what_should_never_be_raised_is_told_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     made, registry, events = exporter(["acme/crm"], HERE)
     with monkeypatch.context() as patched:
-        patched.setattr("timewheel.metrics.exporting.look_at", lambda *_, **__: 1 / 0)
-        assert not made.look()
+        patched.setattr("timewheel.metrics.exporting.inspect_gaps", lambda *_, **__: 1 / 0)
+        assert not made.inspect()
     assert [(event.name, event.fields["error"]) for event in events][-1] == (
-        "look_failed",
+        "snapshot_failed",
         "ZeroDivisionError('division by zero')",
     )
-    assert scraped(registry)[of("exporter_looks_failed_total")] == 1
-    assert made.look()
+    assert scraped(registry)[of("exporter_snapshots_failed_total")] == 1
+    assert made.inspect()
 
 
 def test_an_exporter_looks_until_it_is_told_to_end() -> None:

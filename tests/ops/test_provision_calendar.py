@@ -11,7 +11,7 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import CalendarTopic
 from timewheel.core.plan import Calendar, Native, Plan
-from timewheel.ops.calendar_life import CalendarKeeper, LifeState, Stage, grace_ms, roll, stage_of
+from timewheel.ops.calendar_life import CalendarRoller, LifeState, Stage, grace_ms, roll, stage_of
 
 START_MS = 1_767_225_600_000  # 2026-01-01
 TOPIC = CalendarTopic("persistent://acme/crm/reminders", DAY_MS, START_MS)
@@ -95,7 +95,7 @@ def test_the_grace_is_the_plans_guard() -> None:
 )
 def test_a_keeper_looks_several_times_an_interval_and_at_least_once_a_minute(interval_ms: int, pause_ms: int) -> None:
     with AdminClient("http://localhost:1") as admin:
-        assert CalendarKeeper(admin, plan(interval_ms), SystemClock()).pause_ms == pause_ms
+        assert CalendarRoller(admin, plan(interval_ms), SystemClock()).pause_ms == pause_ms
 
 
 def test_only_a_calendar_rolls() -> None:
@@ -104,4 +104,4 @@ def test_only_a_calendar_rolls() -> None:
         with pytest.raises(TypeError, match="Native"):
             roll(admin, native, START_MS)
         with pytest.raises(TypeError, match="Native"):
-            CalendarKeeper(admin, native, SystemClock())
+            CalendarRoller(admin, native, SystemClock())

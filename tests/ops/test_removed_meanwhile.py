@@ -10,15 +10,15 @@ import pytest
 from tests.ops.test_doctor_answers import ANSWERS, PART, PLAN, TOPIC
 from tests.ops.test_gap_looks import PROFILE, Cluster, internal, stats
 from timewheel.cli.gaps import exit_status
-from timewheel.cli.gaps_said import verdict as said_of
+from timewheel.cli.gaps_text import verdict as describe
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Tiered
 from timewheel.errors import NoSuchTarget
-from timewheel.ops.doctor import Severity, Verdict, look_at_plan, look_at_topic, verdict_on
-from timewheel.ops.gaps import look_at, topics_of
+from timewheel.ops.doctor import Severity, Verdict, inspect_plan, inspect_topic, verdict_on
+from timewheel.ops.gaps import inspect_gaps, topics_of
 from timewheel.ops.gaps.explain import explain
-from timewheel.ops.gaps.looking import with_lost
+from timewheel.ops.gaps.snapshot import with_lost
 from timewheel.ops.status import Status, status_of
 from timewheel.ops.status.facts import status_facts
 
@@ -57,30 +57,30 @@ SICK = "persistent://a/b/sick"
 def test_gaps_of_a_topic_that_was_named_are_not_seen(after: str) -> None:
     with Removed(GAPS, "/persistent/a/b/sick", f"/persistent/a/b/sick/{after}").client() as admin:
         targets = topics_of(admin, ["a/b/well", "a/b/sick"])
-        look = look_at(admin, targets.topics, PROFILE)
-    assert look.gone == (SICK,)
+        snapshot = inspect_gaps(admin, targets.topics, PROFILE)
+    assert snapshot.gone == (SICK,)
 
-    look = with_lost(look, targets.named)
+    snapshot = with_lost(snapshot, targets.named)
 
-    assert (look.gone, [(one.what, one.is_target) for one in look.unseen]) == ((), [(SICK, True)])
-    assert exit_status(look, "never") == 1
-    assert said_of(look).endswith("; 1 target not seen.")
+    assert (snapshot.gone, [(one.what, one.is_target) for one in snapshot.unseen]) == ((), [(SICK, True)])
+    assert exit_status(snapshot, "never") == 1
+    assert describe(snapshot).endswith("; 1 target not seen.")
 
 
 def test_a_topic_that_goes_from_its_namespace_is_no_harm() -> None:
     listed = {**GAPS, "/persistent/a/b": [SICK, "persistent://a/b/well"]}
     with Removed(listed, "/persistent/a/b/sick", "/persistent/a/b").client() as admin:
         targets = topics_of(admin, ["a/b"])
-        look = with_lost(look_at(admin, targets.topics, PROFILE), targets.named)
-    assert (look.gone, look.unseen, exit_status(look, "never")) == ((SICK,), (), 0)
+        snapshot = with_lost(inspect_gaps(admin, targets.topics, PROFILE), targets.named)
+    assert (snapshot.gone, snapshot.unseen, exit_status(snapshot, "never")) == ((SICK,), (), 0)
 
 
 def test_one_partition_that_was_never_used_hides_no_topic() -> None:
     answers = {"/persistent/a/b/t/partitions": {"partitions": 2}, "/persistent/a/b/t-partition-0/stats": stats()}
     with Cluster(answers).client() as admin:
         targets = topics_of(admin, ["a/b/t"])
-        look = with_lost(look_at(admin, targets.topics, PROFILE), targets.named)
-    assert (look.gone, look.unseen) == (("persistent://a/b/t-partition-1",), ())
+        snapshot = with_lost(inspect_gaps(admin, targets.topics, PROFILE), targets.named)
+    assert (snapshot.gone, snapshot.unseen) == (("persistent://a/b/t-partition-1",), ())
 
 
 @pytest.mark.parametrize("after", ["partitions", "stats"])
@@ -97,7 +97,7 @@ DOCTOR = {**ANSWERS, f"{PART}/stats": STORED, f"{PART}/internalStats": internal(
 
 def doctor_of_plan(after: str) -> Verdict:
     with Removed(DOCTOR, TOPIC, after).client() as admin:
-        return verdict_on(look_at_plan(admin, PLAN, target="p.toml"))
+        return verdict_on(inspect_plan(admin, PLAN, target="p.toml"))
 
 
 @pytest.mark.parametrize("after", [f"{TOPIC}/partitions", f"{PART}/stats", f"{PART}/internalStats"])
@@ -115,15 +115,15 @@ def test_what_was_listed_and_has_no_partitions_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "is_told"), [(f"{TOPIC}/partitions", False), (f"{PART}/stats", True), (f"{TOPIC}/retention", True)]
+    ("after", "is_reported"), [(f"{TOPIC}/partitions", False), (f"{PART}/stats", True), (f"{TOPIC}/retention", True)]
 )
-def test_the_doctor_of_anyones_topic_does_not_call_it_healthy(after: str, is_told: bool) -> None:
+def test_the_doctor_of_anyones_topic_does_not_call_it_healthy(after: str, is_reported: bool) -> None:
     with Removed(DOCTOR, TOPIC, after).client() as admin:
-        if not is_told:
+        if not is_reported:
             with pytest.raises(NoSuchTarget, match="there is no such topic"):
-                look_at_topic(admin, PLAN.due_topic)
+                inspect_topic(admin, PLAN.due_topic)
             return
-        verdict = verdict_on(look_at_topic(admin, PLAN.due_topic))
+        verdict = verdict_on(inspect_topic(admin, PLAN.due_topic))
     assert verdict.is_blind
     assert "not-seen" in {finding.slug for finding in verdict.findings}
 

@@ -139,7 +139,7 @@ class OneLedger:
     def __init__(self, entries: int, answer: Any) -> None:
         self._entries = entries
         self._answer = answer
-        self.looked_at: list[int] = []
+        self.inspected: list[int] = []
         self._lock = threading.Lock()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -158,7 +158,7 @@ class OneLedger:
             return httpx.Response(200, json=stats)
         number = int(path.rpartition("/")[2])
         with self._lock:
-            self.looked_at.append(number)
+            self.inspected.append(number)
         return self._answer(number)  # type: ignore[no-any-return]
 
     def admin(self) -> AdminClient:
@@ -196,7 +196,7 @@ def test_so_many_calls_are_under_way_at_once_and_no_more() -> None:
     broker = OneLedger(5 * IN_FLIGHT, answer)
     progress: list[tuple[int, int]] = []
     with broker.admin() as admin:
-        taken = sample(admin, TOPIC, now_ms=0, tell=lambda done, total: progress.append((done, total)))
+        taken = sample(admin, TOPIC, now_ms=0, on_progress=lambda done, total: progress.append((done, total)))
 
     assert len(taken.entries) == 5 * IN_FLIGHT
     assert most == IN_FLIGHT
@@ -210,7 +210,7 @@ def test_an_entry_that_is_gone_is_asked_for_once_more_and_counted() -> None:
 
     assert (len(taken.entries), taken.unread, taken.population) == (95, 5, 100)
     assert taken.scale == pytest.approx(100 / 95)
-    assert [Counter(broker.looked_at)[number] for number in range(7)] == [2, 2, 2, 2, 2, 1, 1]
+    assert [Counter(broker.inspected)[number] for number in range(7)] == [2, 2, 2, 2, 2, 1, 1]
 
 
 def test_an_entry_that_can_be_read_a_moment_later_is_in_the_sample() -> None:
@@ -233,7 +233,7 @@ def test_a_topic_that_vanishes_under_the_sample_is_no_sample() -> None:
     with broker.admin() as admin, pytest.raises(NothingToSample, match=r"Message not found.*take fewer"):
         sample(admin, TOPIC, now_ms=0)
 
-    assert len(broker.looked_at) < 200  # a tenth, and what was under way; not all of them
+    assert len(broker.inspected) < 200  # a tenth, and what was under way; not all of them
 
 
 def out_of_time(_number: int) -> httpx.Response:
@@ -266,7 +266,7 @@ def test_a_broker_that_answers_nothing_at_all_ends_it() -> None:
     broker = OneLedger(1_000, silence)
     with broker.admin() as admin, pytest.raises(AdminUnreachable):
         sample(admin, TOPIC, now_ms=0)
-    assert len(broker.looked_at) < 100
+    assert len(broker.inspected) < 100
 
 
 def test_a_role_that_may_not_peek_is_told_so_at_once() -> None:
@@ -274,7 +274,7 @@ def test_a_role_that_may_not_peek_is_told_so_at_once() -> None:
     with broker.admin() as admin, pytest.raises(AdminDenied, match="no permission to peek"):
         sample(admin, TOPIC, now_ms=0)
 
-    assert len(broker.looked_at) < 50
+    assert len(broker.inspected) < 50
 
 
 @pytest.mark.parametrize("samples", [0, -1, MAX_SAMPLES + 1])

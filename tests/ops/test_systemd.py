@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timewheel.cli.systemd import teller
+from timewheel.cli.systemd import reporter
 
 
 @pytest.mark.parametrize("form", ["path", "abstract"])
@@ -17,12 +17,12 @@ def test_all_is_well_is_said_to_the_socket_that_is_named(tmp_path: Path, form: s
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(name.replace("@", "\0", 1) if form == "abstract" else name)
         systemd.settimeout(10)
-        tell = teller({"NOTIFY_SOCKET": name})
+        on_progress = reporter({"NOTIFY_SOCKET": name})
         for _ in range(2):
-            tell()
+            on_progress()
             assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
-    tell()  # nobody listens any more: no reason to end
+    on_progress()  # nobody listens any more: no reason to end
 
 
 def test_without_systemd_nothing_is_said() -> None:
-    teller({})()
+    reporter({})()

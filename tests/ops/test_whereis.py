@@ -17,7 +17,7 @@ from timewheel.core.routing import Due, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
 from timewheel.errors import SendTimeUnknown
-from timewheel.ops.whereis import Span, Wanted, Ways
+from timewheel.ops.whereis import Routes, Span, Wanted
 from timewheel.ops.whereis.hunt import Hunt, Mark
 
 NOW_MS = 1_800_000_000_000
@@ -62,7 +62,7 @@ delay = st.one_of(st.integers(0, 30 * DAY_MS), st.integers(0, 12 * HOUR_MS), st.
 def test_the_computed_way_is_what_router_and_relays_do(scheme: Scheme, sent_ms: int, delay_ms: int) -> None:
     plan = plan_of(scheme)
 
-    way = Ways(plan).way(sent_ms, sent_ms + delay_ms)
+    way = Routes(plan).way(sent_ms, sent_ms + delay_ms)
 
     assert [(stop.topic, stop.entered.first_ms) for stop in way] == played(plan, sent_ms, sent_ms + delay_ms)
     assert [stop.hops for stop in way] == list(range(len(way)))
@@ -81,7 +81,7 @@ def test_a_timer_on_time_is_at_one_of_the_places_that_are_looked_at(
         Wanted.of(exact, due_ms=due_ms if knows_due else None),
         Wanted.of("mine", sent_ms=sent_ms + off_ms, due_ms=due_ms if knows_due else None),
     ):
-        here, before = Ways(plan).now(wanted, NOW_MS)
+        here, before = Routes(plan).now(wanted, NOW_MS)
 
         places = [
             stop
@@ -98,7 +98,7 @@ def test_a_timer_on_time_is_at_one_of_the_places_that_are_looked_at(
 def test_how_many_places_there_are_where_the_due_time_is_not_known() -> None:
     wanted = Wanted.of(TimerIds(lambda _: bytes(8)).new(NOW_MS - 100 * HOUR_MS))
 
-    counts = {name: len(Ways(plan_of(scheme)).now(wanted, NOW_MS)[0]) for name, scheme in SCHEMES.items()}
+    counts = {name: len(Routes(plan_of(scheme)).now(wanted, NOW_MS)[0]) for name, scheme in SCHEMES.items()}
 
     assert counts["native"] == 1
     assert counts == {
@@ -157,7 +157,7 @@ def test_a_hunt_ends_and_finds_what_is_there(times: list[int], chosen: int, star
     assert len(looked) == len(set(looked))
 
 
-def looks(times: list[int], is_there: Callable[[int], bool], entered_ms: int, **options: int) -> tuple[int, bool]:
+def snapshots(times: list[int], is_there: Callable[[int], bool], entered_ms: int, **options: int) -> tuple[int, bool]:
     hunt = Hunt(len(times), entered_ms=entered_ms, **options)
     count = 0
     while (number := hunt.next()) is not None:
@@ -170,13 +170,15 @@ def looks(times: list[int], is_there: Callable[[int], bool], entered_ms: int, **
 
 def test_a_hunt_is_short() -> None:
     times = [10 * number for number in range(100_000)]
-    assert looks(times, lambda number: number == 77_777, 777_770, first=77_777, start=77_777) == (1, False)
-    found, _ = looks(times, lambda number: number == 77_777, 777_770, first=0, start=1_000)
+    assert snapshots(times, lambda number: number == 77_777, 777_770, first=77_777, start=77_777) == (1, False)
+    found, _ = snapshots(times, lambda number: number == 77_777, 777_770, first=0, start=1_000)
     assert found <= 20, "without knowing where to begin"
-    assert looks(times, lambda _: False, 777_775, first=77_778, start=77_778) == (1, False), "it is not here"
-    assert looks(times, lambda _: False, -1, first=0, start=0) == (1, True), "its time is over"
-    assert looks(times, lambda _: False, 10**9, first=100_000, start=100_000) == (0, False), "nothing was sent since"
-    assert looks(times, lambda _: False, 777_775, first=77_778, start=77_778, slack=5)[0] == 6
+    assert snapshots(times, lambda _: False, 777_775, first=77_778, start=77_778) == (1, False), "it is not here"
+    assert snapshots(times, lambda _: False, -1, first=0, start=0) == (1, True), "its time is over"
+    assert snapshots(times, lambda _: False, 10**9, first=100_000, start=100_000) == (0, False), (
+        "nothing was sent since"
+    )
+    assert snapshots(times, lambda _: False, 777_775, first=77_778, start=77_778, slack=5)[0] == 6
 
 
 def test_the_steps_are_those_of_the_plan() -> None:

@@ -12,14 +12,14 @@ from rich.console import Console
 from tests.ops.test_whereis import NOW_MS
 from tests.support.stored_plan import StoredPlan
 from timewheel.cli.whereis import show_whereabouts
-from timewheel.core.cut_offs import CutOff
-from timewheel.core.cut_table import CutTable
+from timewheel.core.cancellation_table import CancellationTable
+from timewheel.core.cancellations import Cancellation
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import hop_bound, steps
-from timewheel.ops.whereis import Span, State, Wanted, Ways, Whereabouts, whereis
+from timewheel.ops.whereis import Routes, Span, State, Wanted, Whereabouts, whereis
 
 BROKEN_OFF_S = 20
 T0_MS = NOW_MS - 27 * SECOND_MS
@@ -62,11 +62,11 @@ def test_copies_that_a_relay_made_after_an_outage_are_followed_to_the_last(sent_
 @pytest.mark.timeout(BROKEN_OFF_S)
 @pytest.mark.parametrize("sent_ms", [None, T0_MS])
 def test_of_a_timer_that_a_relay_dropped_the_last_copy_is_the_end(sent_ms: int | None) -> None:
-    table = CutTable()
-    table.merge(CutOff("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
+    table = CancellationTable()
+    table.merge(Cancellation("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
     admin = stored((TIER, hopped(0), 0, 11))
 
-    found = whereis(admin, PLAN, Wanted.of("own", sent_ms=sent_ms, due_ms=OWN.due_ms), cut_offs=table)
+    found = whereis(admin, PLAN, Wanted.of("own", sent_ms=sent_ms, due_ms=OWN.due_ms), cancellations=table)
 
     assert (found.state, len(found.sightings)) == (State.CANCELLED, 1)
 
@@ -87,11 +87,11 @@ def test_no_time_that_is_asked_for_makes_the_way_endless(scheme: Tiered | Wheel)
     plan = Plan(due_topic=PLAN.due_topic, subscriptions=("billing",), scheme=scheme, max_delay_ms=5 * MINUTE_MS)
     wanted = Wanted.of("own", sent_ms=NOW_MS // 1_000, due_ms=NOW_MS)
 
-    here, before = Ways(plan).now(wanted, NOW_MS)
+    here, before = Routes(plan).now(wanted, NOW_MS)
 
     most = hop_bound(plan) + 2
     assert len(here) + len(before) <= 2 * most
-    assert len(Ways(plan).way(wanted.sent.first_ms, NOW_MS)) <= most
+    assert len(Routes(plan).way(wanted.sent.first_ms, NOW_MS)) <= most
     assert whereis(stored(plan=plan), plan, wanted).state in (State.NOT_FOUND, State.REMOVED)
 
 
@@ -104,15 +104,15 @@ def test_what_was_given_up_is_told_apart_from_what_is_not_there() -> None:
     others = [OWN._replace(timer_id=f"a-{number}") for number in range(50)]
     admin = stored(*((TIER, one, 0, 60) for one in others))
 
-    def look(most_reads: int) -> Whereabouts:
-        return whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), most_reads=most_reads)
+    def inspect(max_reads: int) -> Whereabouts:
+        return whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), max_reads=max_reads)
 
-    gave_up, all_seen = look(30), look(60)
+    gave_up, all_seen = inspect(30), inspect(60)
 
     assert (gave_up.state, gave_up.cost.reads, all_seen.state) == (State.NOT_FOUND, 30, State.NOT_FOUND)
     assert gave_up.reason is not None
     assert "30 entries" in gave_up.reason
-    assert "--most-reads" in gave_up.reason
+    assert "--max-reads" in gave_up.reason
     assert [one.reason for one in gave_up.unseen] == [gave_up.reason]
     assert (all_seen.reason, all_seen.unseen) == (None, ())
 
@@ -150,31 +150,31 @@ def test_a_timer_that_is_to_be_tried_again_is_not_handled() -> None:
     assert found.here is not None
     assert (found.here.envelope.life.attempt, found.here.waits_for) == (2, ("billing",))
     assert [stop.topic for stop in found.way] == [RETRYING.due_topic]
-    gave_up = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS), most_reads=1)
+    gave_up = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS), max_reads=1)
     assert gave_up.unseen, "one read went to the due topic, and the rest was not looked at"
 
 
 @pytest.mark.parametrize("due_ms", [None, T0_MS + 20 * SECOND_MS])
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_of_a_cancelled_timer_nothing_need_be_stored(due_ms: int | None, is_cut: bool) -> None:
-    table = CutTable()
+    table = CancellationTable()
     if is_cut:
-        table.merge(CutOff("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
+        table.merge(Cancellation("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
 
-    found = whereis(stored(), PLAN, Wanted.of("own", sent_ms=T0_MS, due_ms=due_ms), cut_offs=table)
+    found = whereis(stored(), PLAN, Wanted.of("own", sent_ms=T0_MS, due_ms=due_ms), cancellations=table)
 
     assert found.state is (State.CANCELLED if is_cut else State.REMOVED)
-    assert (found.cut_off is not None, found.here) == (is_cut, None)
+    assert (found.cancellation is not None, found.here) == (is_cut, None)
 
 
 def test_a_cancelled_timer_that_was_not_looked_for_everywhere_may_be_there() -> None:
-    table = CutTable()
-    table.merge(CutOff("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
+    table = CancellationTable()
+    table.merge(Cancellation("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
     admin = stored(*((TIER, OWN._replace(timer_id=f"a-{number}"), 0, 60) for number in range(9)))
 
-    found = whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), most_reads=5, cut_offs=table)
+    found = whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), max_reads=5, cancellations=table)
 
-    assert (found.state, found.cut_off is not None, len(found.unseen)) == (State.NOT_FOUND, True, 1)
+    assert (found.state, found.cancellation is not None, len(found.unseen)) == (State.NOT_FOUND, True, 1)
 
 
 def test_a_place_that_was_looked_at_twice_is_one_line() -> None:

@@ -86,11 +86,11 @@ def test_an_id_of_ones_own_is_found_by_its_due_time_alone(stored: StoredPlan, un
         due_ms = one.due_ms // unit_ms * unit_ms
         sent = Span(0, due_ms + unit_ms - 1)
         wanted = Wanted(timer_id=one.timer_id, sent=sent, due_ms=due_ms, due_within_ms=unit_ms - 1)
-        result = whereis(admin, stored.plan, wanted, most_reads=100_000)
+        result = whereis(admin, stored.plan, wanted, max_reads=100_000)
         assert result.state in (State.HELD, State.DUE), (one, result)
         assert result.here is not None
         assert result.here.envelope.timer_id == one.timer_id
-    few = whereis(admin, stored.plan, Wanted.of("sub-42", due_ms=NOW_MS + DAY_MS), most_reads=30)
+    few = whereis(admin, stored.plan, Wanted.of("sub-42", due_ms=NOW_MS + DAY_MS), max_reads=30)
     assert (few.state, few.cost.reads <= 31, few.way) == (State.NOT_FOUND, True, ())
 
 

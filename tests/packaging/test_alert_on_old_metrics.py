@@ -9,7 +9,8 @@ import pytest
 from tests.support.prometheus import alert_case, assert_alerts
 
 LAST, EVERY, FAILED = (
-    f"timewheel_exporter_{name}" for name in ("last_look_timestamp_seconds", "interval_seconds", "looks_failed_total")
+    f"timewheel_exporter_{name}"
+    for name in ("last_snapshot_timestamp_seconds", "interval_seconds", "snapshots_failed_total")
 )
 
 

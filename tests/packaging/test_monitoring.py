@@ -51,7 +51,7 @@ CASES = {
     "TimewheelShadowStuck": Case("timewheel_shadow_stuck_partitions", "1x60", "0x60"),
     "TimewheelConsumerNotReady": Case("timewheel_consumer_ready", "0x60", "1x60"),
     "TimewheelError": Case('timewheel_events_total{level="error"}', "0+1x60", "3x60"),
-    "TimewheelMetricsAreOld": Case("timewheel_exporter_last_look_timestamp_seconds", "0x60", "0+60x60"),
+    "TimewheelMetricsAreOld": Case("timewheel_exporter_last_snapshot_timestamp_seconds", "0x60", "0+60x60"),
     "TimewheelNotAllSeen": Case("timewheel_exporter_unseen", "1x60", "0x60"),
     "PulsarGapsNearLimit": Case("pulsar_ml_cursor_nonContiguousDeletedMessagesRange", "8000x60", "7999x60"),
     "PulsarGapsAtLimit": Case("brk_ml_cursor_nonContiguousDeletedMessagesRange", "10000x60", "9999x60"),
@@ -67,7 +67,7 @@ SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"timewheel_consumer_failed_total": "0+2x60", "timewheel_consumer_handed_total": "0+10x60"},
         {"timewheel_consumer_failed_total": "0+1x60", "timewheel_consumer_handed_total": "0+20x60"},
     ),
-    "TimewheelShadowNobodyLifts": (
+    "TimewheelShadowNobodyMoves": (
         {
             'timewheel_shadow_state{state="shadowing"}': "1x60",
             'timewheel_shadow_partitions{relay_id="a"}': "4x60",
@@ -81,7 +81,7 @@ SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             'timewheel_shadow_partitions{relay_id="b"}': "4x60",
             'timewheel_shadow_led_partitions{relay_id="a"}': "1x60",
             'timewheel_shadow_led_partitions{relay_id="b"}': "3x60",
-            # Of another topic, where nobody is to lift.
+            # Of another topic, where nobody is to move.
             'timewheel_shadow_state{due_topic="other",state="shadowing"}': "0x60",
             'timewheel_shadow_state{due_topic="other",state="paused"}': "1x60",
             'timewheel_shadow_partitions{due_topic="other"}': "4x60",
@@ -93,16 +93,16 @@ SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             'timewheel_shadow_lag_seconds{quantile="0.5"}': "1x60",
             'timewheel_shadow_lag_seconds{quantile="0.99"}': "61x60",
             "timewheel_shadow_guard_seconds": "60x60",
-            "timewheel_shadow_lifted_total": "0+1x60",
+            "timewheel_shadow_moved_total": "0+1x60",
         },
         {
             'timewheel_shadow_lag_seconds{relay_id="a",quantile="0.99"}': "59x60",
             'timewheel_shadow_guard_seconds{relay_id="a"}': "60x60",
-            'timewheel_shadow_lifted_total{relay_id="a"}': "0+1x60",
-            # What was lifted long ago says nothing of now.
+            'timewheel_shadow_moved_total{relay_id="a"}': "0+1x60",
+            # What was moved long ago says nothing of now.
             'timewheel_shadow_lag_seconds{relay_id="b",quantile="0.99"}': "61x60",
             'timewheel_shadow_guard_seconds{relay_id="b"}': "60x60",
-            'timewheel_shadow_lifted_total{relay_id="b"}': "5x60",
+            'timewheel_shadow_moved_total{relay_id="b"}': "5x60",
         },
     ),
     "TimewheelSendsFail": (

@@ -121,7 +121,7 @@ def test_what_is_only_named_is_there() -> None:
     [
         ("timewheel topics ensure VALUE --dry-run lists all", None),
         ("timewheel topics ensure makes it", "0 arguments, 1 are needed"),
-        ("timewheel dead list.", "0 arguments, 1 are needed"),
+        ("timewheel dead-letters list.", "0 arguments, 1 are needed"),
         ("timewheel topics ensure PLAN --grown", "no option --grown"),
         ("timewheel sample VALUE", "-o is required"),
         ("timewheel plan --from VALUE", None),

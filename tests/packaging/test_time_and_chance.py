@@ -1,4 +1,4 @@
-"""Time and chance are handed in: a `Clock` owns every timed wait, a `Chance` every draw, with few exceptions."""
+"""Time and chance are handed in: a `Clock` owns every timed wait, a `Random` every draw, with few exceptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EVERYTHING = "everything"
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/core/clock.py", EVERYTHING): "the clock itself",
-    ("timewheel/core/chance.py", EVERYTHING): "the chance itself",
+    ("timewheel/core/rng.py", EVERYTHING): "the chance itself",
     ("timewheel/cli/", EVERYTHING): "a command is run by a human or a supervisor, who wait in real time",
     ("timewheel/demo/", EVERYTHING): "the demo plays a trace against a real broker, in real time",
     ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
@@ -30,8 +30,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ): "names of producers that nobody can guess, whatever seeds are handed in",
     ("consumers/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
     ("consumers/relay/relay.py", "join()"): "its crews' own join, which is by the clock",
-    ("consumers/relay/driver/crew.py", "join()"): "the ring keeper's own join, which is by the clock",
-    ("consumers/relay/driver/former_keeper.py", "join()"): "its crews' own join, which is by the clock",
+    ("consumers/relay/driver/partition_workers.py", "join()"): "the ring keeper's own join, which is by the clock",
+    ("consumers/relay/driver/former_topic_drainer.py", "join()"): "its crews' own join, which is by the clock",
     ("consumers/relay/driver/session.py", "wait()"): "the confirmations' own wait, which is by the clock",
     ("consumers/relay/service.py", "faulthandler.dump_traceback_later"): "a watchdog trusts nothing of Python's",
     (
@@ -44,9 +44,9 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/ops/gaps/explain.py", "random.Random"): "the seed is handed in",
     ("timewheel/watch/sends.py", "random.Random"): "of a fixed seed: the same sample leads to the same plan",
     ("timewheel/watch/expected.py", "numpy.random.default_rng"): "as above",
-    ("spark_planner/steady/", "numpy.random.Generator"): "handed in",
+    ("spark_planner/extrapolation/", "numpy.random.Generator"): "handed in",
     (
-        "spark_planner/steady/continued.py",
+        "spark_planner/extrapolation/continued.py",
         "numpy.random.default_rng",
     ): "of a fixed seed: the same history has the same plan",
     ("timewheel/admin/redirects.py", "join()"): "of a URL",
@@ -57,7 +57,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 def test_nothing_in_the_package_reads_or_waits_past_the_clock_or_draws_past_the_chance() -> None:
     found = _found()
 
-    assert sorted(found - _excepted(found)) == [], "take a Clock (timewheel.core.clock) or a Chance (core.chance)"
+    assert sorted(found - _excepted(found)) == [], "take a Clock (timewheel.core.clock) or a Chance (core.rng)"
 
 
 def test_every_exception_is_needed() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from timewheel.cli.access import Access
 from timewheel.cli.connecting import connection_of
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.errors import BrokerLost, BrokerUnreachable, TimewheelError

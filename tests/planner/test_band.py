@@ -11,11 +11,11 @@ from tests.conftest import Evidence
 from tests.support.exact_play import native_peak
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
+from timewheel.spark_planner.extrapolation.confidence import ConfidenceInterval, confidence
+from timewheel.spark_planner.extrapolation.continuing import continuation
+from timewheel.spark_planner.extrapolation.days import days_of
+from timewheel.spark_planner.extrapolation.warm_up import warm_up
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.steady.band import Band, band
-from timewheel.spark_planner.steady.continuing import continuation
-from timewheel.spark_planner.steady.days import days_of
-from timewheel.spark_planner.steady.settling import settling
 from timewheel.spark_planner.summary.cells import Cells
 
 NATIVE = Plan(due_topic="persistent://a/b/c", subscriptions=("s",))
@@ -32,17 +32,17 @@ def process(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return sent_ms, sent_ms + rng.integers(0, LONGEST_MS, number)
 
 
-def banded(sent_ms: np.ndarray, due_ms: np.ndarray) -> tuple[int, Band | None]:
+def banded(sent_ms: np.ndarray, due_ms: np.ndarray) -> tuple[int, ConfidenceInterval | None]:
     """(the peak of a history that was continued, its band)."""
     cells = Cells.of_timers(sent_ms, due_ms).bounded(400_000)
-    found = settling(cells)
+    found = warm_up(cells)
     assert found is not None
     rng = np.random.default_rng(0)
-    continued = continuation(days_of(cells), found.settles_ms, rng)
+    continued = continuation(days_of(cells), found.warm_up_ms, rng)
     dues = [due_ms]
     for from_ms, until_ms, shift_ms in continued.stretches:
         dues.append(due_ms[(sent_ms >= from_ms) & (sent_ms < until_ms)] + shift_ms)
-    return native_peak(np.concatenate(dues)), band(cells, NATIVE, continued, rng)
+    return native_peak(np.concatenate(dues)), confidence(cells, NATIVE, continued, rng)
 
 
 class Held(NamedTuple):

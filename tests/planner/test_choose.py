@@ -17,8 +17,8 @@ from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose,
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import MOST, describe
 from timewheel.spark_planner.choice.ties import tied_with
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import evaluate
+from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
@@ -53,14 +53,14 @@ def test_partitions_are_the_fewest_that_do(choice: Choice, cells: Cells) -> None
         assert partitions == max(int(np.ceil(needed)), 1)
     native = next(one for one in choice.candidates if isinstance(one.evaluation.plan.scheme, Native))
     silence = Constraints(gap_fraction=1.0, silence_seconds=0.02)
-    course = course_of(native.evaluation.plan, cells)
-    assert silence.least_partitions(course, PROFILE) == int(np.ceil(course.peak_topic_pending * 90e-6 / 0.02))
+    simulation = simulation_of(native.evaluation.plan, cells)
+    assert silence.least_partitions(simulation, PROFILE) == int(np.ceil(simulation.peak_topic_pending * 90e-6 / 0.02))
 
 
 def test_a_margin_holds_so_many_times_the_gaps_to_the_limit(choice: Choice, cells: Cells) -> None:
     plain, careful = Constraints(), Constraints(gap_margin=1.25)
-    course = course_of(replace(BASE, scheme=Native()), cells)
-    assert careful.least_partitions(course, PROFILE) == int(np.ceil(course.gaps.peak_topic_gaps * 1.25 / 240))
+    simulation = simulation_of(replace(BASE, scheme=Native()), cells)
+    assert careful.least_partitions(simulation, PROFILE) == int(np.ceil(simulation.gaps.peak_topic_gaps * 1.25 / 240))
     fits = next(one.evaluation for one in choice.candidates if 0.65 < one.evaluation.gap_fraction <= 0.8)
     assert "gap_fraction" not in plain.broken_by(fits)
     assert "gap_fraction" in careful.broken_by(fits)

@@ -172,13 +172,13 @@ def test_a_shadow_is_planned_where_nobody_is_to_change(run: Any, folder: Path, m
     assert (plan.intake, plan.relay, plan.readers) == (True, "service", "any")
     assert found["native"]["shadow"] is None
     shadow = found["recommended"]["shadow"]
-    assert 0 < shadow["lifted"] < ROWS
-    assert shadow["extra_writes_per_lifted"] >= 2
+    assert 0 < shadow["moved"] < ROWS
+    assert shadow["extra_writes_per_moved"] >= 2
     counted, own = (
         found["recommended"]["on_this_traffic"]["counted"],
         found["recommended"]["on_this_traffic"]["predicted"],
     )
-    assert counted["entries"] == pytest.approx(ROWS + own["shadow"]["lifted"], rel=0.01)
+    assert counted["entries"] == pytest.approx(ROWS + own["shadow"]["moved"], rel=0.01)
     assert counted["hop_count"] == pytest.approx(own["hops_mean"] * ROWS, rel=0.02)
     assert counted["peak_gaps"]["gap_count"] == pytest.approx(own["peak_gaps"], rel=0.1, abs=10)
     told = " ".join(result.stderr.split())

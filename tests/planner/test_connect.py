@@ -33,18 +33,18 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 stages, marks, began_s = [], {}, time.monotonic()
 
 
-def tell(progress):
+def on_progress(progress):
     stages.append((progress.stage, progress.fraction))
     marks.setdefault(progress.stage, time.monotonic() - began_s)
 
 
-history = survey(read_history(spark, sys.argv[1]), tell=tell)
+history = survey(read_history(spark, sys.argv[1]), on_progress=tell)
 schemes = [Native(), Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 10 * DAY_MS))]
 plans = [
     Plan(due_topic="persistent://acme/crm/a", subscriptions=("b",), scheme=scheme, max_delay_ms=90 * DAY_MS)
     for scheme in schemes
 ]
-planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans, as_is=True, tell=tell)
+planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans, as_is=True, on_progress=tell)
 daily = history.survey(tell)
 
 # And what is interrupted ends, on the server as well.

@@ -14,9 +14,9 @@ from timewheel.core.plan import Plan, Tiered
 from timewheel.spark_planner.exact.extended import Stretch, extended
 from timewheel.spark_planner.exact.replay import replay_all
 from timewheel.spark_planner.exact.sends import keep
+from timewheel.spark_planner.extrapolation.continuing import continuation, extended_cells
+from timewheel.spark_planner.extrapolation.days import Days
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.steady.continuing import continuation, extended_cells
-from timewheel.spark_planner.steady.days import Days
 from timewheel.spark_planner.summary.cells import Cells
 
 DAYS = Days(
@@ -124,8 +124,8 @@ def test_sends_that_go_on_are_counted_as_if_the_history_had_them(spark: SparkSes
     key = rng.integers(0, 9, len(sent_ms))
     stretches = continuation(DAYS, 12 * DAY_MS, rng).stretches
     order = rng.permutation(len(sent_ms)) if shuffled else np.arange(len(sent_ms))
-    kept = keep(_frame(spark, sent_ms[order], due_ms[order], key[order]), sends_per_chunk=700)
-    longer = extended(kept.of("t"), stretches)
+    cached = keep(_frame(spark, sent_ms[order], due_ms[order], key[order]), sends_per_chunk=700)
+    longer = extended(cached.of("t"), stretches)
     copied = [
         row for from_ms, until_ms, _ in stretches for row in np.flatnonzero((sent_ms >= from_ms) & (sent_ms < until_ms))
     ]
@@ -140,7 +140,7 @@ def test_sends_that_go_on_are_counted_as_if_the_history_had_them(spark: SparkSes
             assert found.peak_of_total == wanted.peak_of_total
             assert found.peak_per_partition == wanted.peak_per_partition
     finally:
-        for one in (kept, longer, by_hand):
+        for one in (cached, longer, by_hand):
             one.forget()
 
 

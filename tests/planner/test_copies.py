@@ -19,7 +19,7 @@ from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.exact.pieces import Sends, repeated
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.results.copies import said_of_copies
+from timewheel.spark_planner.results.copies import describe_copies
 from timewheel.spark_planner.results.facts import planned_facts
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.traffic import survey
@@ -50,7 +50,7 @@ def planned_for(spark: SparkSession, folder: Path, *tables: pa.Table) -> Planned
         pq.write_table(table, folder / f"{number}.parquet")
     history = survey(read_history(spark, str(folder)))
     found = plan_for(history, "", PLAN, BrokerProfile.named("4.0"), candidates=[PLAN], as_is=True)
-    history.kept.forget()
+    history.cached.forget()
     return found
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_came_twice_is_told(spark: SparkSession, tmp_path: Path) -> 
     found = planned_for(spark, tmp_path, once, once)
     assert found.history.statistic.timers == 6_000
     assert found.repeated == 3_000
-    said = said_of_copies(found)
+    said = describe_copies(found)
     assert said.startswith("3,000 of 6,000 rows (50%) repeat another one")
     assert "--timer-id" in said
     assert planned_facts(found)["copies"] == {"repeated_rows": 3_000}
@@ -72,7 +72,7 @@ def test_few_are_not_worth_a_sentence(spark: SparkSession, tmp_path: Path, again
     both = pa.concat_tables([once, once.slice(100, again)]).sort_by("publish_ms")
     found = planned_for(spark, tmp_path, both)
     assert found.repeated == again
-    assert bool(said_of_copies(found)) == told
+    assert bool(describe_copies(found)) == told
 
 
 def test_where_timers_have_ids_none_is_a_copy(spark: SparkSession, tmp_path: Path) -> None:
@@ -82,4 +82,4 @@ def test_where_timers_have_ids_none_is_a_copy(spark: SparkSession, tmp_path: Pat
     assert found.history.statistic.timers == 1_000
     assert found.history.statistic.quarantined == {"later_copy": 500}
     assert found.repeated == 0
-    assert said_of_copies(found) == ""
+    assert describe_copies(found) == ""

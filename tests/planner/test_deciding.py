@@ -142,7 +142,7 @@ def test_a_round_that_has_nothing_left_to_count_has_no_number(monkeypatch: pytes
     stages: list[str] = []
 
     @contextmanager
-    def told(_spark: Any, stage: str, _tell: Any, *, one_job: bool) -> Iterator[None]:
+    def told(_spark: Any, stage: str, _report: Any, *, one_job: bool) -> Iterator[None]:
         assert not one_job
         stages.append(stage)
         yield

@@ -39,7 +39,7 @@ SCHEMES = (
 CANDIDATES = [replace(BASE, scheme=scheme) for scheme in SCHEMES]
 # What is dear is what decides between partitions, tiers and topics: at these prices all of them win somewhere.
 LIMITS = Constraints(topic_writes_per_second=0.05, relay_writes_per_second=0.2)
-MOST_PARTITIONS = 16
+MAX_PARTITIONS = 16
 """With more, which timers happen to be neighbours in a partition decides more than how many there are."""
 PARTS = {"native does": 1.3, "a third of native": 0.3, "a tenth": 0.1}
 """Limits, in parts of what native delays leave: at the first nobody has to migrate."""
@@ -71,11 +71,11 @@ class ByHand:
         return self.known[plan]
 
     def cheapest(self, cells: Cells, profile: BrokerProfile, allowed: int) -> tuple[float, Plan | None]:
-        """(its cost, the plan); none within `MOST_PARTITIONS` keeps its limits."""
+        """(its cost, the plan); none within `MAX_PARTITIONS` keeps its limits."""
         best: tuple[float, Plan | None] = (np.inf, None)
         for candidate in CANDIDATES:
             alone = evaluate(replace(candidate, partitions=1), cells, profile)
-            for partitions in range(1, MOST_PARTITIONS + 1):
+            for partitions in range(1, MAX_PARTITIONS + 1):
                 if LIMITS.cost_with(alone, partitions) >= best[0]:
                     break  # and what hops write in groups is more with more partitions
                 plan = replace(candidate, partitions=partitions)
@@ -128,4 +128,4 @@ def test_the_recommendation_is_the_cheapest_that_the_count_bears_out(
         },
         on_broker=False,
     )
-    history.kept.forget()
+    history.cached.forget()

@@ -25,8 +25,8 @@ from timewheel.cli.plan_fleet import file_names
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.constraints import Constraints, most_countable
-from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, Standing, plan_all
+from timewheel.spark_planner.choice.constraints import Constraints, max_countable
+from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, NativeFit, plan_all
 from timewheel.spark_planner.progress import Progress
 from timewheel.spark_planner.results.fleet import fleet_facts, fleet_verdict
 from timewheel.spark_planner.traffic import History, survey
@@ -34,7 +34,7 @@ from timewheel.spark_planner.traffic import History, survey
 START_MS = 1_767_571_200_000
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 300})
 LIMITS = Constraints()
-ALLOWED = most_countable(LIMITS.allowed_gaps(300), 1.0)
+ALLOWED = max_countable(LIMITS.allowed_gaps(300), 1.0)
 QUIET = 30
 Integers = NDArray[np.int64]
 Answer = tuple[Path, Any]
@@ -87,7 +87,7 @@ def world(spark: SparkSession) -> World:
     mixed = rows.take(np.random.default_rng(1).permutation(len(rows)))
     history = survey(spark.createDataFrame(mixed), cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
     heard: list[Progress] = []
-    fleet = plan_all(history, base_of, PROFILE, LIMITS, most=1, tell=heard.append)
+    fleet = plan_all(history, base_of, PROFILE, LIMITS, most=1, on_progress=heard.append)
     return World(sends, history, heard, fleet)
 
 
@@ -103,10 +103,10 @@ def test_every_topic_is_counted_by_itself(world: World) -> None:
 
 @pytest.mark.short
 def test_those_that_matter_come_first_and_have_a_plan_as_far_as_was_asked(world: World) -> None:
-    standing = {one.topic: one.standing for one in world.fleet.topics}
-    assert standing.pop("mixed") == Standing.OVER
-    assert standing.pop("short") == Standing.SHORT
-    assert set(standing.values()) == {Standing.FINE}
+    native_fit = {one.topic: one.native_fit for one in world.fleet.topics}
+    assert native_fit.pop("mixed") == NativeFit.OVER
+    assert native_fit.pop("short") == NativeFit.SHORT
+    assert set(native_fit.values()) == {NativeFit.FINE}
     assert [one.topic for one in world.fleet.topics[:2]] == ["mixed", "short"]
     assert set(world.fleet.planned) == {"mixed"}
     assert world.fleet.waiting == ("short",)
@@ -160,10 +160,10 @@ def test_with_more_volume_more_topics_matter(world: World) -> None:
 def test_another_limit_matters_too(world: World) -> None:
     limits = replace(LIMITS, silence_seconds=0.05)
     fleet = plan_all(world.history, base_of, PROFILE, limits, most=0, as_is=True)
-    standing = {one.topic: one.standing for one in fleet.topics}
+    native_fit = {one.topic: one.native_fit for one in fleet.topics}
     # A thousand timers wait there at any time, at 90 us each.
-    assert standing["fixed"] == Standing.OTHER
-    assert standing["quiet-00"] == Standing.FINE
+    assert native_fit["fixed"] == NativeFit.OTHER
+    assert native_fit["quiet-00"] == NativeFit.FINE
 
 
 # ----------------------------------------------------------------------------------------------------------- the answer
@@ -215,7 +215,7 @@ def test_every_topic_has_a_plan_file_that_loads(answered: Answer, world: World) 
 def test_the_facts_are_ranked_and_counted(answered: Answer, world: World) -> None:
     _, facts = answered
     first = facts["topics"][0]
-    assert (first["topic"], first["standing"]) == ("mixed", "over")
+    assert (first["topic"], first["native_fit"]) == ("mixed", "over")
     assert first["native_gaps_counted"] <= native_peak(world.sends["mixed"][1]) <= first["native_gaps_at_most"]
     assert list(facts["planned"]) == ["mixed"]
     assert facts["keeps_limits"]

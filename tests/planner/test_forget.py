@@ -14,8 +14,8 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.pricing.course import Course, course_of
-from timewheel.spark_planner.pricing.forget import Cursor, kept_ledgers, ledger_ends, redelivered_entries
+from timewheel.spark_planner.pricing.redelivery import Cursor, kept_ledgers, ledger_ends, redelivered_entries
+from timewheel.spark_planner.pricing.simulation import Simulation, simulation_of
 from timewheel.spark_planner.summary.cells import Cells
 
 NEVER_MS = 365 * DAY_MS
@@ -186,14 +186,14 @@ CASES: dict[str, tuple[str, Scheme, int, dict[str, object]]] = {
 
 
 @cache
-def acted_out(case: str) -> tuple[Course, Played]:
+def acted_out(case: str) -> tuple[Simulation, Played]:
     """A case as the planner sees it, and played; both formats are judged by the same."""
     workload, scheme, partitions, _ = CASES[case]
     sent_ms, due_ms = WORKLOADS[workload](np.random.default_rng(9), ROWS, 10)
     plan = Plan(
         due_topic="persistent://a/b/c", subscriptions=("s",), scheme=scheme, partitions=partitions, guard_ms=MINUTE_MS
     )
-    return course_of(plan, Cells.of_timers(sent_ms, due_ms).bounded(100_000)), play(plan, sent_ms, due_ms)
+    return simulation_of(plan, Cells.of_timers(sent_ms, due_ms).bounded(100_000)), play(plan, sent_ms, due_ms)
 
 
 @pytest.mark.parametrize("ack_format", ["ranges", "bitmap"])
@@ -201,14 +201,14 @@ def acted_out(case: str) -> tuple[Course, Played]:
 def test_predictions_meet_the_rules_acted_out(case: str, ack_format: AckFormat) -> None:
     _, _, partitions, facts = CASES[case]
     profile = broker(**facts)
-    course, played = acted_out(case)
+    simulation, played = acted_out(case)
     checked = 0
-    for moment in course.moments:
+    for moment in simulation.moments:
         predicted = sum(
             redelivered_entries(
                 cursor,
                 profile,
-                ledger_ends(*course.due_lines[line], profile, partitions, 200.0),
+                ledger_ends(*simulation.due_lines[line], profile, partitions, 200.0),
                 partitions,
                 ack_format,
             )
@@ -222,9 +222,9 @@ def test_predictions_meet_the_rules_acted_out(case: str, ack_format: AckFormat) 
         ranges = sum(float(cursor.gaps.sum()) for cursor in moment.cursors)
         # Ranges: their number varies by its root, and with each goes what was acknowledged in it. Bitmap: whole ledgers
         # are kept or not by a sum that lies on either side of the limit by chance: one of each partition may differ.
-        chance = 3 * ranges**0.5 * entries / max(ranges, 1)
+        rng = 3 * ranges**0.5 * entries / max(ranges, 1)
         if ack_format == "bitmap":
-            chance = profile.ledger_max_entries * partitions
-        assert predicted == pytest.approx(exact, rel=0.1, abs=20 + chance), moment.at_ms
+            rng = profile.ledger_max_entries * partitions
+        assert predicted == pytest.approx(exact, rel=0.1, abs=20 + rng), moment.at_ms
         checked += exact > 100
     assert checked >= 3

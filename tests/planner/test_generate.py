@@ -82,7 +82,7 @@ def test_every_kind_is_a_history_in_order_of_publishing(made: Callable[[str], An
     assert (due_ms >= publish_ms).all()
     sizes = table[columns.SIZE_BYTES].to_numpy()
     assert workload.least_bytes <= sizes.min() < 250
-    assert 1_750 < sizes.max() <= workload.most_bytes
+    assert 1_750 < sizes.max() <= workload.max_bytes
     assert table[columns.KEY].null_count == ROWS
     assert set(table[columns.TOPIC].to_pylist()) == {""}
 

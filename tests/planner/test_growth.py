@@ -21,7 +21,7 @@ from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results.facts import planned_facts
-from timewheel.spark_planner.results.growth import reached_on, said_of_growth, trend_in
+from timewheel.spark_planner.results.growth import describe_growth, reached_on, trend_in
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.traffic import survey
 
@@ -59,7 +59,7 @@ def test_the_date_is_where_the_growth_of_the_history_leads(growing: Planned) -> 
     end = dt.datetime.fromtimestamp((START_MS + 28 * DAY_MS) / 1_000, dt.UTC)
     day = f"{end + dt.timedelta(weeks=float(weeks)):%Y-%m-%d}"
     assert reached_on(growing, room, trend) == day
-    said = said_of_growth(growing)
+    said = describe_growth(growing)
     assert said.startswith("This history grows by 10.0% a week (the last of 4 full weeks against the first): at this ")
     assert said.endswith(f"growth {room.limit} is reached about {day} (estimated).")
     assert said in report_page(growing).replace("&#39;", "'")
@@ -78,14 +78,14 @@ def test_a_volume_that_was_planned_for_is_reached_before_its_limits(growing: Pla
     twice = replace(growing, growth=2.0)
     assert reached_on(twice, replace(room, times=room.times / 2), trend) == reached_on(growing, room, trend)
     full = replace(growing, choice=replace(growing.choice, rooms=(replace(room, times=0.9),)))
-    assert said_of_growth(full).endswith(f", and by the estimate it has reached {room.limit}.")
+    assert describe_growth(full).endswith(f", and by the estimate it has reached {room.limit}.")
     endless = replace(growing, choice=replace(growing.choice, rooms=(replace(room, times=1e300),)))
-    assert said_of_growth(endless).endswith("at this growth no limit is reached within ten years.")
+    assert describe_growth(endless).endswith("at this growth no limit is reached within ten years.")
 
 
 def test_a_flat_history_says_so_and_has_no_dates(spark: SparkSession) -> None:
     flat = planned_from(spark, 21, 1.0, 4)
-    said = said_of_growth(flat)
+    said = describe_growth(flat)
     assert said.startswith(
         "No growth is seen in this history: of its 3 full weeks the last has 1,400 timers, the first 1,400"
     )
@@ -97,7 +97,7 @@ def test_a_continued_history_is_judged_by_its_own_days(spark: SparkSession) -> N
     # Nineteen days, continued to many weeks: the cells repeat, and are no trend.
     short = planned_from(spark, 19, A_WEEK, 30)
     assert short.traffic.continuation is not None
-    assert said_of_growth(short) == ""
+    assert describe_growth(short) == ""
     assert planned_facts(short)["growth_seen"] is None
     longer = planned_from(spark, 22, A_WEEK, 30)
     assert longer.traffic.continuation is not None
@@ -113,5 +113,5 @@ def test_of_a_sample_nothing_is_told(growing: Planned, tmp_path: Path) -> None:
     history = replace(growing.history, source=str(path))
     traffic = replace(growing.traffic, history=history)
     sampled = replace(growing, native=replace(growing.native, traffic=traffic))
-    assert said_of_growth(growing)
-    assert said_of_growth(sampled) == ""
+    assert describe_growth(growing)
+    assert describe_growth(sampled) == ""

@@ -13,9 +13,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
-from timewheel.spark_planner.choice.constraints import Constraints, most_countable
+from timewheel.spark_planner.choice.constraints import Constraints, max_countable
 from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
-from timewheel.spark_planner.exact.ways import ways
+from timewheel.spark_planner.exact.routes import routes
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import TWICE, Planned, plan_for
 from timewheel.spark_planner.results.charts import gaps_over_time
@@ -59,11 +59,11 @@ def history(spark: SparkSession, burst: tuple[np.ndarray, np.ndarray]) -> Iterat
     rows = list(zip(*(column.tolist() for column in burst), strict=True))
     found = survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint").coalesce(1))
     yield found
-    found.kept.forget()
+    found.cached.forget()
 
 
 def by_hand(plan: Plan, sent_ms: np.ndarray, due_ms: np.ndarray) -> int:
-    way = ways(plan, sent_ms, due_ms)
+    way = routes(plan, sent_ms, due_ms)
     acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")].tolist()
     return int(peak(exact_gaps(acknowledged, sorted(set(acknowledged)))))
 
@@ -180,7 +180,7 @@ def test_growth_starts_from_the_count(refused: Planned) -> None:
     assert f"{room.limit}: at {room.times:,.2f} times" in "".join(refused.choice.reasons)
     counted = refused.recommended.replay.peak_per_partition.gap_count
     # At that volume the count would just be allowed.
-    assert most_countable(0.8 * refused.profile.gap_limit_ranges, room.times) == counted
+    assert max_countable(0.8 * refused.profile.gap_limit_ranges, room.times) == counted
 
 
 @pytest.mark.parametrize("growth", [1.0, 3.0])
@@ -189,8 +189,8 @@ def test_the_room_of_a_count_is_the_volume_at_which_it_is_refused(refused: Plann
     limits = Constraints(gap_margin=1.25)
     allowed = limits.allowed_gaps(profile.gap_limit_ranges)
     rooms = {room.limit[:3]: room.times for room in limits.rooms(evaluation, profile, 100, growth)}
-    assert most_countable(allowed, growth * rooms["80%"] * 0.99) >= 100
-    assert most_countable(allowed, growth * rooms["80%"] * 1.01) < 100
+    assert max_countable(allowed, growth * rooms["80%"] * 0.99) >= 100
+    assert max_countable(allowed, growth * rooms["80%"] * 1.01) < 100
 
 
 def test_a_sampled_topic_is_not_cured_by_leaving_an_option_away_that_was_not_given(
@@ -215,7 +215,7 @@ def test_where_every_candidate_was_counted_no_others_are_told_as_estimated(refus
 def test_for_how_long_the_limit_is_broken_is_told(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
     found = refused.hindrance
     assert found is not None
-    way = ways(refused.plan, *burst)
+    way = routes(refused.plan, *burst)
     acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")]
     moments = np.unique(acknowledged)
     gaps = exact_gaps(acknowledged.tolist(), moments.tolist())

@@ -115,7 +115,7 @@ def test_a_whole_plan_reads_the_source_twice(spark: SparkSession, tmp_path: Path
     assert len(planned.choice.counted) >= len(schemes)
     # Once for the statistic and once to keep the sends in order, however many plans are counted how often.
     assert rows_scanned(executions(spark), before).count(("Scan parquet", ROWS)) == 2
-    found.kept.forget()
+    found.cached.forget()
 
 
 def test_the_column_of_keys_is_not_read(spark: SparkSession, history: str) -> None:

@@ -17,7 +17,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.progress import Progress, told, untold
+from timewheel.spark_planner.progress import Progress, no_report, told
 from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
 from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.traffic import History, survey
@@ -57,12 +57,12 @@ def heard() -> list[Progress]:
 
 @pytest.fixture(scope="module")
 def history(raw: DataFrame, heard: list[Progress]) -> History:
-    return survey(raw, tell=heard.append)
+    return survey(raw, on_progress=heard.append)
 
 
 @pytest.fixture(scope="module")
 def planned(history: History, heard: list[Progress]) -> Planned:
-    return plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES, as_is=True, tell=heard.append)
+    return plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES, as_is=True, on_progress=heard.append)
 
 
 def test_of_several_topics_one_must_be_named(history: History) -> None:
@@ -121,7 +121,7 @@ def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
 
 def test_the_callers_job_group_is_left_as_it_was(spark: SparkSession) -> None:
     spark.sparkContext.setJobGroup("mine", "my own jobs")
-    with told(spark, "a stage", untold, one_job=True):
+    with told(spark, "a stage", no_report, one_job=True):
         assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") != "mine"
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
 
@@ -159,7 +159,7 @@ def _planned(spark: SparkSession, sent_ms: np.ndarray, due_ms: np.ndarray, limit
     history = survey(spark.createDataFrame(table, "publish_ms bigint, due_ms bigint"))
     profile = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": limit})
     planned = plan_for(history, "", BASE, profile, candidates=CANDIDATES, as_is=True)
-    history.kept.forget()
+    history.cached.forget()
     return planned
 
 

@@ -20,11 +20,11 @@ from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.exact.pieces import heavy_keys
 from timewheel.spark_planner.history.keys import EVEN, LEAST_SHARE, KeyShares
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
+from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.results.facts import planned_facts
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.skew import said_of_keys
+from timewheel.spark_planner.results.skew import describe_keys
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.traffic import survey
 
@@ -101,19 +101,19 @@ def test_partitions_are_those_that_the_fullest_needs(heavy: tuple[tuple[str, int
     sent_ms = np.sort(rng.integers(0, 10 * DAY_MS, 10_000)) + START_MS
     cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(HOUR_MS, 5 * DAY_MS, 10_000)).bounded(5_000)
     shares = KeyShares(10_000, heavy)
-    course = course_of(BASE, cells, keys=shares)
-    partitions = LIMITS.least_partitions(course, PROFILE)
-    gaps = price(course, PROFILE, partitions).peak_gaps_per_partition
-    even = int(np.ceil(course.gaps.peak_topic_gaps / 240))
+    simulation = simulation_of(BASE, cells, keys=shares)
+    partitions = LIMITS.least_partitions(simulation, PROFILE)
+    gaps = price(simulation, PROFILE, partitions).peak_gaps_per_partition
+    even = int(np.ceil(simulation.gaps.peak_topic_gaps / 240))
     if fewest == "no number will do":
         # As good as a thousand partitions, about, with a few.
         assert gaps > 240
-        assert gaps <= 1.1 * price(course, PROFILE, MAX_PARTITIONS).peak_gaps_per_partition
+        assert gaps <= 1.1 * price(simulation, PROFILE, MAX_PARTITIONS).peak_gaps_per_partition
         assert partitions < 64
     else:
         assert gaps <= 240
         assert partitions == even if fewest.startswith("as many") else partitions > even
-        fewer = [price(course, PROFILE, n).peak_gaps_per_partition for n in range(1, partitions)]
+        fewer = [price(simulation, PROFILE, n).peak_gaps_per_partition for n in range(1, partitions)]
         assert all(found > 240 for found in fewer)
 
 
@@ -140,7 +140,7 @@ def test_a_hot_key_is_named_with_what_it_does(hot: Planned) -> None:
     assert hot.keys.heaviest is not None
     assert hot.keys.heaviest[0] == "tenant-42"
     assert hot.keys.heaviest[1] == pytest.approx(0.5, abs=0.01)
-    said = said_of_keys(hot)
+    said = describe_keys(hot)
     assert said.startswith("Key 'tenant-42' has 50% of all timers")
     assert "No number of partitions makes native delays right for it" in said
     assert said in report_page(hot).replace("&#39;", "'")
@@ -163,4 +163,4 @@ def test_a_key_of_little_weight_is_not_mentioned(spark: SparkSession) -> None:
     planned = plan_for(survey(spark.createDataFrame(table)), "", BASE, PROFILE, candidates=[BASE], as_is=True)
     assert planned.keys.heaviest is None
     assert max(Counter(keys.tolist()).values()) < LEAST_SHARE * 2_000
-    assert said_of_keys(planned) == ""
+    assert describe_keys(planned) == ""

@@ -46,7 +46,7 @@ def burst() -> list[tuple[int, int]]:
 def history(spark: SparkSession, burst: list[tuple[int, int]]) -> Iterator[History]:
     found = survey(spark.createDataFrame(burst, "publish_ms bigint, due_ms bigint").coalesce(1))
     yield found
-    found.kept.forget()
+    found.cached.forget()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_the_figure_is_of_a_shadow_whose_originals_are_acknowledged_as_they_are_
 
 def test_a_topic_that_has_its_partitions_is_planned_with_no_more() -> None:
     limits = Constraints(partitions_min=3, partitions_max=3)
-    assert limits.most_partitions(TOPIC) == 1, "of a topic that is not partitioned none can be made"
-    assert limits.most_partitions(replace(TOPIC, partitions=3)) == 3
+    assert limits.max_partitions(TOPIC) == 1, "of a topic that is not partitioned none can be made"
+    assert limits.max_partitions(replace(TOPIC, partitions=3)) == 3
     with pytest.raises(ValueError, match="at most partitions_max"):
         Constraints(partitions_min=3, partitions_max=2)

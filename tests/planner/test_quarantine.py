@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, WrongTimeUnit
+from timewheel.spark_planner.errors import EmptyHistory, NoValidRows, WrongTimeUnit
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.quarantine import (
@@ -189,7 +189,7 @@ def test_an_empty_history_is_an_error(spark: SparkSession) -> None:
 def test_a_history_of_bad_rows_is_an_error_that_shows_one(spark: SparkSession) -> None:
     raw = spark.createDataFrame([(T0_MS, T0_MS - 5), (None, T0_MS)], "publish_ms bigint, due_ms bigint")
     with pytest.raises(
-        NoSoundRow, match=r"none of the history's 2 rows.*1 due_before_publish, 1 publish_missing"
+        NoValidRows, match=r"none of the history's 2 rows.*1 due_before_publish, 1 publish_missing"
     ) as caught:
         statistic_of(raw.transform(assessed(ColumnMapping())))
     assert caught.value.quarantined == {"due_before_publish": 1, "publish_missing": 1}

@@ -17,7 +17,7 @@ from tests.support.brute_replay import Sent, brute_replay
 from tests.support.cursor import Stored, ranges_at
 from timewheel.core.durations import HOUR_MS, SECOND_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
@@ -176,17 +176,17 @@ def test_a_replay_beside_a_shadow_equals_brute_force(
         sends_per_chunk=len(history) // 5,
     )
     cursors = brute_replay(history, value, ledger_entries)
-    lifted = sum(map(len, cursors.values())) - len(history)
-    assert 100 < lifted < len(history) - 100
-    assert found.entries == len(history) + lifted
+    moved = sum(map(len, cursors.values())) - len(history)
+    assert 100 < moved < len(history) - 100
+    assert found.entries == len(history) + moved
     for (topic, interval, partition), entries in cursors.items():
         counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
         assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (seed, topic)
     over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
     assert found.peak_per_partition.gap_count == max(map(max, over_time))
     assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
-    far = [sent for sent in history if Lifting(value).far_ms <= sent.due_ms - sent.publish_ms <= value.max_delay_ms]
-    assert len(far) == lifted
+    far = [sent for sent in history if MoveDecider(value).far_ms <= sent.due_ms - sent.publish_ms <= value.max_delay_ms]
+    assert len(far) == moved
     hops = [1 + len(journey(value, sent.due_ms, sent.publish_ms).holds) for sent in far]
     assert (found.hop_count, found.hop_count_max) == (sum(hops), max(hops))
 
@@ -194,8 +194,8 @@ def test_a_replay_beside_a_shadow_equals_brute_force(
 def test_many_plans_in_one_pass_are_each_counted_as_if_alone(spark: SparkSession) -> None:
     history = frame_of(spark, [sent for sent in histories(7) if sent.topic.endswith("7")])
     plans = [plan(scheme, partitions) for scheme, partitions, _ in REPLAYED.values()]
-    kept = keep(history)
-    together = replay_all(kept, plans, grid=GRID, exact_peaks=True)
+    cached = keep(history)
+    together = replay_all(cached, plans, grid=GRID, exact_peaks=True)
     assert len(together) == len(plans)
     for value, found in zip(plans, together, strict=True):
         alone = replay(history, value, grid=GRID, exact_peak=True)
@@ -205,7 +205,7 @@ def test_many_plans_in_one_pass_are_each_counted_as_if_alone(spark: SparkSession
         assert found.gaps.total.tolist() == alone.gaps.total.tolist()
         assert (found.hop_count, found.hop_count_max) == (alone.hop_count, alone.hop_count_max)
         assert (found.peak_of_total, found.peak_per_partition) == (alone.peak_of_total, alone.peak_per_partition)
-    kept.forget()
+    cached.forget()
 
 
 def test_hops_are_those_of_the_router(spark: SparkSession) -> None:

@@ -22,7 +22,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.results.charts import MOST_POINTS
+from timewheel.spark_planner.results.charts import MAX_POINTS
 from timewheel.spark_planner.results.money import Prices
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.results.sliders import sliders
@@ -110,7 +110,7 @@ def test_the_limit_lies_between_native_and_the_plan(report: Shown, planned: Plan
     assert 1_000 < today < 1_900
     assert report.domain("gaps", "y") == [0, 2_000]
     rows = report.rows("gaps", "lines")
-    assert len(rows) <= 2 * (MOST_POINTS + 1)
+    assert len(rows) <= 2 * (MAX_POINTS + 1)
     native, plan = dict.fromkeys(row["line"] for row in rows)
     native_peak, plan_peak = (max(row["gaps"] for row in rows if row["line"] == name) for name in (native, plan))
     assert native == f"native, 1 partition: peak {native_peak:,}"

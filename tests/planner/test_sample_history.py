@@ -17,7 +17,7 @@ from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.ops.sample import Sample, SampledEntry, draw
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample
-from timewheel.spark_planner.choice.constraints import most_countable
+from timewheel.spark_planner.choice.constraints import max_countable
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
@@ -106,8 +106,8 @@ def test_what_is_counted_on_a_sample_bears_out_what_the_topic_does() -> None:
 
     # About 67 by the law, and some roots of that above it: a hundred times as much is more than the topic's own peak.
     assert sum(100 * counted > allowed for counted in peaks) > 10
-    assert max(peaks) <= most_countable(allowed, 100)
-    assert min(peaks) > most_countable(allowed / 2, 100)
+    assert max(peaks) <= max_countable(allowed, 100)
+    assert min(peaks) > max_countable(allowed / 2, 100)
 
 
 @pytest.mark.parametrize(
@@ -123,17 +123,17 @@ def test_what_is_counted_on_a_sample_bears_out_what_the_topic_does() -> None:
     ],
 )
 def test_what_may_be_counted_on_a_history_for_so_many_times_its_volume(allowed: int, growth: float, most: int) -> None:
-    assert most_countable(allowed, growth) == most
+    assert max_countable(allowed, growth) == most
 
 
 @pytest.mark.parametrize("allowed", [240, 8_000, 40_000])
 def test_more_volume_never_allows_for_a_greater_count(allowed: int) -> None:
-    counts = [most_countable(allowed, growth) for growth in (1, 1.01, 2, 10, 100, 1_000, 10_000)]
+    counts = [max_countable(allowed, growth) for growth in (1, 1.01, 2, 10, 100, 1_000, 10_000)]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == allowed
     # Chance is never taken for the whole of it: of twice what is allowed some count is refused.
     assert all(
-        most_countable(2 * allowed, growth) > most for growth, most in zip((1, 1.01, 2, 10), counts, strict=False)
+        max_countable(2 * allowed, growth) > most for growth, most in zip((1, 1.01, 2, 10), counts, strict=False)
     )
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.spark_planner.extrapolation.warm_up import warm_up
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.steady.settling import settling
 from timewheel.spark_planner.summary.cells import Cells
 
 A_DAY = 4_000
@@ -30,7 +30,7 @@ def counted(due_ms: np.ndarray, at_ms: int, sent_ms: np.ndarray) -> tuple[int, i
 
 @pytest.mark.parametrize("days", [2, 7, 14, 26])
 def test_thirty_days_of_delays_in_a_shorter_history(days: int) -> None:
-    found = settling(uniform(days, 30 * DAY_MS))
+    found = warm_up(uniform(days, 30 * DAY_MS))
     assert found is not None
     # 4,000 a day, uniform over 30 days: 15 days' sends wait, and a sixth of 30 days' are gaps.
     assert found.pending == pytest.approx(60_000, rel=0.02)
@@ -46,7 +46,7 @@ def test_it_is_what_a_long_history_comes_to() -> None:
     moments = [START_MS + day * DAY_MS for day in range(40, 100, 3)]
     waiting, gaps = np.mean([counted(sent_ms + delays_ms, at_ms, sent_ms) for at_ms in moments], axis=0)
     is_early = sent_ms < START_MS + 5 * DAY_MS
-    found = settling(Cells.of_timers(sent_ms[is_early], (sent_ms + delays_ms)[is_early]))
+    found = warm_up(Cells.of_timers(sent_ms[is_early], (sent_ms + delays_ms)[is_early]))
     assert found is not None
     assert found.pending == pytest.approx(waiting, rel=0.03)
     assert found.gaps == pytest.approx(gaps, rel=0.03)
@@ -56,39 +56,39 @@ def test_it_is_what_a_long_history_comes_to() -> None:
     ("days", "longest_ms"), [(60, 30 * DAY_MS), (28, 30 * DAY_MS), (10, 7 * DAY_MS), (1, 23 * HOUR_MS)]
 )
 def test_a_history_in_which_the_topic_fills_up_needs_nothing(days: int, longest_ms: int) -> None:
-    assert settling(uniform(days, longest_ms)) is None
+    assert warm_up(uniform(days, longest_ms)) is None
 
 
 def test_a_topic_is_full_when_one_percent_of_what_waits_is_missing() -> None:
     # Uniform over W: what waits longer than T is (W - T) ** 2 / 2 W of W / 2, so T is nine tenths of W.
-    found = settling(uniform(7, 30 * DAY_MS))
+    found = warm_up(uniform(7, 30 * DAY_MS))
     assert found is not None
-    assert found.settles_ms == pytest.approx(27 * DAY_MS, rel=0.01)
+    assert found.warm_up_ms == pytest.approx(27 * DAY_MS, rel=0.01)
     # Exponential with a mean of ten days: exp(-T / 10) = 0.01.
-    found = settling(sent_for(20, np.random.default_rng(1).exponential(10 * DAY_MS, 20 * A_DAY).astype(np.int64)))
+    found = warm_up(sent_for(20, np.random.default_rng(1).exponential(10 * DAY_MS, 20 * A_DAY).astype(np.int64)))
     assert found is not None
-    assert found.settles_ms == pytest.approx(46 * DAY_MS, rel=0.02)
+    assert found.warm_up_ms == pytest.approx(46 * DAY_MS, rel=0.02)
 
 
 def test_a_few_timers_of_years_do_not_make_a_history_short() -> None:
     delays_ms = np.random.default_rng(1).integers(0, DAY_MS, 10 * A_DAY)
     delays_ms[::40_000] = 100 * DAY_MS
-    assert settling(sent_for(10, delays_ms)) is None
+    assert warm_up(sent_for(10, delays_ms)) is None
 
 
 def test_a_burst_of_a_minute_is_no_rate() -> None:
     sent_ms = START_MS + np.arange(60_000)
     due_ms = sent_ms + np.random.default_rng(1).integers(0, 8 * HOUR_MS, 60_000)
     assert int(sent_ms[-1] - sent_ms[0]) < MINUTE_MS
-    found = settling(Cells.of_timers(sent_ms, due_ms))
+    found = warm_up(Cells.of_timers(sent_ms, due_ms))
     assert found is not None
     assert not found.has_rate
     assert (found.history_ms, found.pending, found.gaps) == (59_999, 0, 0)
-    assert found.settles_ms == pytest.approx(8 * HOUR_MS, rel=0.15), "99 % of what will wait does by then"
+    assert found.warm_up_ms == pytest.approx(8 * HOUR_MS, rel=0.15), "99 % of what will wait does by then"
 
 
 def test_one_fixed_delay_fills_the_topic_and_leaves_no_gap() -> None:
-    found = settling(sent_for(3, np.full(3 * A_DAY, 10 * DAY_MS)))
+    found = warm_up(sent_for(3, np.full(3 * A_DAY, 10 * DAY_MS)))
     assert found is not None
     assert found.pending == pytest.approx(10 * A_DAY, rel=0.01)
     assert found.gaps == pytest.approx(0, abs=1)

@@ -1,4 +1,4 @@
-"""The shadow as the planner prices it, against a brute force that plays every timer through lift and hops."""
+"""The shadow as the planner prices it, against a brute force that plays every timer through move and hops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.steps import far_ms
-from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
@@ -55,14 +55,14 @@ def test_what_is_priced_is_what_happens(workload: str, scheme: str) -> None:
     found, played = evaluate(plan, cells, PROFILE), shadow_play(plan, timers)
 
     assert found.timers == pytest.approx(ROWS)
-    assert shadowed(found).lifted == pytest.approx(played.lifts, rel=0.01, abs=1)
+    assert shadowed(found).moved == pytest.approx(played.moves, rel=0.01, abs=1)
     assert found.hops_mean * ROWS == pytest.approx(played.hops, rel=0.02, abs=1)
-    assert found.hops_max == pytest.approx(played.most_hops, abs=1)
-    assert found.republished_entries == pytest.approx(played.hops + played.lifts, rel=0.02, abs=2)
+    assert found.hops_max == pytest.approx(played.max_hops, abs=1)
+    assert found.republished_entries == pytest.approx(played.hops + played.moves, rel=0.02, abs=2)
     assert shadowed(found).extra_reads_per_timer * ROWS == pytest.approx(played.reads, rel=0.02)
     # The greatest of many moments is above the mean by some roots of it.
     for told, counted in (
-        (shadowed(found).peak_ghosts, played.peak_ghosts()),
+        (shadowed(found).peak_stale_entries, played.peak_stale_entries()),
         (found.peak_pending, played.peak_pending()),
     ):
         assert told == pytest.approx(counted, rel=0.02, abs=4 * counted**0.5 + 1)
@@ -71,13 +71,13 @@ def test_what_is_priced_is_what_happens(workload: str, scheme: str) -> None:
 
 
 def test_gaps_are_near_due_ones_only_and_a_struck_original_parts_two_of_them() -> None:
-    """By hand: what is lifted between two that are near is acknowledged at once, and so makes a gap."""
+    """By hand: what is moved between two that are near is acknowledged at once, and so makes a gap."""
     plan = shadow(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), guard_ms=0)
     minute = [(n * MINUTE_MS, n * MINUTE_MS + delay_ms) for n, delay_ms in enumerate((30 * MINUTE_MS, DAY_MS) * 20)]
     played = shadow_play(plan, minute)
-    # For half an hour 15 near ones wait, one every two minutes, and behind each stands one that was struck.
+    # For half an hour 15 near ones wait, one every two minutes, and behind each stands one that was acknowledged.
     assert played.peak_gaps() == 15
-    assert played.lifts == 20
+    assert played.moves == 20
     assert shadow_play(plan, [(sent_ms, sent_ms + DAY_MS) for sent_ms, _ in minute]).peak_gaps() == 0
 
 
@@ -87,11 +87,11 @@ def test_writes_and_reads_of_lifted_timers() -> None:
     found = evaluate(plan, cells, PROFILE)
     played = shadow_play(plan, timers)
     told = shadowed(found)
-    # Lifts that go together are one entry: at this rate hardly any do.
-    assert told.intake_entries == pytest.approx(played.lifts, rel=0.05)
-    assert found.written_entries == pytest.approx(ROWS + told.extra_writes_per_lifted * told.lifted)
-    assert 2 <= told.extra_writes_per_lifted <= (played.lifts + played.hops) / played.lifts
-    assert found.written_bytes == pytest.approx((ROWS + played.lifts + played.hops) * (250 + 150) * 2, rel=0.01)
+    # Moves that go together are one entry: at this rate hardly any do.
+    assert told.intake_entries == pytest.approx(played.moves, rel=0.05)
+    assert found.written_entries == pytest.approx(ROWS + told.extra_writes_per_moved * told.moved)
+    assert 2 <= told.extra_writes_per_moved <= (played.moves + played.hops) / played.moves
+    assert found.written_bytes == pytest.approx((ROWS + played.moves + played.hops) * (250 + 150) * 2, rel=0.01)
     burst = Cells.of_timers(np.zeros(5_000, np.int64), np.full(5_000, 2 * DAY_MS), np.full(5_000, 250))
     assert shadowed(evaluate(plan, burst, PROFILE)).intake_entries < 10
 
@@ -99,20 +99,20 @@ def test_writes_and_reads_of_lifted_timers() -> None:
 def test_ghosts_take_memory_until_they_are_due_by_the_broker() -> None:
     timers, cells = history("mixture")
     plan = shadow(DAY_TIERS)
-    counted = shadow_play(plan, timers).peak_ghosts()
+    counted = shadow_play(plan, timers).peak_stale_entries()
     for name, each in (("4.0", 27), ("4.2", 560), ("5.0", 560)):
         profile = BrokerProfile.named(name)
         found = evaluate(plan, cells, profile)
-        assert shadowed(found).ghost_bytes == pytest.approx(each * counted, rel=0.05)
+        assert shadowed(found).stale_index_bytes == pytest.approx(each * counted, rel=0.05)
         assert found.delayed_index_bytes == pytest.approx(
-            found.peak_pending * profile.index_bytes_per_pending + shadowed(found).ghost_bytes
+            found.peak_pending * profile.index_bytes_per_pending + shadowed(found).stale_index_bytes
         )
     assert shadowed(evaluate(plan, cells, replace(PROFILE, tick_ms=250))).lateness_ms == 250
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_far_is_what_the_shadow_says(scheme: str) -> None:
-    assert far_ms(shadow(SCHEMES[scheme])) == Lifting(shadow(SCHEMES[scheme])).far_ms
+    assert far_ms(shadow(SCHEMES[scheme])) == MoveDecider(shadow(SCHEMES[scheme])).far_ms
     _, cells = history("mixture")
     assert shadowed(evaluate(shadow(SCHEMES[scheme]), cells, PROFILE)).far_ms == far_ms(shadow(SCHEMES[scheme]))
 
@@ -122,15 +122,15 @@ def test_beyond_max_delay_nothing_is_lifted() -> None:
     sent_ms = np.arange(1_000) * MINUTE_MS
     cells = Cells.of_timers(sent_ms, sent_ms + np.where(sent_ms % 2, DAY_MS, 3 * DAY_MS), np.full(1_000, 9))
     sent = [(int(at_ms), int(at_ms) + 3 * DAY_MS) for at_ms in sent_ms]
-    assert shadow_play(plan, sent).lifts == 0
-    assert shadowed(evaluate(plan, cells, PROFILE)).lifted == pytest.approx(0)
+    assert shadow_play(plan, sent).moves == 0
+    assert shadowed(evaluate(plan, cells, PROFILE)).moved == pytest.approx(0)
 
 
 def test_growth_multiplies_and_partitions_divide() -> None:
     _, cells = history("mixture")
     once, thrice = evaluate(shadow(), cells, PROFILE), evaluate(shadow(), cells, PROFILE, growth=3.0)
-    assert shadowed(thrice).lifted == pytest.approx(3 * shadowed(once).lifted)
-    assert shadowed(thrice).peak_ghosts == pytest.approx(3 * shadowed(once).peak_ghosts, rel=1e-4)
+    assert shadowed(thrice).moved == pytest.approx(3 * shadowed(once).moved)
+    assert shadowed(thrice).peak_stale_entries == pytest.approx(3 * shadowed(once).peak_stale_entries, rel=1e-4)
     assert thrice.peak_gaps == pytest.approx(3 * once.peak_gaps, rel=1e-4)
     four = evaluate(shadow(), cells, PROFILE, 4)
     assert four.peak_gaps_per_partition == pytest.approx(once.peak_gaps_per_partition / 4)

@@ -20,7 +20,7 @@ from timewheel.cli.app import app
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.spark_planner.errors import DaysThere, NoSuchTopic, SeveralTopics, StatisticUnreadable
+from timewheel.spark_planner.errors import DaysAlreadyStored, NoSuchTopic, SeveralTopics, StatisticUnreadable
 from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
@@ -108,7 +108,7 @@ def test_a_day_is_added_made_anew_and_taken_away(tmp_path: Path) -> None:
     assert whole.statistic.timers == 12_000
     # Only between the two surveys a pair of neighbours was seen by neither.
     assert abs(whole.gaps[""].peak - of_sends(sent_ms, due_ms).gaps[""].peak) <= 1
-    with pytest.raises(DaysThere, match=r"2026-01-08.*--replace.*--add"):
+    with pytest.raises(DaysAlreadyStored, match=r"2026-01-08.*--replace.*--add"):
         add_survey(fourth, folder)
     assert_same(load_survey(folder), whole)
     add_survey(fourth, folder, "replace")
@@ -207,7 +207,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_spark_keeps_what_a_brute_force_counts(spark: SparkSession, fleet: Path) -> None:
     history = survey(spark.read.parquet(str(fleet)))
     found = history.survey()
-    history.kept.forget()
+    history.cached.forget()
     assert list(found.gaps) == ["a", "b"]
     for topic, own in found.gaps.items():
         rows = pq.read_table(fleet).filter(pc.field("topic") == topic)
@@ -221,15 +221,15 @@ def test_spark_keeps_what_a_brute_force_counts(spark: SparkSession, fleet: Path)
 def test_the_commands_answer_from_a_folder(fleet: Path, tmp_path: Path, spark: SparkSession) -> None:
     del spark  # the command takes the session that there is
     runner, stat, plan_file = CliRunner(), tmp_path / "stat", tmp_path / "plan.toml"
-    kept = runner.invoke(app, ["survey", str(fleet), "-o", str(stat), "--json"])
-    assert kept.exit_code == 0, kept.output
-    facts = json.loads(kept.stdout)
+    cached = runner.invoke(app, ["survey", str(fleet), "-o", str(stat), "--json"])
+    assert cached.exit_code == 0, cached.output
+    facts = json.loads(cached.stdout)
     assert facts["timers"] == 2 * 20_000 - 20_000 % 6
     assert len(facts["days_written"]) == len(stored_days(stat)) >= 3
-    assert "next    timewheel plan --from" in kept.stderr
+    assert "next    timewheel plan --from" in cached.stderr
 
     again = runner.invoke(app, ["survey", str(fleet), "-o", str(stat)])
-    assert isinstance(again.exception, DaysThere)
+    assert isinstance(again.exception, DaysAlreadyStored)
 
     unnamed = runner.invoke(app, ["plan", "--from", str(stat)])
     assert unnamed.exit_code == 2

@@ -63,7 +63,7 @@ def test_no_figure_is_cut(planned: Planned, width: int) -> None:
     assert "…" not in "".join(lines)
     assert max(map(len, lines)) <= width
     # A terminal cuts at its edge, so a figure has to stand in one line.
-    standing = "\n".join(lines)
+    native_fit = "\n".join(lines)
     quarantine = tables.quarantine_table(planned.history.statistic)
     assert quarantine is not None
     shown = [
@@ -77,10 +77,10 @@ def test_no_figure_is_cut(planned: Planned, width: int) -> None:
     ]
     figures = {text for table in shown for row in table.rows for text in row[1:] if len(text) <= LONGEST_FIGURE}
     assert len(figures) > 50
-    assert [figure for figure in figures if figure not in standing] == []
+    assert [figure for figure in figures if figure not in native_fit] == []
     words = [one.value for one in headlines(planned, PRICES)]
     words += [word for sentence in planned.choice.reasons for word in sentence.split()]
-    assert [word for word in words if word not in standing] == []
+    assert [word for word in words if word not in native_fit] == []
 
 
 def test_where_columns_fit_they_stand_side_by_side(planned: Planned) -> None:

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
+from timewheel.spark_planner.extrapolation import continued
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, compare, plan_for
 from timewheel.spark_planner.results.facts import planned_facts
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic, steady_facts
+from timewheel.spark_planner.results.steady import describe_native, describe_traffic, extrapolation_facts
 from timewheel.spark_planner.results.verdict import verdict
-from timewheel.spark_planner.steady import continued
 from timewheel.spark_planner.traffic import History, survey, traffic_of
 
 A_DAY = 500
@@ -49,7 +49,7 @@ def sent_for(spark: SparkSession, days: int, *, campaign_day: int | None = None,
 def week(spark: SparkSession) -> Iterator[History]:
     history = sent_for(spark, 7)
     yield history
-    history.kept.forget()
+    history.cached.forget()
 
 
 @pytest.fixture(scope="module")
@@ -62,42 +62,42 @@ def test_as_it_is_a_week_says_that_native_delays_will_do(week: History) -> None:
     alone = plan_for(week, "", BASE, PROFILE, candidates=CANDIDATES, as_is=True)
     assert alone.plan == replace(BASE, max_delay_ms=alone.plan.max_delay_ms)
     assert alone.native.replay.peak_of_total.gap_count == pytest.approx(870, rel=0.05)
-    (said,) = said_of_traffic(alone.traffic)
+    (said,) = describe_traffic(alone.traffic)
     assert said.endswith("What is said here is of the history alone (--as-is).")
-    assert alone.traffic.settling is not None
-    assert alone.traffic.settling.gaps == pytest.approx(2_500, rel=0.03)
-    assert f"about {alone.traffic.settling.gaps:,.0f} gaps (estimated)" in said
+    assert alone.traffic.warm_up is not None
+    assert alone.traffic.warm_up.gaps == pytest.approx(2_500, rel=0.03)
+    assert f"about {alone.traffic.warm_up.gaps:,.0f} gaps (estimated)" in said
 
 
 def test_a_week_is_planned_for_as_sixty_days_are(planned: Planned, spark: SparkSession) -> None:
     long = sent_for(spark, 60)
     settled = plan_for(long, "", BASE, PROFILE, candidates=CANDIDATES)
-    assert settled.traffic.settling is None
+    assert settled.traffic.warm_up is None
     assert settled.plan == planned.plan
     assert planned.plan.partitions == 3
     peak = settled.native.replay.peak_of_total.gap_count
     assert planned.native.replay.peak_of_total.gap_count == pytest.approx(peak, rel=0.05)
-    assert planned.traffic.band is not None
+    assert planned.traffic.confidence is not None
     counted = planned.native.replay.peak_of_total.gap_count
-    assert planned.traffic.band.low * counted <= peak <= planned.traffic.band.high * counted
-    long.kept.forget()
+    assert planned.traffic.confidence.low * counted <= peak <= planned.traffic.confidence.high * counted
+    long.cached.forget()
 
 
 def test_limits_are_kept_at_the_upper_end(planned: Planned) -> None:
-    assert planned.traffic.band is not None
-    assert planned.constraints.gap_margin == planned.traffic.band.high > 1
+    assert planned.traffic.confidence is not None
+    assert planned.constraints.gap_margin == planned.traffic.confidence.high > 1
     fullest = planned.recommended.replay.peak_per_partition.gap_count
-    assert fullest <= planned.most_countable_gaps < 0.8 * PROFILE.gap_limit_ranges
+    assert fullest <= planned.max_countable_gaps < 0.8 * PROFILE.gap_limit_ranges
     assert planned.keeps_limits
 
 
 def test_the_answer_begins_with_it(planned: Planned) -> None:
-    (said,) = said_of_traffic(planned.traffic)
+    (said,) = describe_traffic(planned.traffic)
     assert said.startswith(
         "This history spans 7d, but with its delays a topic takes 27d to fill up: it shows how the topic fills, not how"
     )
     assert "So it was continued by 27 days, drawn from 7 of its own" in said
-    (native,) = said_of_native(planned)
+    (native,) = describe_native(planned)
     assert planned.native_alone is not None
     alone, counted = (one.peak_of_total.gap_count for one in (planned.native_alone, planned.native.replay))
     assert f"leave at most {alone:,} gaps in the history alone, and {counted:,} when it is continued" in native
@@ -110,7 +110,7 @@ def test_the_answer_begins_with_it(planned: Planned) -> None:
     assert continued is not None
     # Seven days from the fifth of January on, and 27 more: the last send is some minutes before midnight.
     assert "this volume, and the history continued by 27 days, until 2026-02-07" in page
-    low, high = planned.traffic.band.low * counted, planned.traffic.band.high * counted  # type: ignore[union-attr]
+    low, high = planned.traffic.confidence.low * counted, planned.traffic.confidence.high * counted  # type: ignore[union-attr]
     assert f"between {low:,.0f} and {high:,.0f} with a certainty of 95%" in page
     facts = json.loads(json.dumps(planned_facts(planned)))["steady_state"]
     assert (facts["continued_days"], facts["days_drawn_from"], facts["not_continued"]) == (27, 7, None)
@@ -126,22 +126,22 @@ def test_plans_are_compared_on_the_same(week: History, planned: Planned) -> None
 
 
 def test_nothing_that_was_continued_stays_in_the_cache(week: History, planned: Planned) -> None:
-    made = planned.traffic.kept.frame
+    made = planned.traffic.cached.frame
     assert not made.storageLevel.useMemory
     assert not made.storageLevel.useDisk
-    assert week.kept.frame.storageLevel.useMemory, "the history's own sends are the caller's to forget"
+    assert week.cached.frame.storageLevel.useMemory, "the history's own sends are the caller's to forget"
 
 
 def test_what_is_left_out_is_named(spark: SparkSession) -> None:
     found = traffic_of(sent_for(spark, 7, campaign_day=2), "")
     assert found.continuation is not None
     assert len(found.continuation.days.drawn) == 6
-    assert any(said.startswith("Not continued: the campaign of 2026-01-07,") for said in said_of_traffic(found))
+    assert any(said.startswith("Not continued: the campaign of 2026-01-07,") for said in describe_traffic(found))
 
 
 def test_a_trend_is_told(spark: SparkSession) -> None:
     found = traffic_of(sent_for(spark, 15, growth=0.3), "")
-    assert any("changes by +3" in said and "as its last week is" in said for said in said_of_traffic(found))
+    assert any("changes by +3" in said and "as its last week is" in said for said in describe_traffic(found))
 
 
 def test_a_burst_is_not_continued_and_is_said_first(spark: SparkSession) -> None:
@@ -149,19 +149,19 @@ def test_a_burst_is_not_continued_and_is_said_first(spark: SparkSession) -> None
     found = traffic_of(survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint").coalesce(1)), "")
 
     assert found.unfit == "burst"
-    (said,) = said_of_traffic(found)
+    (said,) = describe_traffic(found)
     assert said.startswith("This history spans 1999ms, less than a day, and with its delays a topic takes ")
     assert said.endswith("is of the history alone. Plan from one of a day or more; best, of more than its delays.")
-    facts = steady_facts(found)
+    facts = extrapolation_facts(found)
     assert facts is not None
     assert (facts["not_continued"], facts["estimated_pending"], facts["continued_days"]) == ("burst", None, 0)
 
 
 def test_what_would_be_too_much_is_not_continued(week: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most, why in (("MOST_TIMERS", 10_000, "--growth 10"), ("MOST_DAYS", 20, "too long for it")):
+    for name, most, why in (("MAX_TIMERS", 10_000, "--growth 10"), ("MAX_DAYS", 20, "too long for it")):
         with monkeypatch.context() as patch:
             patch.setattr(continued, name, most)
             found = traffic_of(week, "")
         assert found.continuation is None
         assert found.cells is week.cells("")
-        assert why in said_of_traffic(found)[0]
+        assert why in describe_traffic(found)[0]

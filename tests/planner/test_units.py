@@ -82,10 +82,10 @@ def test_one_bad_value_does_not_decide_the_unit_of_times() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS_PER_MS)
-@pytest.mark.parametrize("told_by", ["ending", "option"])
-def test_delays_are_read_in_the_unit_that_is_told(spark: SparkSession, unit: str, told_by: str) -> None:
+@pytest.mark.parametrize("reported_by", ["ending", "option"])
+def test_delays_are_read_in_the_unit_that_is_told(spark: SparkSession, unit: str, reported_by: str) -> None:
     ending = {"m": "minutes"}.get(unit, unit)
-    name, option = (f"delay_{ending}", "auto") if told_by == "ending" else ("delay", unit)
+    name, option = (f"delay_{ending}", "auto") if reported_by == "ending" else ("delay", unit)
     delay = 2 * HOUR_MS * UNITS_PER_MS[unit]
     raw = spark.createDataFrame([(T0_MS, delay)], f"publish_ms bigint, {name} double")
     assert read_rows(raw, delay_unit=option) == [(T0_MS, T0_MS + 2 * HOUR_MS)]

@@ -11,9 +11,9 @@ from tests.core.plan_space import journey, plans, sends
 from tests.support.stored_entry import native_entry
 from timewheel.core.keys import java_string_hash
 from timewheel.core.plan import Calendar, Plan
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.spark_planner.exact.pieces import NO_KEY, key_hashes
-from timewheel.spark_planner.exact.ways import keeps_order, ways
+from timewheel.spark_planner.exact.routes import keeps_order, routes
 
 SENDS_PER_PLAN = 30
 
@@ -28,7 +28,7 @@ def sent(draw: st.DrawFn) -> tuple[Plan, list[tuple[int, int]]]:
 def test_ways_are_the_routers(case: tuple[Plan, list[tuple[int, int]]]) -> None:
     plan, rows = case
     due_ms, publish_ms = np.array(rows, np.int64).T
-    found = ways(plan, publish_ms, due_ms)
+    found = routes(plan, publish_ms, due_ms)
     for number, (due, publish) in enumerate(rows):
         arrived_ms, hops = walked(plan, due, publish)
         arrival = int(found.arrival_ms[number])
@@ -45,7 +45,10 @@ def test_ways_are_the_routers(case: tuple[Plan, list[tuple[int, int]]]) -> None:
 
 def walked(plan: Plan, due_ms: int, publish_ms: int) -> tuple[int, int]:
     """When a send arrives in its due topic, and its hops; under a plan with an intake it comes from a plain client."""
-    if plan.intake and Lifting(plan).fate(native_entry(publish_ms, due_ms), publish_ms) is not Fate.LIFT:
+    if (
+        plan.intake
+        and MoveDecider(plan).decision(native_entry(publish_ms, due_ms), publish_ms) is not MoveDecision.MOVE
+    ):
         return publish_ms, 0
     way = journey(plan, due_ms, publish_ms)
     return way.arrived_ms, len(way.holds) + plan.intake

@@ -4,8 +4,8 @@ import pytest
 
 from timewheel.core import Calendar, Envelope, Plan, Ring, Router, Tiered, Wheel
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
-from timewheel.producers.afterwards import MAX_ATTEMPTS, afterwards
 from timewheel.producers.prepare import prepare
+from timewheel.producers.send_outcome import MAX_ATTEMPTS, send_outcome
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.wire.results import Outcome
 
@@ -36,7 +36,7 @@ def after(
     attempts: int = 1,
     stored: bool = False,
 ) -> Outgoing | TimewheelError | None:
-    return afterwards(router, outgoing, outcome, "Cause", now_ms, attempts=attempts, stored=stored)
+    return send_outcome(router, outgoing, outcome, "Cause", now_ms, attempts=attempts, stored=stored)
 
 
 @pytest.mark.parametrize("router", [TIERED, CALENDAR, WHEEL])

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from tests.support.manual_clock import ManualClock
 from tests.support.silent_broker import SilentClient
 from timewheel.core import Cancel, Clock, Envelope, Native, Plan, Router, SystemClock
-from timewheel.core.cut_offs import CutOff, read_cut_offs
-from timewheel.core.cut_table import CutTable
+from timewheel.core.cancellation_table import CancellationTable
+from timewheel.core.cancellations import Cancellation, read_cancellations
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION
 from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused
 from timewheel.producers import Timer
-from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, message_of
+from timewheel.producers.cancel_messages import (
+    after_cancel,
+    cancellation_of_group,
+    cancellation_of_replaced,
+    cancellation_of_timer,
+    message_of,
+)
 from timewheel.producers.prepare import prepare
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.writer import TimerWriter
@@ -52,8 +58,8 @@ def envelope_of(outgoing: Outgoing) -> Envelope:
 @given(st.integers(1, MAX_GENERATION - 1), st.integers(1, MAX_GENERATION - 1))
 def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: int, older: int) -> None:
     outgoing = prepared(stamp=stamp, replace=True)
-    table = CutTable()
-    table.merge(cut_of_replaced(PLAN, outgoing, NOW_MS))
+    table = CancellationTable()
+    table.merge(cancellation_of_replaced(PLAN, outgoing, NOW_MS))
     assert not table.is_dead(envelope_of(outgoing))
     assert table.is_dead(envelope_of(prepared()))
     assert table.is_dead(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
@@ -79,20 +85,20 @@ def test_what_one_producer_of_a_process_sent_is_before_what_another_cancels_and_
     now_ms = SystemClock().now_ms()
     sends, cancels = writing(ManualClock(now_ms + ahead_ms)), writing(ManualClock(now_ms))
     for number in range(50):
-        table = CutTable()
+        table = CancellationTable()
         options: Any = {"timer_id": f"t{number}", "replace": True, "group": "g"}
         before = [envelope_of(sends.prepare(b"x", options)) for _ in range(2)]
         for cancelling in (cancels.cancelling(f"t{number}", print, print), cancels.cancelling_group("g", print, print)):
-            assert cancelling.cut_off is not None
-            table.merge(cancelling.cut_off)
+            assert cancelling.cancellation is not None
+            table.merge(cancelling.cancellation)
         assert all(table.is_dead(envelope) for envelope in before)
         assert not table.is_dead(envelope_of(sends.prepare(b"x", options)))
 
 
 @given(st.integers(0, MAX_GENERATION), st.integers(0, MAX_GENERATION))
 def test_a_cancelled_group_is_what_joined_before(joined: int, cancelled: int) -> None:
-    table = CutTable()
-    table.merge(cut_of_group(PLAN, "order 7", cancelled, NOW_MS))
+    table = CancellationTable()
+    table.merge(cancellation_of_group(PLAN, "order 7", cancelled, NOW_MS))
     assert table.is_dead(envelope_of(prepared(stamp=joined, group="order 7"))) == (joined < cancelled)
     assert not table.is_dead(envelope_of(prepared(stamp=joined, group="order 8")))
     assert not table.is_dead(envelope_of(prepared(timer_id="order 7")))
@@ -107,8 +113,8 @@ def test_a_cancelled_group_is_what_joined_before(joined: int, cancelled: int) ->
     ],
 )
 def test_a_cut_off_is_kept_while_its_timer_may_come(timer: Timer | str, latest_due_ms: int) -> None:
-    cut_off = cut_of_timer(PLAN, timer, 9, NOW_MS)
-    assert cut_off == ("timer", "a", 9, latest_due_ms + 2 * DAY_MS + 1_000)
+    cancellation = cancellation_of_timer(PLAN, timer, 9, NOW_MS)
+    assert cancellation == ("timer", "a", 9, latest_due_ms + 2 * DAY_MS + 1_000)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +130,13 @@ def test_a_timer_put_together_with_a_wrong_due_time_is_refused_since_its_cancel_
     due_ms: Any, says: str
 ) -> None:
     with pytest.raises(CancelRefused, match=says):
-        cut_of_timer(PLAN, Timer("a", due_ms), 9, NOW_MS)
+        cancellation_of_timer(PLAN, Timer("a", due_ms), 9, NOW_MS)
 
 
-def moved(due_ms: int, stamp: int) -> tuple[Envelope, CutOff]:
-    """A timer that is due then in place of another, and its cut-off."""
+def moved(due_ms: int, stamp: int) -> tuple[Envelope, Cancellation]:
+    """A timer that is due then in place of another, and its cancellation."""
     outgoing = prepared(stamp=stamp, replace=True, deliver_at=due_ms)
-    return envelope_of(outgoing), cut_of_replaced(PLAN, outgoing, NOW_MS)
+    return envelope_of(outgoing), cancellation_of_replaced(PLAN, outgoing, NOW_MS)
 
 
 def test_what_was_replaced_or_cancelled_stays_dead_until_it_cannot_come_any_more() -> None:
@@ -138,20 +144,20 @@ def test_what_was_replaced_or_cancelled_stays_dead_until_it_cannot_come_any_more
     hour_ms, far_ms = DAY_MS // 24, NOW_MS + PLAN.max_delay_ms
     first = Timer("a", NOW_MS + hour_ms, due_topic=DUE_TOPIC)
     stamps = [(NOW_MS + n) * 1_000 for n in range(3)]
-    far, cut_of_far = moved(far_ms, stamps[0])
-    near, cut_of_near = moved(NOW_MS + 2 * hour_ms, stamps[1])
+    far, cancellation_of_far = moved(far_ms, stamps[0])
+    near, cancellation_of_near = moved(NOW_MS + 2 * hour_ms, stamps[1])
     cases = {
         "moved twice, since the first time had no answer, and never cut off": [moved(far_ms, stamps[1])[1]],
-        "moved by another caller since": [cut_of_far, cut_of_near],
+        "moved by another caller since": [cancellation_of_far, cancellation_of_near],
         "cancelled by who had the timer from before it was moved": [
-            cut_of_far,
-            cut_of_timer(PLAN, first, stamps[2], NOW_MS),
+            cancellation_of_far,
+            cancellation_of_timer(PLAN, first, stamps[2], NOW_MS),
         ],
     }
-    for case, cut_offs in cases.items():
-        table = CutTable()
-        for cut_off in cut_offs:
-            table.merge(cut_off)
+    for case, cancellations in cases.items():
+        table = CancellationTable()
+        for cancellation in cancellations:
+            table.merge(cancellation)
         for now_ms in (NOW_MS, NOW_MS + 2 * DAY_MS, far_ms, far_ms + 2 * DAY_MS):
             table.forget(now_ms)
             assert table.is_dead(far), (case, now_ms)
@@ -160,31 +166,31 @@ def test_what_was_replaced_or_cancelled_stays_dead_until_it_cannot_come_any_more
 
 def test_a_timer_of_this_topic_or_of_none_that_is_known_can_be_cancelled() -> None:
     for topic in ("", DUE_TOPIC):
-        assert cut_of_timer(PLAN, Timer("a", NOW_MS, due_topic=topic), 9, NOW_MS).name == "a"
+        assert cancellation_of_timer(PLAN, Timer("a", NOW_MS, due_topic=topic), 9, NOW_MS).name == "a"
     with pytest.raises(CancelRefused, match="was sent to persistent://acme/crm/other"):
-        cut_of_timer(PLAN, Timer("a", NOW_MS, due_topic="persistent://acme/crm/other"), 9, NOW_MS)
+        cancellation_of_timer(PLAN, Timer("a", NOW_MS, due_topic="persistent://acme/crm/other"), 9, NOW_MS)
 
 
 def test_the_message_of_a_cut_off_is_one_line_of_the_log() -> None:
-    cut_off = cut_of_timer(PLAN, "a", 9, NOW_MS)
-    message = message_of(PLAN, cut_off)
+    cancellation = cancellation_of_timer(PLAN, "a", 9, NOW_MS)
+    message = message_of(PLAN, cancellation)
     assert (message.topic, message.partition, message.place, message.properties) == (
-        f"{DUE_TOPIC}.tw.cuts",
+        f"{DUE_TOPIC}.tw.cancellations",
         0,
         "cuts",
         {},
     )
-    assert read_cut_offs(message.payload or b"") == [cut_off]
+    assert read_cancellations(message.payload or b"") == [cancellation]
 
 
 def test_the_outcome_of_a_cut_off_is_told_as_what_it_is() -> None:
-    message = message_of(PLAN, cut_of_timer(PLAN, "a", 9, NOW_MS))
-    assert after_cut(message, Outcome.OK, "Ok", attempts=1) is None
-    assert after_cut(message, Outcome.REOPEN, "AlreadyClosed", attempts=1) is message
+    message = message_of(PLAN, cancellation_of_timer(PLAN, "a", 9, NOW_MS))
+    assert after_cancel(message, Outcome.OK, "Ok", attempts=1) is None
+    assert after_cancel(message, Outcome.REOPEN, "AlreadyClosed", attempts=1) is message
     for outcome in (Outcome.REFUSED, Outcome.ROUTE_AGAIN, Outcome.BUSY, Outcome.TOO_LARGE):
-        assert isinstance(after_cut(message, outcome, "Why", attempts=1), CancelFailed)
-    assert isinstance(after_cut(message, Outcome.REOPEN, "AlreadyClosed", attempts=9), CancelFailed)
-    unknown = after_cut(message, Outcome.UNKNOWN, "Timeout", attempts=1)
+        assert isinstance(after_cancel(message, outcome, "Why", attempts=1), CancelFailed)
+    assert isinstance(after_cancel(message, Outcome.REOPEN, "AlreadyClosed", attempts=9), CancelFailed)
+    unknown = after_cancel(message, Outcome.UNKNOWN, "Timeout", attempts=1)
     assert isinstance(unknown, CancelOutcomeUnknown)
     assert "Timeout" in str(unknown)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.manual_clock import LeapingClock
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse
-from timewheel.producers.sending.gate import Gate, Group
+from timewheel.producers.sending.limiter import Batch, InFlightLimiter
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()
@@ -15,27 +15,27 @@ CLOCK = SystemClock()
 
 class Sent:
     def __init__(self) -> None:
-        self.group: Group | None = None
+        self.group: Batch | None = None
 
 
-def entered(gate: Gate) -> Sent:
+def entered(limiter: InFlightLimiter) -> Sent:
     sent = Sent()
-    gate.enter(sent)
+    limiter.enter(sent)
     return sent
 
 
 def test_never_more_inside_than_the_limit() -> None:
-    gate = Gate(3, lambda: True)
+    limiter = InFlightLimiter(3, lambda: True)
     most = 0
     lock = threading.Lock()
 
     def work() -> None:
         nonlocal most
         for _ in range(200):
-            sent = entered(gate)
+            sent = entered(limiter)
             with lock:
-                most = max(most, gate.inside)
-            gate.leave(sent)
+                most = max(most, limiter.inside)
+            limiter.leave(sent)
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
@@ -43,101 +43,101 @@ def test_never_more_inside_than_the_limit() -> None:
     for thread in threads:
         thread.join()
     assert 1 <= most <= 3
-    assert gate.inside == 0
+    assert limiter.inside == 0
 
 
 def test_who_waits_goes_on_when_half_is_free() -> None:
-    gate = Gate(4, lambda: True)
-    inside = [entered(gate) for _ in range(4)]
-    waiting = threading.Thread(target=entered, args=(gate,))
+    limiter = InFlightLimiter(4, lambda: True)
+    inside = [entered(limiter) for _ in range(4)]
+    waiting = threading.Thread(target=entered, args=(limiter,))
     waiting.start()
-    gate.leave(inside[0])
+    limiter.leave(inside[0])
     waiting.join(0.05)
     assert waiting.is_alive(), "one place of four is free: it waits for two, so that one wake-up serves many"
-    gate.leave(inside[1])
+    limiter.leave(inside[1])
     waiting.join(10)
     assert not waiting.is_alive()
-    assert gate.inside == 3
+    assert limiter.inside == 3
 
 
 def test_a_limit_of_one_works() -> None:
-    gate = Gate(1, lambda: True)
-    first = entered(gate)
-    waiting = threading.Thread(target=entered, args=(gate,))
+    limiter = InFlightLimiter(1, lambda: True)
+    first = entered(limiter)
+    waiting = threading.Thread(target=entered, args=(limiter,))
     waiting.start()
-    gate.leave(first)
+    limiter.leave(first)
     waiting.join(10)
-    assert gate.inside == 1
+    assert limiter.inside == 1
 
 
 def test_the_thread_that_makes_room_does_not_wait_for_it() -> None:
-    gate = Gate(1, lambda: False)
-    entered(gate)
-    entered(gate)
-    assert gate.inside == 2
+    limiter = InFlightLimiter(1, lambda: False)
+    entered(limiter)
+    entered(limiter)
+    assert limiter.inside == 2
 
 
 def test_leaving_twice_counts_once() -> None:
-    gate = Gate(2, lambda: True)
-    entered(gate)
-    sent = entered(gate)
-    gate.leave(sent)
-    gate.leave(sent)
-    assert gate.inside == 1
+    limiter = InFlightLimiter(2, lambda: True)
+    entered(limiter)
+    sent = entered(limiter)
+    limiter.leave(sent)
+    limiter.leave(sent)
+    assert limiter.inside == 1
 
 
 def test_closing_refuses_those_who_come_and_those_who_wait() -> None:
-    gate = Gate(1, lambda: True)
-    entered(gate)
+    limiter = InFlightLimiter(1, lambda: True)
+    entered(limiter)
     refused: list[ClientMisuse] = []
 
     def wait() -> None:
         try:
-            entered(gate)
+            entered(limiter)
         except ClientMisuse as error:
             refused.append(error)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    gate.close()
+    limiter.close()
     waiting.join(10)
     assert len(refused) == 1
     with pytest.raises(ClientMisuse, match="closed"):
-        entered(gate)
-    assert gate.inside == 1
+        entered(limiter)
+    assert limiter.inside == 1
 
 
 def test_drain_waits_for_those_inside_and_not_for_later_ones() -> None:
-    gate = Gate(10, lambda: True)
-    earlier = entered(gate)
+    limiter = InFlightLimiter(10, lambda: True)
+    earlier = entered(limiter)
     drained: list[bool] = []
-    drainer = threading.Thread(target=lambda: drained.append(gate.drain(CLOCK, 10_000)))
+    drainer = threading.Thread(target=lambda: drained.append(limiter.drain(CLOCK, 10_000)))
     drainer.start()
     # A drain begins by giving newcomers a group of their own.
-    later = eventually(lambda: _newcomer_in_another_group(gate, earlier))
+    later = eventually(lambda: _newcomer_in_another_group(limiter, earlier))
     assert drained == []
-    gate.leave(earlier)
+    limiter.leave(earlier)
     drainer.join(10)
     assert drained == [True]
     assert later.group is not None, "and it is still inside"
     assert later.group.inside == 1
 
 
-def _newcomer_in_another_group(gate: Gate, other: Sent) -> Sent | None:
-    sent = entered(gate)
+def _newcomer_in_another_group(limiter: InFlightLimiter, other: Sent) -> Sent | None:
+    sent = entered(limiter)
     if sent.group is not other.group:
         return sent
-    gate.leave(sent)
+    limiter.leave(sent)
     return None
 
 
 def test_drain_gives_up_at_its_deadline() -> None:
     clock = LeapingClock()
-    gate = Gate(2, lambda: True)
-    assert gate.drain(clock, 0)
-    sent = entered(gate)
-    assert not gate.drain(clock, 20_000)
+    limiter = InFlightLimiter(2, lambda: True)
+    assert limiter.drain(clock, 0)
+    sent = entered(limiter)
+    assert not limiter.drain(clock, 20_000)
     assert clock.waits_ms == [20_000]
-    gate.leave(sent)
-    assert gate.drain(clock, 20_000)
+    limiter.leave(sent)
+    assert limiter.drain(clock, 20_000)
     assert clock.waits_ms == [20_000], "nobody is inside: nothing is waited for"

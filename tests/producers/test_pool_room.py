@@ -11,7 +11,7 @@ from tests.core.plan_space import NOW_MS, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
-from timewheel.producers.sending.pool import MOST_PRODUCERS, room_for_all
+from timewheel.producers.sending.pool import MAX_PRODUCERS, room_for_all
 from timewheel.producers.sending.writer import idle_ms
 
 
@@ -28,7 +28,7 @@ def plan(scheme: Scheme, **more: Any) -> Plan:
         (plan(Calendar(), max_delay_ms=30 * DAY_MS), 33),
         (plan(Native(), partitions=1_024), 1_024),
         (plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)), partitions=0), 3),
-        (plan(Wheel(rings=(Ring(slot_ms=DAY_MS, slots=1_000),)), partitions=64), MOST_PRODUCERS),
+        (plan(Wheel(rings=(Ring(slot_ms=DAY_MS, slots=1_000),)), partitions=64), MAX_PRODUCERS),
     ],
 )
 def test_the_room_by_scheme(value: Plan, room: int) -> None:
@@ -38,7 +38,7 @@ def test_the_room_by_scheme(value: Plan, room: int) -> None:
 @given(plans())
 def test_there_is_room_for_every_partition_of_every_topic(plan: Plan) -> None:
     sent_to = [spec for spec in topology(plan, NOW_MS).topics if spec.role in {"due", "tier", "slot", "cuts"}]
-    needed = min(sum(len(spec.parts) for spec in sent_to), MOST_PRODUCERS)
+    needed = min(sum(len(spec.parts) for spec in sent_to), MAX_PRODUCERS)
     assert needed <= room_for_all(plan) <= needed + plan.own_partitions
 
 

@@ -30,7 +30,7 @@ def test_ok_is_stored_only_where_it_has_a_place() -> None:
 @pytest.mark.parametrize(
     ("result", "outcome"),
     [
-        # The client had it in hand, so it may have been written before the connection broke.
+        # The client had it in flight, so it may have been written before the connection broke.
         (R.Timeout, Outcome.UNKNOWN),
         (R.AlreadyClosed, Outcome.UNKNOWN),
         (R.NotConnected, Outcome.UNKNOWN),

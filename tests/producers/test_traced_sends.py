@@ -283,7 +283,7 @@ def test_an_outcome_is_told_once_and_leaves_nothing_on_its_thread(caplog: pytest
     span = SendSpans(PLAN.due_topic, spans.provider, None).begin({})
     seen: list[int] = []
     with spans.tracer().start_as_current_span("request") as request:
-        told = span.telling(lambda *_: seen.append(trace.get_current_span().get_span_context().span_id))
+        told = span.reporting(lambda *_: seen.append(trace.get_current_span().get_span_context().span_id))
     told(None, Timer("sub-42", NOW_MS))
     assert seen == [request.get_span_context().span_id]
     assert trace.get_current_span() is trace.INVALID_SPAN

@@ -2,7 +2,7 @@
 
 The model broker stores in order, acknowledges by entry, forgets acknowledgements as brokers do (broker-facts:
 lost-acknowledgements), and drops a number that is not above the last of its name. The shadow is made of its own pieces
-(what is lifted, how far the journal is let go, by how much striking lags), put together as the drivers put them.
+(what is moved, how far the journal is let go, by how much acknowledging lags), put together as the drivers put them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.support.stored_entry import native_entry
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import Fate, Lifting, fence_number
-from timewheel.shadow.machine.unstruck import Unstruck
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision, fence_number
+from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PLANS", "RIGHT", "Rules", "World", "far_delay_ms"]
@@ -41,7 +41,7 @@ PLAN = Plan(
     intake=True,
 )
 PLANS = (PLAN, replace(PLAN, scheme=Tiered(window_ms=2_000, tiers_ms=(2_000, 10_000, 40_000))))
-"""The second one lifts what the first one leaves."""
+"""The second one moves what the first one leaves."""
 SUBSCRIPTIONS = range(len(PLAN.subscriptions))
 NOWHERE = -1
 
@@ -51,18 +51,18 @@ class Rules:
     """What a wrong shadow does otherwise.
 
     Args:
-        reads_back: An original is struck when its copy was read from where it is stored, and not when it is sent.
-        strikes_first: A copy moves on when its original is struck.
+        reads_back: An original is acknowledged when its copy was read from where it is stored, and not when it is sent.
+        acks_first: A copy moves on when its original is acknowledged.
         fences: Before a session looks, nothing that an earlier one has sent can be stored any more.
-        strikes_again: A session begins by striking what the journal holds.
+        acks_again: A session begins by acknowledging what the journal holds.
         holds: The journal is let go when nothing can be forgotten any more, and not when a copy has moved on.
         minds_others: On the way out, what another one may have sent on already goes the way of before.
     """
 
     reads_back: bool = True
-    strikes_first: bool = True
+    acks_first: bool = True
     fences: bool = True
-    strikes_again: bool = True
+    acks_again: bool = True
     holds: bool = True
     minds_others: bool = True
 
@@ -92,10 +92,10 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """Of the lifter."""
+    """Of the mover."""
 
     journal: Journal
-    unstruck: Unstruck
+    unacked_originals: UnackedOriginals
     read_to: int
     acked_by_any: frozenset[int]
     newest_number: int
@@ -103,8 +103,8 @@ class Session:
 
 
 def far_delay_ms(steps: int) -> int:
-    """A delay that is lifted, or just not."""
-    return Lifting(PLAN).far_ms + (steps - 1) * 7_000
+    """A delay that is moved, or just not."""
+    return MoveDecider(PLAN).far_ms + (steps - 1) * 7_000
 
 
 class World:
@@ -124,7 +124,7 @@ class World:
         self._rules = rules
         self._bounded = bounded
         self.now_ms = 1_000_000
-        self._lifting, self._router = Lifting(PLAN), Router(PLAN)
+        self._move_decider, self._router = MoveDecider(PLAN), Router(PLAN)
         self._native: list[Stored] = []
         self._acked: list[set[int]] = [set() for _ in SUBSCRIPTIONS]
         self._marks: list[tuple[int, tuple[int, ...]]] = [(self.now_ms, (NOWHERE,) * len(SUBSCRIPTIONS))]
@@ -167,7 +167,7 @@ class World:
     # What the shadow does
 
     def begin(self) -> None:
-        """A session of the lifter; the one before ends in order."""
+        """A session of the mover; the one before ends in order."""
         self.store(len(self._session.in_flight) if self._session else 0)
         fence = fence_number(self._last_number, self.now_ms)
         if self._rules.fences:
@@ -176,30 +176,33 @@ class World:
         for number, copy in enumerate(self._journal):
             if number > self._journal_at:
                 journal.add(_at(copy.original), _at(number))
-                if self._rules.strikes_again:
-                    self._strike(copy)
+                if self._rules.acks_again:
+                    self._ack(copy)
         by_any = frozenset(set[int]().union(*self._acked))
         read_to = min(map(self._mark, SUBSCRIPTIONS))
-        self._session = Session(journal, Unstruck(), read_to, by_any, fence)
+        self._session = Session(journal, UnackedOriginals(), read_to, by_any, fence)
 
-    def lift(self, count: int) -> None:
+    def move(self, count: int) -> None:
         """So many entries are read, and what is far of them is sent to the journal."""
         session = self._session
         if session is None or self._drains_from_ms is not None:
             return
-        session.unstruck.struck(_at(self._relay_at))
-        then_ms = self.now_ms + session.unstruck.age_ms(self.now_ms)
+        session.unacked_originals.acked_originals(_at(self._relay_at))
+        then_ms = self.now_ms + session.unacked_originals.age_ms(self.now_ms)
         for place in range(session.read_to + 1, min(session.read_to + 1 + count, len(self._native))):
             session.read_to = place
             entry = self._native[place]
             if place in session.acked_by_any:
                 continue
-            if self._lifting.fate(native_entry(entry.sent_ms, entry.due_ms, _at(place)), then_ms) is Fate.LIFT:
+            if (
+                self._move_decider.decision(native_entry(entry.sent_ms, entry.due_ms, _at(place)), then_ms)
+                is MoveDecision.MOVE
+            ):
                 session.newest_number += 1
                 copy = Copy(place, entry.timer, entry.due_ms, self.now_ms, session.newest_number)
                 session.in_flight.append(copy)
                 if not self._rules.reads_back:
-                    self._strike(copy)
+                    self._ack(copy)
 
     def store(self, count: int) -> None:
         """So many of the copies that are under way are stored, and confirmed."""
@@ -209,10 +212,10 @@ class World:
         for copy in session.in_flight[:count]:
             if self._append(copy):
                 session.journal.add(_at(copy.original), _at(len(self._journal) - 1))
-                session.unstruck.stored(_at(len(self._journal) - 1), self.now_ms)
+                session.unacked_originals.stored(_at(len(self._journal) - 1), self.now_ms)
         del session.in_flight[:count]
 
-    def kill_lifter(self, stored: int) -> None:
+    def kill_mover(self, stored: int) -> None:
         """So many of the copies under way are stored all the same, and nobody was told; the others may come yet."""
         if self._session is not None:
             self._adrift += self._session.in_flight
@@ -229,32 +232,32 @@ class World:
     def change_plan(self, number: int) -> None:
         """Another plan from now on; a relay ends what is under way before it goes by it."""
         plan = PLANS[number % len(PLANS)]
-        self._lifting, self._router = Lifting(plan), Router(plan)
-        self.kill_lifter(0)
+        self._move_decider, self._router = MoveDecider(plan), Router(plan)
+        self.kill_mover(0)
 
     def relay(self, count: int) -> None:
         """So many copies come out of the journal and go on."""
         for copy in self._journal[self._relay_at + 1 : self._relay_at + 1 + count]:
-            if self._rules.strikes_first:
-                self._strike(copy)
+            if self._rules.acks_first:
+                self._ack(copy)
             self._send_on(self._relay_at + 1, copy)
             self._relay_at += 1
         if not self._rules.holds:
             self._journal_at = self._relay_at
 
-    def kill_relay(self, struck: int) -> None:
-        """Killed when it had struck so many, and sent none of them on."""
-        for copy in self._journal[self._relay_at + 1 : self._relay_at + 1 + struck]:
-            self._strike(copy)
+    def kill_relay(self, acked_originals: int) -> None:
+        """Killed when it had acknowledged so many, and sent none of them on."""
+        for copy in self._journal[self._relay_at + 1 : self._relay_at + 1 + acked_originals]:
+            self._ack(copy)
 
     def kill_relay_late(self, count: int) -> None:
         """Killed when it had sent on so many, and acknowledged none of them."""
         for number in range(self._relay_at + 1, min(self._relay_at + 1 + count, len(self._journal))):
-            self._strike(self._journal[number])
+            self._ack(self._journal[number])
             self._send_on(number, self._journal[number])
 
     def let_go(self) -> None:
-        """The lifter looks how far the journal may go."""
+        """The mover looks how far the journal may go."""
         session = self._session
         if session is None:
             return
@@ -263,8 +266,8 @@ class World:
             self._journal_at = max(self._journal_at, copy.entry)
 
     def drain(self) -> None:
-        """Nothing is lifted any more, and what waits goes back into the topic at once."""
-        self.kill_lifter(0)
+        """Nothing is moved any more, and what waits goes back into the topic at once."""
+        self.kill_mover(0)
         if self._drains_from_ms is not None:
             return
         self._drains_from_ms = self.now_ms + UNHEARD_MS if self._rules.minds_others else NOWHERE
@@ -276,14 +279,14 @@ class World:
                 self._held.append((release_ms, copy))
 
     def resume(self) -> None:
-        """It lifts again."""
+        """It moves again."""
         self._drains_from_ms = None
 
     # What the broker does
 
     def forget(self, bits: int) -> None:
         """The due topic is reloaded after a kill: of what was acknowledged lately some is forgotten."""
-        self.kill_lifter(0)
+        self.kill_mover(0)
         written = [marks for at_ms, marks in self._marks if at_ms <= self.now_ms - FORGETS_MS] or [self._marks[0][1]]
         for subscription, floor in zip(SUBSCRIPTIONS, written[-1], strict=True):
             young = sorted(place for place in self._acked[subscription] if place > floor)
@@ -296,8 +299,8 @@ class World:
         self._expose()
 
     def forget_names(self) -> None:
-        """The broker no longer knows what the lifter had sent: hours later, when nothing of it can come any more."""
-        self.kill_lifter(0)
+        """The broker no longer knows what the mover had sent: hours later, when nothing of it can come any more."""
+        self.kill_mover(0)
         self._adrift.clear()
         self._last_number = NOWHERE
 
@@ -310,7 +313,7 @@ class World:
         while self.now_ms < until_ms:
             if self._session is None:
                 self.begin()
-            self.lift(len(self._native))
+            self.move(len(self._native))
             self.store(len(self._native))
             self.relay(len(self._journal))
             self.let_go()
@@ -323,13 +326,13 @@ class World:
 
     @property
     def passed_by(self) -> list[int]:
-        """Places of what is far from due and pending everywhere, and was not lifted."""
+        """Places of what is far from due and pending everywhere, and was not moved."""
         pending = set(range(len(self._native))).difference(*self._acked)
-        lifted = {copy.original for copy in self._journal}
+        moved = {copy.original for copy in self._journal}
         return [
             place
-            for place in sorted(pending - lifted)
-            if self._native[place].due_ms - self.now_ms >= self._lifting.far_ms
+            for place in sorted(pending - moved)
+            if self._native[place].due_ms - self.now_ms >= self._move_decider.far_ms
         ]
 
     @property
@@ -353,7 +356,7 @@ class World:
         self._expose()
         return True
 
-    def _strike(self, copy: Copy) -> None:
+    def _ack(self, copy: Copy) -> None:
         for acked in self._acked:
             acked.add(copy.original)
         self._exposed_ms.pop(copy.original, None)

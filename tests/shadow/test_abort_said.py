@@ -16,11 +16,11 @@ from timewheel.cli.shadow_abort import last_words
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.ops.status import Amount
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.wire.positions import EntryPosition
 
 FAR_MS = HOUR_MS + 2 * 5 * MINUTE_MS
-"""The smallest tier and twice the guard: what was due within was not lifted."""
+"""The smallest tier and twice the guard: what was due within was not moved."""
 HELD_MS = 3 * MINUTE_MS
 LOOK_MS = 5_000
 UNTIL = at(NOW_MS + FAR_MS + HELD_MS)
@@ -34,7 +34,7 @@ ENDS = "nothing is left to wait for, and shadow run of this plan can end"
         (Amount(1.0), 0, ("1 timer", ENDS)),
         (Amount(0.0), 0, ("0 timers", ENDS)),
         (None, 0, ("all that waited outside the topic", ENDS)),
-        (Amount(2_937.0), 1, ("2,937 timers", "the journal still has 1 entry", UNTIL, "within 1h 10m was not lifted")),
+        (Amount(2_937.0), 1, ("2,937 timers", "the journal still has 1 entry", UNTIL, "within 1h 10m was not moved")),
         (Amount(90_000.0, 1_200.0), 700, ("90,000 +- 1,200 timers", "the journal still has 700 entries", UNTIL)),
         (Amount(0.0), 700, ("0 timers", "the journal still has 700 entries", UNTIL)),
         (None, 700, ("all that waited outside the topic", "the journal still has 700 entries", UNTIL)),
@@ -73,14 +73,16 @@ def test_its_commands_work_as_they_are_printed() -> None:
 )
 def test_by_then_the_journal_is_empty(sent: list[tuple[int, int]]) -> None:
     """Whatever was sent: if each is handled when it is due, and copies are stored as they are made."""
-    lifting, journal, now_ms = Lifting(PLAN), Journal(), NOW_MS
+    move_decider, journal, now_ms = MoveDecider(PLAN), Journal(), NOW_MS
     handled_ms = []
     for number, (later_ms, delay_ms) in enumerate(sent):
         now_ms += later_ms
-        fate = lifting.fate(entry_of(3, number, publish_ms=now_ms, deliver_at_ms=now_ms + delay_ms), now_ms)
-        if fate is Fate.LIFT:
+        decision = move_decider.decision(
+            entry_of(3, number, publish_ms=now_ms, deliver_at_ms=now_ms + delay_ms), now_ms
+        )
+        if decision is MoveDecision.MOVE:
             journal.add(EntryPosition(3, number), EntryPosition(9, number))
-        handled_ms.append(now_ms if fate is Fate.LIFT else now_ms + delay_ms)
+        handled_ms.append(now_ms if decision is MoveDecision.MOVE else now_ms + delay_ms)
     for at_ms in range(now_ms, now_ms + FAR_MS + HELD_MS + 2 * LOOK_MS, LOOK_MS):
         pending = [number for number, done_ms in enumerate(handled_ms) if done_ms > at_ms]
         journal.passed(EntryPosition(3, min(pending, default=len(sent)) - 1), at_ms)

@@ -1,4 +1,4 @@
-"""The books of a shadow: what is found where, and what is wrong; against a model that knows every copy."""
+"""The audit of a shadow: what is found where, and what is wrong; against a model that knows every copy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS, Envelope
-from timewheel.shadow.machine.books import Books, Place, Trouble, Wrong
-from timewheel.shadow.machine.lifting import native_id
+from timewheel.shadow.machine.audit import Audit, Place, Trouble, Wrong
+from timewheel.shadow.machine.move_decider import native_id
 from timewheel.shadow.stored_timers import key_of, original_of, timers_in
 from timewheel.wire.positions import EntryPosition
 
@@ -19,21 +19,21 @@ PART = "persistent://acme/crm/reminders"
 COPY = EntryPosition(9, 0)
 
 
-def troubles_of(*met: tuple[Place, bool], is_struck: bool = True, due_ms: int = FUTURE_MS) -> list[Wrong]:
+def troubles_of(*met: tuple[Place, bool], is_acked: bool = True, due_ms: int = FUTURE_MS) -> list[Wrong]:
     """Of one copy that was met there."""
     original = EntryPosition(3, 5)
-    books = Books()
-    books.holds(7, due_ms, original, COPY)
-    books.close_journal()
+    audit = Audit()
+    audit.holds(7, due_ms, original, COPY)
+    audit.close_journal()
     for place, may_have_moved in met:
-        books.meets(7, place, may_have_moved=may_have_moved)
-    found = list(books.troubles({original} if is_struck else set(), NOW_MS))
+        audit.meets(7, place, may_have_moved=may_have_moved)
+    found = list(audit.troubles({original} if is_acked else set(), NOW_MS))
     assert all(one == Trouble(one.wrong, 7, due_ms, original, COPY) for one in found)
     return [one.wrong for one in found]
 
 
 @pytest.mark.parametrize(
-    ("met", "is_struck", "due_ms", "wrong"),
+    ("met", "is_acked", "due_ms", "wrong"),
     [
         ([(Place.HOLDING, False)], True, FUTURE_MS, []),
         ([(Place.JOURNAL, False)], True, FUTURE_MS, []),
@@ -44,14 +44,14 @@ def troubles_of(*met: tuple[Place, bool], is_struck: bool = True, due_ms: int = 
         # A part of the first batch may have been sent on already.
         ([(Place.HOLDING, True), (Place.DUE, False)], True, FUTURE_MS, []),
         ([(Place.HOLDING, True)], True, FUTURE_MS, []),
-        ([(Place.JOURNAL, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
-        ([(Place.DUE, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
+        ([(Place.JOURNAL, False)], False, FUTURE_MS, [Wrong.UNACKED_ORIGINALS]),
+        ([(Place.DUE, False)], False, FUTURE_MS, [Wrong.UNACKED_ORIGINALS]),
     ],
 )
 def test_what_is_wrong_with_a_copy(
-    met: list[tuple[Place, bool]], is_struck: bool, due_ms: int, wrong: list[Wrong]
+    met: list[tuple[Place, bool]], is_acked: bool, due_ms: int, wrong: list[Wrong]
 ) -> None:
-    assert troubles_of(*met, is_struck=is_struck, due_ms=due_ms) == wrong
+    assert troubles_of(*met, is_acked=is_acked, due_ms=due_ms) == wrong
 
 
 @given(
@@ -63,22 +63,22 @@ def test_what_is_wrong_with_a_copy(
     strangers=st.lists(st.integers(-(2**63), 2**63 - 1)),
 )
 def test_every_copy_is_counted_where_it_is(copies: list[tuple[int, Place, bool]], strangers: list[int]) -> None:
-    books = Books()
+    audit = Audit()
     for number, (key, _, _) in enumerate(copies):
-        books.holds(key, FUTURE_MS + number, EntryPosition(3, number), EntryPosition(9, number))
-    books.close_journal()
+        audit.holds(key, FUTURE_MS + number, EntryPosition(3, number), EntryPosition(9, number))
+    audit.close_journal()
     held = {key for key, _, _ in copies}
     for key in strangers:
         if key not in held:
-            books.meets(key, Place.DUE)
+            audit.meets(key, Place.DUE)
     for key, place, is_there in copies:
         if is_there:
-            books.meets(key, place)
-    places = books.places()
+            audit.meets(key, place)
+    places = audit.places()
     for place in [*Place][:4]:
         assert places[place] == sum(is_there and one is place for _, one, is_there in copies)
-    struck = {EntryPosition(3, number) for number in range(len(copies))}
-    lost = {(one.key, one.due_ms, one.copy) for one in books.troubles(struck, NOW_MS)}
+    acked_originals = {EntryPosition(3, number) for number in range(len(copies))}
+    lost = {(one.key, one.due_ms, one.copy) for one in audit.troubles(acked_originals, NOW_MS)}
     assert lost == {
         (key, FUTURE_MS + number, EntryPosition(9, number))
         for number, (key, _, is_there) in enumerate(copies)
@@ -87,16 +87,16 @@ def test_every_copy_is_counted_where_it_is(copies: list[tuple[int, Place, bool]]
 
 
 def test_a_timer_that_was_lifted_twice_is_no_double() -> None:
-    books = Books()
-    books.holds(7, FUTURE_MS, EntryPosition(3, 5), EntryPosition(9, 0))
-    books.holds(7, FUTURE_MS, EntryPosition(3, 8), EntryPosition(9, 1))
-    books.close_journal()
-    books.meets(7, Place.HOLDING)
-    books.meets(7, Place.DUE, may_have_moved=True)  # where it came back, and was lifted again
-    struck = {EntryPosition(3, 5), EntryPosition(3, 8)}
-    assert not list(books.troubles(struck, NOW_MS))
-    books.meets(7, Place.DUE)
-    assert [one.wrong for one in books.troubles(struck, NOW_MS)] == [Wrong.DOUBLE]
+    audit = Audit()
+    audit.holds(7, FUTURE_MS, EntryPosition(3, 5), EntryPosition(9, 0))
+    audit.holds(7, FUTURE_MS, EntryPosition(3, 8), EntryPosition(9, 1))
+    audit.close_journal()
+    audit.meets(7, Place.HOLDING)
+    audit.meets(7, Place.DUE, may_have_moved=True)  # where it came back, and was moved again
+    acked_originals = {EntryPosition(3, 5), EntryPosition(3, 8)}
+    assert not list(audit.troubles(acked_originals, NOW_MS))
+    audit.meets(7, Place.DUE)
+    assert [one.wrong for one in audit.troubles(acked_originals, NOW_MS)] == [Wrong.DOUBLE]
 
 
 @given(st.text(max_size=40), st.integers(0, 2**31), st.integers(0, 2**20))

@@ -16,10 +16,10 @@ from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.driver.copies import Copies, Stays
-from timewheel.shadow.driver.lift_counts import LiftCounts
+from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import Fate, fence_number
-from timewheel.shadow.machine.unstruck import Unstruck
+from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
+from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.positions import EntryPosition
 
@@ -80,8 +80,8 @@ class Message:
         return lambda: b""
 
 
-def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, LiftCounts]:
-    clock, counts, stays = ManualClock(NOW_MS), LiftCounts(), {} if stays is None else stays
+def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, MoveCounts]:
+    clock, counts, stays = ManualClock(NOW_MS), MoveCounts(), {} if stays is None else stays
     copies = Copies(
         client,
         PART,
@@ -91,7 +91,7 @@ def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, LiftC
         clock=clock,
         counts=counts,
         journal=Journal(),
-        unstruck=Unstruck(),
+        unacked_originals=UnackedOriginals(),
         stays=stays,
     )
     return copies, counts
@@ -112,7 +112,7 @@ def test_copies_are_numbered_behind_the_fence_which_relays_drop(mark: int) -> No
         copies.send()
         copies.settle()
     assert [one["sequence_id"] - fence for one in client.sent] == [0, 1, 2, 3]
-    assert (counts.lifted, copies.in_flight) == (3, 0)
+    assert (counts.moved, copies.in_flight) == (3, 0)
 
 
 def test_a_fence_that_the_broker_drops_ends_the_session() -> None:
@@ -132,7 +132,7 @@ def test_a_copy_that_is_stored_nobody_knows_where_ends_the_session() -> None:
     copies.send()
     with pytest.raises(SessionFailed, match="not known where"):
         copies.settle()
-    assert (counts.lifted, counts.deduplicated) == (0, 1)
+    assert (counts.moved, counts.deduplicated) == (0, 1)
 
 
 def test_a_schema_version_that_the_registry_refuses_is_not_fenced() -> None:
@@ -176,7 +176,7 @@ def test_what_the_client_cannot_make_a_copy_of_stays_with_its_reason() -> None:
     copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
     with pytest.raises(SessionFailed, match="no such content"):
         copies.send()
-    assert stays == {EntryPosition(7, 1): (Fate.DAMAGED, "ValueError('no such content')")}
+    assert stays == {EntryPosition(7, 1): (MoveDecision.DAMAGED, "ValueError('no such content')")}
 
 
 @pytest.mark.parametrize("result", [pulsar.Result.MessageTooBig, pulsar.Result.InvalidMessage])

@@ -17,8 +17,8 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
 from timewheel.shadow.curing import SHARES, WINDOWS_MS, curing, first_plan, fitted, windows, with_window
 from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.lifting import Lifting
-from timewheel.shadow.machine.tally import Tally
+from timewheel.shadow.machine.move_decider import MoveDecider
+from timewheel.shadow.machine.survey_counters import SurveyCounters
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
@@ -120,18 +120,18 @@ def test_gaps_at_any_window_are_those_that_a_plan_with_it_is_counted_with(
         if is_acked
     ]
 
-    def read_with(lifting: Lifting) -> Tally:
-        tally = Tally(lifting, {"billing": Acked(EntryPosition(3, -1), ranges)}, ledgers, NOW_MS)
+    def read_with(move_decider: MoveDecider) -> SurveyCounters:
+        tally = SurveyCounters(move_decider, {"billing": Acked(EntryPosition(3, -1), ranges)}, ledgers, NOW_MS)
         for number, (remaining_ms, _, is_encrypted) in enumerate(entries):
             if number in breaks:
                 tally.new_stretch()
             tally.see(entry_of(3, number, deliver_at_ms=NOW_MS + remaining_ms, is_encrypted=is_encrypted))
         return tally
 
-    there = Lifting(plan_of())
+    there = MoveDecider(plan_of())
     there.far_ms = far
     for last in (None, EntryPosition(3, len(entries) - 1)):
-        assert read_with(Lifting(plan_of())).gaps("billing", last, far) == read_with(there).gaps("billing", last)
+        assert read_with(MoveDecider(plan_of())).gaps("billing", last, far) == read_with(there).gaps("billing", last)
     stays = [ms < far or encrypted for ms, acked, encrypted in entries if not acked]
     assert read_with(there).stays(far) == sum(stays)
 

@@ -69,9 +69,9 @@ def test_only_those_in_which_something_waits_are_told() -> None:
 
 
 def test_where_topics_may_not_be_listed_that_is_said_and_the_rest_is_seen() -> None:
-    for look in (former_partitions, former_backlogs):
+    for inspect in (former_partitions, former_backlogs):
         asking = Asking()
-        assert look(ADMIN, PLAN, asking)
+        assert inspect(ADMIN, PLAN, asking)
         (unread,) = asking.unread
         assert unread.subject == f"topics of earlier plans in {DENIED}"
         assert "may not" in unread.reason

@@ -1,4 +1,4 @@
-"""Nothing comes out of the gate before its original is struck, and each original counts once."""
+"""Nothing comes out of the gate before its original is acknowledged, and each original counts once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.support.manual_clock import LeapingClock
 from timewheel.binary_protocol.errors import BrokerLost
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.core.chance import system_chance
 from timewheel.core.envelope import FROM_PROPERTY
-from timewheel.shadow.driver.gate import TRY_FOR_MS, StruckFirst
+from timewheel.core.rng import system_random
+from timewheel.shadow.driver.ack_before_relay import TRY_FOR_MS, AckBeforeRelay
 from timewheel.wire.positions import EntryPosition
 
 
@@ -59,72 +59,72 @@ class Journal:
         pass
 
 
-class MadeUpStriker:
+class MadeUpAcker:
     """Notes what it acknowledges; fails as often as it is told."""
 
     part = "persistent://acme/crm/reminders-partition-0"
 
     def __init__(self, failures: int = 0) -> None:
-        self.struck: list[EntryPosition] = []
+        self.acked_originals: list[EntryPosition] = []
         self.failures = failures
 
     def wait_ms(self) -> int:
         return 0
 
-    def strike(self, positions: list[EntryPosition]) -> None:
+    def ack(self, positions: list[EntryPosition]) -> None:
         if self.failures:
             self.failures -= 1
             raise BrokerLost("pulsar://broker", "gone")
-        self.struck += positions
+        self.acked_originals += positions
 
     def keep_alive(self) -> None:
         pass
 
 
-def gate_on(journal: Journal, striker: MadeUpStriker, clock: LeapingClock) -> StruckFirst:
-    made_up: Any = striker
-    return StruckFirst(journal, made_up, Handle(clock), clock, system_chance())  # type: ignore[arg-type]
+def gate_on(journal: Journal, acker: MadeUpAcker, clock: LeapingClock) -> AckBeforeRelay:
+    made_up: Any = acker
+    return AckBeforeRelay(journal, made_up, Handle(clock), clock, system_random())  # type: ignore[arg-type]
 
 
-def given(gate: StruckFirst, count: int) -> list[int]:
+def given(gate: AckBeforeRelay, count: int) -> list[int]:
     return [gate.receive(0).message_id().entry_id() for _ in range(count)]
 
 
 def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
-    striker = MadeUpStriker()
-    gate = gate_on(Journal(Message(0, 7), Message(1, None), Message(2, 9)), striker, LeapingClock())
+    acker = MadeUpAcker()
+    gate = gate_on(Journal(Message(0, 7), Message(1, None), Message(2, 9)), acker, LeapingClock())
     assert given(gate, 1) == [0]
-    assert striker.struck == [EntryPosition(3, 7), EntryPosition(3, 9)]
+    assert acker.acked_originals == [EntryPosition(3, 7), EntryPosition(3, 9)]
     assert given(gate, 2) == [1, 2]
-    assert (gate.struck, gate.struck_to) == (2, EntryPosition(1, 2))
+    assert (gate.acked_originals, gate.acked_to) == (2, EntryPosition(1, 2))
     with pytest.raises(pulsar.Timeout):
         gate.receive(0)
 
 
 def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
-    striker = MadeUpStriker()
+    acker = MadeUpAcker()
     journal = Journal(*(Message(entry, entry) for entry in (0, 1, 0, 1, 2)))
-    gate = gate_on(journal, striker, LeapingClock())
+    gate = gate_on(journal, acker, LeapingClock())
     given(gate, 5)
     gate.redeliver_unacknowledged_messages()
     journal.messages.extend(Message(entry, entry) for entry in (1, 2, 3))
     assert given(gate, 3) == [1, 2, 3]
-    assert len(striker.struck) == 8
-    assert (gate.struck, gate.struck_to) == (4, EntryPosition(1, 3))
+    assert len(acker.acked_originals) == 8
+    assert (gate.acked_originals, gate.acked_to) == (4, EntryPosition(1, 3))
 
 
 def test_what_could_not_be_struck_is_tried_again_before_anything_comes_out() -> None:
-    striker, clock = MadeUpStriker(failures=3), LeapingClock()
-    gate = gate_on(Journal(Message(0, 7)), striker, clock)
+    acker, clock = MadeUpAcker(failures=3), LeapingClock()
+    gate = gate_on(Journal(Message(0, 7)), acker, clock)
     assert given(gate, 1) == [0]
-    assert striker.struck == [EntryPosition(3, 7)]
+    assert acker.acked_originals == [EntryPosition(3, 7)]
 
 
 def test_for_half_a_minute_and_then_the_session_ends_with_nothing_given() -> None:
-    striker, clock = MadeUpStriker(failures=10_000), LeapingClock()
-    gate = gate_on(Journal(Message(0, 7)), striker, clock)
+    acker, clock = MadeUpAcker(failures=10_000), LeapingClock()
+    gate = gate_on(Journal(Message(0, 7)), acker, clock)
     began_ms = clock.monotonic_ms()
     with pytest.raises(SessionFailed, match=r"are not acknowledged: .*gone"):
         gate.receive(0)
     assert clock.monotonic_ms() - began_ms >= TRY_FOR_MS
-    assert (gate.struck, gate.struck_to) == (0, None)
+    assert (gate.acked_originals, gate.acked_to) == (0, None)

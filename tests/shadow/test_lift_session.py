@@ -1,4 +1,4 @@
-"""How a lifter's session begins: the lease, then the fence, and nothing is read or acknowledged before both."""
+"""How a mover's session begins: the lease, then the fence, and nothing is read or acknowledged before both."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from timewheel.admin.internals import InternalStats
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
-from timewheel.core.chance import system_chance
 from timewheel.core.names import JOURNAL_SUBSCRIPTION
-from timewheel.shadow.driver.lift_counts import LiftCounts
-from timewheel.shadow.driver.lift_session import LiftSession
-from timewheel.shadow.driver.lifter import Lifter
-from timewheel.shadow.driver.looking import View
-from timewheel.shadow.machine.states import State, Wish
+from timewheel.core.rng import system_random
+from timewheel.shadow.driver.inspector import View
+from timewheel.shadow.driver.move_counts import MoveCounts
+from timewheel.shadow.driver.move_session import MoveSession
+from timewheel.shadow.driver.mover import Mover
+from timewheel.shadow.machine.states import DesiredState, State
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import NO_SCHEMA
 
-LIFTS, PAUSED = View(wish=Wish(State.SHADOWING, 0), refusal=""), View(wish=Wish(State.PAUSED, 0), refusal="")
+LIFTS, PAUSED = (
+    View(desired=DesiredState(State.SHADOWING, 0), refusal=""),
+    View(desired=DesiredState(State.PAUSED, 0), refusal=""),
+)
 
 
 class Broker(Client):
@@ -33,8 +36,8 @@ class Broker(Client):
 
     def __init__(self, answer: Any = STORED, view: View = LIFTS) -> None:
         super().__init__(answer)
-        self.clock, self.chance, self.hooks, self.hold_ms = ManualClock(NOW_MS), system_chance(), Hooks(()), 0
-        self.client = self.admin = self.topics = self.looker = self.dialer = self
+        self.clock, self.rng, self.hooks, self.hold_ms = ManualClock(NOW_MS), system_random(), Hooks(()), 0
+        self.client = self.admin = self.topics = self.inspector = self.dialer = self
         self.plan, self.view, self.asked = PLAN, view, list[str]()
         self.lost: frozenset[int] = frozenset()
 
@@ -65,9 +68,9 @@ class Broker(Client):
         self.asked.append("given back")
 
 
-def session_of(broker: Any, versions: set[int] | None = None) -> LiftSession:
-    return LiftSession(
-        broker, PART, 0, Handle(broker.clock), LiftCounts(), {}, set() if versions is None else versions,
+def session_of(broker: Any, versions: set[int] | None = None) -> MoveSession:
+    return MoveSession(
+        broker, PART, 0, Handle(broker.clock), MoveCounts(), {}, set() if versions is None else versions,
         lambda: broker.asked.append("led"),
     )  # fmt: skip
 
@@ -134,15 +137,15 @@ def test_a_lifter_leads_only_while_its_session_has_the_lease(error: Exception | 
 
     class Looking(Broker):
         def close(self) -> None:
-            seen.append(lifter.leads)
+            seen.append(mover.leads)
 
         def create_producer(self, _topic: str, **options: Any) -> Any:
-            lifter.handle.stop(0)  # so that no second session begins
+            mover.handle.stop(0)  # so that no second session begins
             return super().create_producer(_topic, **options)
 
     broker: Any = Looking()
     broker.error = error
-    lifter = Lifter(broker, PART, 0)
-    lifter.run()
+    mover = Mover(broker, PART, 0)
+    mover.run()
     assert any(seen) is led
-    assert not lifter.leads
+    assert not mover.leads

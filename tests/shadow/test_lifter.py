@@ -1,4 +1,4 @@
-"""After a new subscription a lifter begins anew once more, when every other shadow has met it too."""
+"""After a new subscription a mover begins anew once more, when every other shadow has met it too."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.manual_clock import ManualClock
-from timewheel.core.chance import system_chance
-from timewheel.shadow.driver import lifter as module
-from timewheel.shadow.driver.lifter import ALL_KNOW_MS, Lifter
+from timewheel.core.rng import system_random
+from timewheel.shadow.driver import mover as module
+from timewheel.shadow.driver.mover import ALL_KNOW_MS, Mover
 from timewheel.shadow.machine.pacing import AT_LEAST_MS
 from timewheel.wire.hooks import Hooks
 
@@ -17,7 +17,7 @@ from timewheel.wire.hooks import Hooks
 class Tools:
     def __init__(self) -> None:
         self.clock = ManualClock(0)
-        self.chance = system_chance()
+        self.rng = system_random()
         self.hooks = Hooks(())
 
 
@@ -39,10 +39,10 @@ def test_a_session_that_met_others_is_followed_by_one_that_ends_when_all_know_th
             tools.clock.advance(took_ms)
             self.met_others = word == "met"
             if word == "stop":
-                lifter.handle.stop(0)
+                mover.handle.stop(0)
 
-    monkeypatch.setattr(module, "LiftSession", Session)
-    lifter = Lifter(tools, "persistent://acme/crm/others", 0)
-    lifter.run()
+    monkeypatch.setattr(module, "MoveSession", Session)
+    mover = Mover(tools, "persistent://acme/crm/others", 0)
+    mover.run()
     assert untils == [None, 5_000 + ALL_KNOW_MS, 6_000 + ALL_KNOW_MS, None, None]
     assert ALL_KNOW_MS > AT_LEAST_MS

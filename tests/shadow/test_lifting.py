@@ -1,4 +1,4 @@
-"""Which entries are lifted: a table of each reason, and the definition for random ones."""
+"""Which entries are moved: a table of each reason, and the definition for random ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from timewheel.binary_protocol.entries import Compression, Entry, Marker
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine.lifting import EARLIER_TICKS, Fate, Lifting, fence_number, lifted_from
+from timewheel.shadow.machine.move_decider import EARLIER_TICKS, MoveDecider, MoveDecision, fence_number, moved_from
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
@@ -66,54 +66,54 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
 
 
 @pytest.mark.parametrize(
-    ("facts", "fate"),
+    ("facts", "decision"),
     [
-        ({}, Fate.LIFT),
-        ({"deliver_at_ms": None}, Fate.UNDELAYED),
-        ({"deliver_at_ms": 0}, Fate.UNDELAYED),
-        ({"defect": "a field with tag 0", "deliver_at_ms": None}, Fate.DEFECT),
-        ({"deliver_at_ms": NOW_MS - 1}, Fate.NEAR),
-        ({"deliver_at_ms": NOW_MS + FAR_MS - 1}, Fate.NEAR),
-        ({"deliver_at_ms": NOW_MS + FAR_MS}, Fate.LIFT),
-        ({"deliver_at_ms": NOW_MS + 30 * DAY_MS}, Fate.LIFT),
-        ({"deliver_at_ms": NOW_MS + 30 * DAY_MS + 1}, Fate.BEYOND),
-        ({"marker": Marker.SNAPSHOT}, Fate.MARKER),
-        ({"properties": {"tw-stir": "1"}}, Fate.STIR),
-        ({"properties": {"tw-stir": "1"}, "deliver_at_ms": NOW_MS}, Fate.STIR),
-        ({"batch_size": 1}, Fate.BATCH),
-        ({"is_encrypted": True}, Fate.ENCRYPTED),
-        ({"chunk": 0, "chunk_count": 2}, Fate.CHUNK),
-        ({"chunk": 0, "chunk_count": 1}, Fate.LIFT),
-        ({"key_is_base64": True, "partition_key": "AA=="}, Fate.KEY_BYTES),
-        ({"transaction": (1, 2)}, Fate.TRANSACTION),
-        ({"partition_key": "caf\udce9"}, Fate.NO_TEXT),
-        ({"properties": {"place": "caf\udce9"}}, Fate.NO_TEXT),
-        ({"ordering_key": uuid.UUID(int=255 << 120).bytes}, Fate.NO_TEXT),
-        ({"ordering_key": "日".encode()}, Fate.LIFT),
-        ({"schema_version": bytes(8)}, Fate.LIFT),
-        ({"schema_version": b"\x7f" + b"\xff" * 7}, Fate.LIFT),
-        ({"schema_version": b"\x80" + bytes(7)}, Fate.SCHEMA),
-        ({"schema_version": b""}, Fate.SCHEMA),
-        ({"schema_version": b"\x01" * 200}, Fate.SCHEMA),
-        ({"properties": {"caf\udce9": "place"}}, Fate.NO_TEXT),
-        ({"properties": {"café": "naïve"}, "partition_key": "日"}, Fate.LIFT),
-        ({"compression": 9}, Fate.COMPRESSION),
-        *(({"compression": one}, Fate.LIFT) for one in Compression),
-        ({"position": EntryPosition(12, 1 << 20)}, Fate.LIFT),
-        ({"properties": {"tw-timer": "?"}}, Fate.UNREADABLE),
-        ({"properties": {"tw-id": "alone"}}, Fate.UNREADABLE),
-        ({"properties": {"tw-colour": "red", "tw-due": "?", "tw-for": "me"}}, Fate.LIFT),
-        ({"properties": TIMER.properties()}, Fate.LIFT),
-        ({"properties": {**TIMER.properties(), "tw-for": "billing"}}, Fate.UNREADABLE),
-        ({"is_encrypted": True, "deliver_at_ms": NOW_MS}, Fate.NEAR),
+        ({}, MoveDecision.MOVE),
+        ({"deliver_at_ms": None}, MoveDecision.UNDELAYED),
+        ({"deliver_at_ms": 0}, MoveDecision.UNDELAYED),
+        ({"defect": "a field with tag 0", "deliver_at_ms": None}, MoveDecision.DEFECT),
+        ({"deliver_at_ms": NOW_MS - 1}, MoveDecision.NEAR),
+        ({"deliver_at_ms": NOW_MS + FAR_MS - 1}, MoveDecision.NEAR),
+        ({"deliver_at_ms": NOW_MS + FAR_MS}, MoveDecision.MOVE),
+        ({"deliver_at_ms": NOW_MS + 30 * DAY_MS}, MoveDecision.MOVE),
+        ({"deliver_at_ms": NOW_MS + 30 * DAY_MS + 1}, MoveDecision.BEYOND),
+        ({"marker": Marker.SNAPSHOT}, MoveDecision.MARKER),
+        ({"properties": {"tw-nudge": "1"}}, MoveDecision.NUDGE),
+        ({"properties": {"tw-nudge": "1"}, "deliver_at_ms": NOW_MS}, MoveDecision.NUDGE),
+        ({"batch_size": 1}, MoveDecision.BATCH),
+        ({"is_encrypted": True}, MoveDecision.ENCRYPTED),
+        ({"chunk": 0, "chunk_count": 2}, MoveDecision.CHUNK),
+        ({"chunk": 0, "chunk_count": 1}, MoveDecision.MOVE),
+        ({"key_is_base64": True, "partition_key": "AA=="}, MoveDecision.KEY_BYTES),
+        ({"transaction": (1, 2)}, MoveDecision.TRANSACTION),
+        ({"partition_key": "caf\udce9"}, MoveDecision.NO_TEXT),
+        ({"properties": {"place": "caf\udce9"}}, MoveDecision.NO_TEXT),
+        ({"ordering_key": uuid.UUID(int=255 << 120).bytes}, MoveDecision.NO_TEXT),
+        ({"ordering_key": "日".encode()}, MoveDecision.MOVE),
+        ({"schema_version": bytes(8)}, MoveDecision.MOVE),
+        ({"schema_version": b"\x7f" + b"\xff" * 7}, MoveDecision.MOVE),
+        ({"schema_version": b"\x80" + bytes(7)}, MoveDecision.SCHEMA),
+        ({"schema_version": b""}, MoveDecision.SCHEMA),
+        ({"schema_version": b"\x01" * 200}, MoveDecision.SCHEMA),
+        ({"properties": {"caf\udce9": "place"}}, MoveDecision.NO_TEXT),
+        ({"properties": {"café": "naïve"}, "partition_key": "日"}, MoveDecision.MOVE),
+        ({"compression": 9}, MoveDecision.COMPRESSION),
+        *(({"compression": one}, MoveDecision.MOVE) for one in Compression),
+        ({"position": EntryPosition(12, 1 << 20)}, MoveDecision.MOVE),
+        ({"properties": {"tw-timer": "?"}}, MoveDecision.UNREADABLE),
+        ({"properties": {"tw-id": "alone"}}, MoveDecision.UNREADABLE),
+        ({"properties": {"tw-colour": "red", "tw-due": "?", "tw-for": "me"}}, MoveDecision.MOVE),
+        ({"properties": TIMER.properties()}, MoveDecision.MOVE),
+        ({"properties": {**TIMER.properties(), "tw-for": "billing"}}, MoveDecision.UNREADABLE),
+        ({"is_encrypted": True, "deliver_at_ms": NOW_MS}, MoveDecision.NEAR),
     ],
 )
-def test_what_becomes_of_an_entry(facts: dict[str, Any], fate: Fate) -> None:
-    assert Lifting(PLAN).fate(entry(**facts), NOW_MS) is fate
+def test_what_becomes_of_an_entry(facts: dict[str, Any], decision: MoveDecision) -> None:
+    assert MoveDecider(PLAN).decision(entry(**facts), NOW_MS) is decision
 
 
 def test_a_plain_message_is_a_timer_by_its_place() -> None:
-    properties = Lifting(PLAN).copy(entry(properties={"colour": "red", "tw-due": "1"}), PART, NOW_MS)
+    properties = MoveDecider(PLAN).copy(entry(properties={"colour": "red", "tw-due": "1"}), PART, NOW_MS)
     made = Envelope.read(properties)
     assert made is not None
     assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=PLAN.revision)
@@ -127,7 +127,7 @@ ASKED_EARLIER = [0, 1_500, 4_000, EARLIER_TICKS * PLAN.tick_ms]
 @pytest.mark.parametrize("earlier_ms", ASKED_EARLIER)
 def test_a_timer_that_was_put_back_stays_the_same_timer(earlier_ms: int) -> None:
     back = entry(properties={**TIMER.properties(), "colour": "red"}, deliver_at_ms=TIMER.due_ms - earlier_ms)
-    properties = Lifting(PLAN).copy(back, PART, NOW_MS)
+    properties = MoveDecider(PLAN).copy(back, PART, NOW_MS)
     made = Envelope.read(properties)
     assert made is not None
     assert properties["colour"] == "red"
@@ -139,8 +139,8 @@ def test_a_timer_that_was_put_back_stays_the_same_timer(earlier_ms: int) -> None
 def test_what_a_client_sends_on_with_the_properties_of_what_it_was_given_is_another_timer(later_ms: int) -> None:
     given = Envelope("order-7", NOW_MS + 10 * DAY_MS - later_ms, NOW_MS - DAY_MS, hops=2).properties()
     again = entry(properties={**given, "tw-for": "billing", "tw-from": "1:2 3", "colour": "red"})
-    assert Lifting(PLAN).fate(again, NOW_MS) is Fate.LIFT
-    properties = Lifting(PLAN).copy(again, PART, NOW_MS)
+    assert MoveDecider(PLAN).decision(again, NOW_MS) is MoveDecision.MOVE
+    properties = MoveDecider(PLAN).copy(again, PART, NOW_MS)
     made = Envelope.read(properties)
     assert made is not None
     assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=PLAN.revision)
@@ -149,9 +149,9 @@ def test_what_a_client_sends_on_with_the_properties_of_what_it_was_given_is_anot
 
 @given(delay_ms=st.integers(-DAY_MS, 60 * DAY_MS))
 def test_by_its_delay_alone_an_entry_is_near_far_or_beyond(delay_ms: int) -> None:
-    fate = Lifting(PLAN).fate(entry(deliver_at_ms=NOW_MS + delay_ms), NOW_MS)
-    assert (fate is Fate.NEAR) is (delay_ms < FAR_MS)
-    assert (fate is Fate.BEYOND) is (delay_ms > PLAN.max_delay_ms)
+    decision = MoveDecider(PLAN).decision(entry(deliver_at_ms=NOW_MS + delay_ms), NOW_MS)
+    assert (decision is MoveDecision.NEAR) is (delay_ms < FAR_MS)
+    assert (decision is MoveDecision.BEYOND) is (delay_ms > PLAN.max_delay_ms)
 
 
 @given(
@@ -172,7 +172,7 @@ def test_each_fence_shuts_out_all_that_was_sent_before_whatever_the_clocks_say(
 
 @given(ledger=st.integers(0, 2**40), number=st.integers(0, 2**30), published=st.integers(0, 2**45))
 def test_where_it_was_lifted_from_reads_back(ledger: int, number: int, published: int) -> None:
-    assert lifted_from(f"{ledger}:{number} {published}") == (EntryPosition(ledger, number), published)
+    assert moved_from(f"{ledger}:{number} {published}") == (EntryPosition(ledger, number), published)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +180,4 @@ def test_where_it_was_lifted_from_reads_back(ledger: int, number: int, published
     ["", "1", "1:2", "1:2 x", "a:2 3", "1:-2 3", ":2 3", "1: 3", "9" * 5_000 + ":2 3", "1:2 " + "9" * 19, "²:2 3"],
 )
 def test_what_no_shadow_writes_is_none(text: str) -> None:
-    assert lifted_from(text) is None
+    assert moved_from(text) is None

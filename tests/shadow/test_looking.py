@@ -11,8 +11,8 @@ from tests.support.manual_clock import ManualClock
 from timewheel.admin.stats import STRIKER, PartitionedStats, TopicStats, read_topic_stats
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import parts_of
-from timewheel.shadow.driver.looking import SILENT_MS, Looker
-from timewheel.shadow.driver.striking import Subscription
+from timewheel.shadow.driver.acker import Subscription
+from timewheel.shadow.driver.inspector import SILENT_MS, TopicInspector
 from timewheel.wire.hooks import Hooks
 
 PARTS = parts_of(PLAN.due_topic, PLAN.partitions)
@@ -51,9 +51,9 @@ class MadeUpAdmin:
         return self.answer
 
 
-def looker_on(admin: MadeUpAdmin) -> Looker:
+def inspector_on(admin: MadeUpAdmin) -> TopicInspector:
     made_up: Any = admin
-    return Looker(made_up, PLAN, admin.clock, Hooks(()))
+    return TopicInspector(made_up, PLAN, admin.clock, Hooks(()))
 
 
 SEEN = [
@@ -70,9 +70,9 @@ SEEN = [
 
 @pytest.mark.parametrize(("stored", "wanted"), SEEN)
 def test_a_shadow_stays_where_others_share(stored: tuple[str, tuple[str, ...]], wanted: dict[str, bool]) -> None:
-    looker = looker_on(MadeUpAdmin(billing=stored))
-    looker.look()
-    assert looker.subscriptions(PARTS[0]) == (Subscription("billing", **wanted),)
+    inspector = inspector_on(MadeUpAdmin(billing=stored))
+    inspector.inspect()
+    assert inspector.subscriptions(PARTS[0]) == (Subscription("billing", **wanted),)
 
 
 @pytest.mark.parametrize(
@@ -86,28 +86,28 @@ def test_a_shadow_stays_where_others_share(stored: tuple[str, tuple[str, ...]], 
 def test_what_is_there_now_is_told_by_the_broker(answer: Any, there: frozenset[str] | None) -> None:
     admin = MadeUpAdmin()
     admin.answer = answer
-    assert looker_on(admin).there_now(PARTS[0]) == there
+    assert inspector_on(admin).there_now(PARTS[0]) == there
 
 
 def test_an_admin_api_that_does_not_answer_is_left_alone_for_a_while() -> None:
     admin = MadeUpAdmin()
     admin.answer = AdminError(503, "GET", "oops")
-    looker = looker_on(admin)
-    assert looker.there_now(PARTS[0]) is None
+    inspector = inspector_on(admin)
+    assert inspector.there_now(PARTS[0]) is None
     admin.answer = ("billing",)
     admin.clock.advance(SILENT_MS - 1)
-    assert looker.there_now(PARTS[0]) is None
+    assert inspector.there_now(PARTS[0]) is None
     admin.clock.advance(1)
-    assert looker.there_now(PARTS[0]) == frozenset({"billing"})
+    assert inspector.there_now(PARTS[0]) == frozenset({"billing"})
 
 
 def test_a_look_that_is_wanted_soon_asks_whatever_it_costs() -> None:
     admin = MadeUpAdmin(billing=("Shared", ("a",)))
     admin.takes_ms = 2_000
-    looker = looker_on(admin)
-    looker.look()
-    looker.look()
+    inspector = inspector_on(admin)
+    inspector.inspect()
+    inspector.inspect()
     assert admin.asked == 1
-    looker.look_soon()
-    looker.look()
+    inspector.inspect_soon()
+    inspector.inspect()
     assert admin.asked == 2

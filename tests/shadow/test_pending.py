@@ -1,4 +1,4 @@
-"""What was not lifted: `shadow status` and `shadow verify` count it by one function, and `status` shows all of it."""
+"""What was not moved: `shadow status` and `shadow verify` count it by one function, and `status` shows all of it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 from rich.console import Console
 
 from tests.shadow.entries import entry_of
-from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, standing
+from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, overview
 from timewheel.admin.internals import AckedRange
 from timewheel.cli.moments import at
-from timewheel.cli.shadow_status import show_standing
-from timewheel.cli.shadow_verify import show_books
+from timewheel.cli.shadow_status import show_overview
+from timewheel.cli.shadow_verify import show_audit
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.books import Place
+from timewheel.shadow.machine.audit import Place
 from timewheel.shadow.machine.journal import HOLD_MS
-from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
-from timewheel.shadow.machine.states import State, Wish
-from timewheel.shadow.standing import Phase, Queue, Standing, standing_facts
-from timewheel.shadow.verification import PartBooks, Verification
+from timewheel.shadow.machine.states import DesiredState, State
+from timewheel.shadow.overview import Phase, Queue, ShadowOverview, overview_facts
+from timewheel.shadow.verification import PartitionAudit, Verification
 from timewheel.wire.positions import EntryPosition
 
 FAR = {"deliver_at_ms": NOW_MS + 2 * DAY_MS, "publish_ms": NOW_MS - ARRIVED_MS - 1}
@@ -35,7 +35,7 @@ def acked(*numbers: int) -> Acked:
 
 
 def test_what_should_have_been_lifted_is_told_from_what_cannot_be() -> None:
-    pending = Pending(Lifting(PLAN), [acked(0, 1), acked(0)], NOW_MS, lifted={EntryPosition(3, 2)})
+    pending = Pending(MoveDecider(PLAN), [acked(0, 1), acked(0)], NOW_MS, moved={EntryPosition(3, 2)})
     seen = [
         pending.see(entry)
         for entry in (
@@ -54,8 +54,8 @@ def test_what_should_have_been_lifted_is_told_from_what_cannot_be() -> None:
     assert [number for number, is_left in enumerate(seen) if is_left] == [4]
     assert (pending.acked, pending.left) == (1, 1)
     assert pending.stays == {"encrypted": 2, "batch": 1}
-    assert pending.fates == {
-        "acknowledged_by_some": 1, "lifted": 3, "batch": 1, "encrypted": 2, "near": 1, "undelayed": 1,
+    assert pending.decisions == {
+        "acknowledged_by_some": 1, "moved": 3, "batch": 1, "encrypted": 2, "near": 1, "undelayed": 1,
     }  # fmt: skip
 
 
@@ -65,51 +65,51 @@ def said(show: Callable[[Console], None]) -> str:
     return text.getvalue()
 
 
-def row(found: Standing) -> list[str]:
-    lines = said(lambda console: show_standing(console, found)).splitlines()
+def row(found: ShadowOverview) -> list[str]:
+    lines = said(lambda console: show_overview(console, found)).splitlines()
     return next(line.split() for line in lines if line.split()[:1] == [SOUND.topic.rpartition("/")[2]])
 
 
 @pytest.mark.parametrize(
     ("found", "shown"),
     [
-        (standing(), "0"),
-        (standing(left=12), "12"),
-        (standing(stays={"encrypted": 1_200, "batch": 3}), "1,203"),
-        (standing(left=12, stays={"batch": 3}, is_whole=False, error=4), "15 +- 4"),
-        (standing(is_whole=False, error=7), "0 +- 7"),  # entries that were not looked at may be there
+        (overview(), "0"),
+        (overview(left=12), "12"),
+        (overview(stays={"encrypted": 1_200, "batch": 3}), "1,203"),
+        (overview(left=12, stays={"batch": 3}, is_whole=False, error=4), "15 +- 4"),
+        (overview(is_whole=False, error=7), "0 +- 7"),  # entries that were not looked at may be there
     ],
     ids=range(5),
 )
-def test_the_column_shows_all_that_was_not_lifted(found: Standing, shown: str) -> None:
+def test_the_column_shows_all_that_was_not_lifted(found: ShadowOverview, shown: str) -> None:
     assert " ".join(row(found)).endswith(f" {shown}")
 
 
 def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
-    left = {"lifted": 12, "encrypted": 1_200, "batch": 3}
-    found = standing(left=12, stays={"encrypted": 1_200, "batch": 3})
-    books = Verification(
+    left = {"moved": 12, "encrypted": 1_200, "batch": 3}
+    found = overview(left=12, stays={"encrypted": 1_200, "batch": 3})
+    audit = Verification(
         plan=PLAN,
         at_ms=NOW_MS,
-        wish=found.wish,
+        desired=found.desired,
         looks=1,
         parts=(
-            PartBooks(
-                topic=SOUND.topic, entries=1_215, read=1_215, acked=0, fates=left, is_caught_up=True, journal=0,
+            PartitionAudit(
+                topic=SOUND.topic, entries=1_215, read=1_215, acked=0, decisions=left, is_caught_up=True, journal=0,
                 places=dict.fromkeys(Place, 0), troubles=(), memory_bytes=0,
             ),
         ),
     )  # fmt: skip
-    words = "12 far from due: not lifted yet, 1,200 encrypted: stays, 3 a batch: stays."
-    assert f"Not lifted: {words}" in said(lambda console: show_standing(console, found))
-    assert f"Pending: {words}" in said(lambda console: show_books(console, books, "PLAN"))
-    assert standing_facts(found)["partitions"][0]["stays_about"] == {"encrypted": 1_200, "batch": 3}
+    words = "12 far from due: not moved yet, 1,200 encrypted: stays, 3 a batch: stays."
+    assert f"Not moved: {words}" in said(lambda console: show_overview(console, found))
+    assert f"Pending: {words}" in said(lambda console: show_audit(console, audit, "PLAN"))
+    assert overview_facts(found)["partitions"][0]["stays_about"] == {"encrypted": 1_200, "batch": 3}
 
 
 @pytest.mark.parametrize("state", [one for one in State if one is not State.SHADOWING])
 def test_where_nobody_is_to_lift_nothing_is_said_to_be_lifted_later(state: State) -> None:
-    text = said(lambda console: show_standing(console, standing(state, left=3)))
-    assert "Not lifted: 3 far from due: would be lifted by a shadow." in text
+    text = said(lambda console: show_overview(console, overview(state, left=3)))
+    assert "Not moved: 3 far from due: would be moved by a shadow." in text
     assert "yet" not in text
 
 
@@ -118,14 +118,14 @@ FAR_AND_HOLD_MS = HOUR_MS + 10 * MINUTE_MS + HOLD_MS
 
 
 @pytest.mark.parametrize(
-    ("entries", "lifter", "since_ms", "words"),
+    ("entries", "mover", "since_ms", "words"),
     [
-        (700, SOUND.lifter, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
+        (700, SOUND.mover, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
         (700, None, 0, (RUN, f"at the latest that is about {at(NOW_MS + FAR_AND_HOLD_MS)}")),
-        (700, SOUND.lifter, -DAY_MS, (RUN, f"it was to be empty by about {at(NOW_MS - DAY_MS + FAR_AND_HOLD_MS)}, so")),
+        (700, SOUND.mover, -DAY_MS, (RUN, f"it was to be empty by about {at(NOW_MS - DAY_MS + FAR_AND_HOLD_MS)}, so")),
         (
             0,
-            SOUND.lifter,
+            SOUND.mover,
             0,
             ("the journal is empty: nothing is left to wait for, and shadow run of this plan can end",),
         ),
@@ -134,20 +134,20 @@ FAR_AND_HOLD_MS = HOUR_MS + 10 * MINUTE_MS + HOLD_MS
     ids=range(5),
 )
 def test_after_an_abort_status_says_how_long_a_shadow_must_run(
-    entries: int, lifter: str | None, since_ms: int, words: tuple[str, ...]
+    entries: int, mover: str | None, since_ms: int, words: tuple[str, ...]
 ) -> None:
     queue = Queue(entries=entries, oldest_ms=MINUTE_MS if entries else None)
-    found = standing(State.NATIVE, holding=0, lifter=lifter, journal=queue, phase=Phase.IDLE)
-    found = replace(found, wish=Wish(State.NATIVE, NOW_MS + since_ms))
-    text = " ".join(said(lambda console: show_standing(console, found)).split())
+    found = overview(State.NATIVE, holding=0, mover=mover, journal=queue, phase=Phase.IDLE)
+    found = replace(found, desired=DesiredState(State.NATIVE, NOW_MS + since_ms))
+    text = " ".join(said(lambda console: show_overview(console, found)).split())
     assert all(one in text for one in words), text
-    assert ("the journal still has" in text, "can end" in text) == (entries > 0, not entries and lifter is not None)
+    assert ("the journal still has" in text, "can end" in text) == (entries > 0, not entries and mover is not None)
 
 
 def test_a_part_that_was_looked_at_names_the_command_that_looks_at_all() -> None:
-    text = " ".join(said(lambda console: show_standing(console, standing(left=3, is_whole=False, error=2))).split())
-    assert "Not lifted: about 3 far from due: not lifted yet." in text
+    text = " ".join(said(lambda console: show_overview(console, overview(left=3, is_whole=False, error=2))).split())
+    assert "Not moved: about 3 far from due: not moved yet." in text
     assert (
-        "Not lifted in all: 3 +- 2 at 95 %, by 9 entries that were looked at; all are looked at by: timewheel shadow "
+        "Not moved in all: 3 +- 2 at 95 %, by 9 entries that were looked at; all are looked at by: timewheel shadow "
         "verify PLAN"
     ) in text

@@ -17,10 +17,10 @@ HAPPENINGS: dict[str, Callable[[World, int], None]] = {
     "send near": lambda world, number: world.send(1_000 * number),
     "tick": lambda world, number: world.tick(1 + number * 2),
     "begin": lambda world, _: world.begin(),
-    "lift": lambda world, number: world.lift(1 + number),
+    "move": lambda world, number: world.move(1 + number),
     "store": lambda world, number: world.store(1 + number),
     "relay": lambda world, number: world.relay(1 + number),
-    "kill lifter": lambda world, number: world.kill_lifter(number),
+    "kill mover": lambda world, number: world.kill_mover(number),
     "arrive": lambda world, number: world.arrive(1 + number),
     "change plan": lambda world, number: world.change_plan(number),
     "kill relay": lambda world, number: world.kill_relay(1 + number),
@@ -31,44 +31,44 @@ HAPPENINGS: dict[str, Callable[[World, int], None]] = {
     "drain": lambda world, _: world.drain(),
     "resume": lambda world, _: world.resume(),
 }
-OFTEN = ("send", "send", "send", "lift", "lift", "store", "begin", "tick", "resume")
-courses = st.lists(st.tuples(st.sampled_from([*HAPPENINGS, *OFTEN]), st.integers(0, 7)), max_size=80)
+OFTEN = ("send", "send", "send", "move", "move", "store", "begin", "tick", "resume")
+simulations = st.lists(st.tuples(st.sampled_from([*HAPPENINGS, *OFTEN]), st.integers(0, 7)), max_size=80)
 
 
-def unsettled(course: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
+def unsettled(simulation: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
     world = World(rules, bounded=bounded)
     world.begin()
-    for name, number in course:
+    for name, number in simulation:
         HAPPENINGS[name](world, number)
     return world
 
 
-def played(course: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
-    world = unsettled(course, rules, bounded=bounded)
+def played(simulation: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
+    world = unsettled(simulation, rules, bounded=bounded)
     world.settle()
     return world
 
 
 @settings(max_examples=500)
-@given(courses)
-def test_nothing_is_lost_and_nothing_repeated(course: list[Happening]) -> None:
-    world = played(course)
+@given(simulations)
+def test_nothing_is_lost_and_nothing_repeated(simulation: list[Happening]) -> None:
+    world = played(simulation)
     assert world.lost == []
     assert world.copies == []
 
 
-@given(courses)
-def test_nothing_is_lost_however_long_nobody_works(course: list[Happening]) -> None:
-    assert played(course, bounded=False).lost == []
+@given(simulations)
+def test_nothing_is_lost_however_long_nobody_works(simulation: list[Happening]) -> None:
+    assert played(simulation, bounded=False).lost == []
 
 
-PASSED_BY = [("send", 0), ("send", 3), ("lift", 7), ("store", 7), ("relay", 7)]
+PASSED_BY = [("send", 0), ("send", 3), ("move", 7), ("store", 7), ("relay", 7)]
 
 
-@given(courses)
-def test_a_session_takes_up_all_that_others_have_passed_by(course: list[Happening]) -> None:
-    world = unsettled([*PASSED_BY, *course, ("resume", 0), ("begin", 0), ("relay", 1_000)])
-    world.lift(1_000)
+@given(simulations)
+def test_a_session_takes_up_all_that_others_have_passed_by(simulation: list[Happening]) -> None:
+    world = unsettled([*PASSED_BY, *simulation, ("resume", 0), ("begin", 0), ("relay", 1_000)])
+    world.move(1_000)
     world.store(1_000)
     assert world.passed_by == []
 
@@ -78,23 +78,23 @@ def test_what_one_plan_passes_by_another_one_lifts(way: list[Happening]) -> None
     world = unsettled([*PASSED_BY, *way])
     assert 0 in world.passed_by
     world.begin()
-    world.lift(1_000)
+    world.move(1_000)
     world.store(1_000)
     assert world.passed_by == []
     world.settle()
     assert (world.lost, world.copies) == ([], [])
 
 
-SENT = [("send", 3), ("lift", 7)]
+SENT = [("send", 3), ("move", 7)]
 LIFTED = [*SENT, ("store", 7)]
 COURSES: dict[str, tuple[Rules, list[Happening]]] = {
-    "struck when it was sent, and killed": (Rules(reads_back=False), [*SENT, ("kill lifter", 0)]),
+    "acknowledged when it was sent, and killed": (Rules(reads_back=False), [*SENT, ("kill mover", 0)]),
     "on its way from a session that was killed": (
         Rules(fences=False),
-        [*SENT, ("kill lifter", 0), ("tick", 0), ("begin", 0), ("arrive", 7), ("lift", 7), ("store", 7)],
+        [*SENT, ("kill mover", 0), ("tick", 0), ("begin", 0), ("arrive", 7), ("move", 7), ("store", 7)],
     ),
-    "hopped before it was struck": (Rules(strikes_first=False), [*LIFTED, ("relay", 7)]),
-    "forgotten, and not struck again": (Rules(strikes_again=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
+    "hopped before it was acknowledged": (Rules(acks_first=False), [*LIFTED, ("relay", 7)]),
+    "forgotten, and not acknowledged again": (Rules(acks_again=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
     "forgotten, and the journal let go at once": (Rules(holds=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
     "sent on, not acknowledged, and put back by another": (
         Rules(minds_others=False),
@@ -103,9 +103,9 @@ COURSES: dict[str, tuple[Rules, list[Happening]]] = {
 }
 
 
-@pytest.mark.parametrize(("rules", "course"), COURSES.values(), ids=COURSES)
-def test_a_wrong_shadow_is_seen(rules: Rules, course: list[Happening]) -> None:
-    wrong, right = played(course, rules), played(course)
+@pytest.mark.parametrize(("rules", "simulation"), COURSES.values(), ids=COURSES)
+def test_a_wrong_shadow_is_seen(rules: Rules, simulation: list[Happening]) -> None:
+    wrong, right = played(simulation, rules), played(simulation)
     assert wrong.lost or wrong.copies
     assert not right.lost
     assert not right.copies

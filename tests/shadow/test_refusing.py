@@ -32,7 +32,7 @@ from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.provision_steps import wanted_policies
 from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in, is_users
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
 from timewheel.shadow.surveying import writes_of
 from timewheel.wire.positions import EntryPosition
@@ -192,7 +192,7 @@ def test_gaps_beyond_the_limit_name_the_window_that_would_do_or_why_none_would()
     (found,) = findings_on(sound(), None, {}, EXCESS)
     assert found.read == (
         "subscription s has 1,702 gaps, and 1,297 once the shadow has caught up; the broker keeps 1,000. "
-        "No window would do: of 4,000 pending entries 3,000 are due within 15m, or cannot be lifted"
+        "No window would do: of 4,000 pending entries 3,000 are due within 15m, or cannot be moved"
     )
     assert "more partitions; or " in found.cure
     assert "managedLedgerMaxUnackedRangesToPersist" in found.cure
@@ -271,5 +271,5 @@ def test_writes_are_those_of_a_timers_way(plan: Plan, chosen: st.DataObject) -> 
 
 def test_where_nothing_is_lifted_nothing_is_written() -> None:
     assert writes_of(PLAN, NOW_MS, []) == 0
-    assert Lifting(PLAN).far_ms > 12 * HOUR_MS
-    assert Fate.LIFT.value == "lifted"
+    assert MoveDecider(PLAN).far_ms > 12 * HOUR_MS
+    assert MoveDecision.MOVE.value == "moved"

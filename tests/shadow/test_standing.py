@@ -15,16 +15,16 @@ from tests.packaging.test_printed_commands import COMMANDS, command_of
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.curing import Excess, with_window
-from timewheel.shadow.machine.states import State, Wish
-from timewheel.shadow.standing import (
-    GHOSTS,
+from timewheel.shadow.machine.states import DesiredState, State
+from timewheel.shadow.overview import (
+    STALE_ENTRIES,
     Lag,
-    PartStanding,
+    PartitionOverview,
     Phase,
     Queue,
-    Standing,
-    SubscriptionStanding,
-    standing_facts,
+    ShadowOverview,
+    SubscriptionOverview,
+    overview_facts,
 )
 
 NOW_MS = 1_767_225_600_000
@@ -35,10 +35,10 @@ PLAN = Plan(
     relay="service",
     intake=True,
 )
-SOUND = PartStanding(
+SOUND = PartitionOverview(
     topic=f"{DUE_TOPIC}-partition-0",
     phase=Phase.SHADOWING,
-    lifter="/10.0.0.1:4711",
+    mover="/10.0.0.1:4711",
     relay="0a1b2c3d-relay-1",
     caught_up_ms=NOW_MS - HOUR_MS,
     lag=Lag(copies=1_000, p50_ms=20, p99_ms=300),
@@ -46,17 +46,17 @@ SOUND = PartStanding(
     copies=Queue(entries=3, oldest_ms=100),
     journal=Queue(entries=700, oldest_ms=HOUR_MS),
     pinned_by="billing",
-    subscriptions=(SubscriptionStanding(name="billing", type="Shared", pending=9, gaps=8, delayed=9, ghosts=0),),
+    subscriptions=(SubscriptionOverview(name="billing", type="Shared", pending=9, gaps=8, delayed=9, stale_entries=0),),
     sampled=9,
     left=0,
 )
 
 
-def standing(state: State = State.SHADOWING, refusal: str = "", holding: int = 70, **changes: Any) -> Standing:
-    return Standing(
+def overview(state: State = State.SHADOWING, refusal: str = "", holding: int = 70, **changes: Any) -> ShadowOverview:
+    return ShadowOverview(
         plan=PLAN,
         at_ms=NOW_MS,
-        wish=Wish(state, NOW_MS - DAY_MS),
+        desired=DesiredState(state, NOW_MS - DAY_MS),
         refusal=refusal,
         far_ms=HOUR_MS + 5 * MINUTE_MS,
         gap_limit=10_000,
@@ -76,26 +76,26 @@ EXCESS = Excess(
     topic=SOUND.topic, subscription="billing", gaps=20_000, gaps_after=12_000, limit=10_000,
     cure=with_window(PLAN, 30 * MINUTE_MS), shortest_ms=MINUTE_MS, stays=1, pending=9,
 )  # fmt: skip
-SAID: list[tuple[Standing, str]] = [
-    (standing(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
-    (standing(phase=Phase.NOBODY, lifter=None), "nobody lifts"),
-    (standing(relay=None), "no relay is connected"),
-    (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
-    (standing(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2 min"),
-    (standing(begun=11), "it began 11 times in 5 min"),
-    (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
-    (standing(left=12), "about 12 entries are far from due"),
-    (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
-    (replace(standing(**one_subscription(gaps=20_000)), excess=EXCESS), "shadow start PLAN --window 30m"),
-    (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
-    (standing(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
+SAID: list[tuple[ShadowOverview, str]] = [
+    (overview(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
+    (overview(phase=Phase.NOBODY, mover=None), "nobody moves"),
+    (overview(relay=None), "no relay is connected"),
+    (overview(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
+    (overview(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2 min"),
+    (overview(begun=11), "it began 11 times in 5 min"),
+    (overview(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
+    (overview(left=12), "about 12 entries are far from due"),
+    (overview(**one_subscription(gaps=8_000)), "8,000 gaps"),
+    (replace(overview(**one_subscription(gaps=20_000)), excess=EXCESS), "shadow start PLAN --window 30m"),
+    (overview(**one_subscription(stale_entries=STALE_ENTRIES)), "an unload removes them"),
+    (overview(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
     (
-        standing(State.NATIVE, holding=0, lifter=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
+        overview(State.NATIVE, holding=0, mover=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
         "The journal still has 700 entries",
     ),
     (
         replace(
-            standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
+            overview(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
             former={"tier": 7},
         ),
         "is to go back",
@@ -105,14 +105,14 @@ NEEDY = [found for found, _ in SAID]
 
 
 @pytest.mark.parametrize(("found", "said"), SAID, ids=range(len(SAID)))
-def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
+def test_what_needs_attention_is_said(found: ShadowOverview, said: str) -> None:
     (warning,) = found.warnings
     assert said in warning
-    assert standing_facts(found)["warnings"] == [warning]
+    assert overview_facts(found)["warnings"] == [warning]
 
 
 @pytest.mark.parametrize("found", NEEDY, ids=range(len(NEEDY)))
-def test_what_needs_attention_ends_with_a_command_that_works_as_printed(found: Standing) -> None:
+def test_what_needs_attention_ends_with_a_command_that_works_as_printed(found: ShadowOverview) -> None:
     """A status that ends with 3 once said no more than that gaps are many."""
     reached_by = ("--service-url", "pulsar://b:6650", "--admin-url", "http://b:8080", "--tls-ca", "my ca.pem")
     (warning,) = replace(found, target="my plan.toml", reached_by=reached_by).warnings
@@ -132,15 +132,15 @@ def test_what_needs_attention_ends_with_a_command_that_works_as_printed(found: S
 @pytest.mark.parametrize(
     "found",
     [
-        standing(),
-        standing(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000, begun=10),
-        standing(State.PAUSED, refusal="it is compacted", phase=Phase.IDLE),
-        standing(journal=Queue(entries=0, oldest_ms=None), copies=Queue(entries=0, oldest_ms=None), lag=None),
-        standing(**one_subscription(gaps=7_999, ghosts=GHOSTS - 1)),
-        standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
+        overview(),
+        overview(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000, begun=10),
+        overview(State.PAUSED, refusal="it is compacted", phase=Phase.IDLE),
+        overview(journal=Queue(entries=0, oldest_ms=None), copies=Queue(entries=0, oldest_ms=None), lag=None),
+        overview(**one_subscription(gaps=7_999, stale_entries=STALE_ENTRIES - 1)),
+        overview(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
     ],
     ids=range(6),
 )
-def test_what_is_as_it_should_be_needs_none(found: Standing) -> None:
+def test_what_is_as_it_should_be_needs_none(found: ShadowOverview) -> None:
     assert found.warnings == ()
-    assert json.loads(json.dumps(standing_facts(found)))["partitions"][0]["topic"] == SOUND.topic
+    assert json.loads(json.dumps(overview_facts(found)))["partitions"][0]["topic"] == SOUND.topic

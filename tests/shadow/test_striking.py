@@ -12,7 +12,7 @@ from tests.support.played_brokers import PlayedBrokers, found_at
 from tests.support.pulsar_messages import command_frame
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost
-from timewheel.shadow.driver.striking import KEEP_ALIVE_MS, Striker, Subscription
+from timewheel.shadow.driver.acker import KEEP_ALIVE_MS, OriginalAcker, Subscription
 from timewheel.wire.positions import EntryPosition
 
 PART = "persistent://acme/crm/reminders-partition-0"
@@ -23,7 +23,7 @@ UNUSED = Subscription("archive", joins=False)
 IN_ORDER = Subscription("debug", joins=False, delays=False)
 
 
-class MadeUpLooker:
+class MadeUpInspector:
     """Has seen some subscriptions; some are there."""
 
     def __init__(self, *seen: Subscription) -> None:
@@ -40,18 +40,18 @@ class MadeUpLooker:
         self.asked += 1
         return self.there
 
-    def look_soon(self) -> None:
+    def inspect_soon(self) -> None:
         self.hurried += 1
 
 
 class Played:
     """A striker on a played broker."""
 
-    def __init__(self, looker: MadeUpLooker, **answers: Callable[[Any], bytes]) -> None:
+    def __init__(self, inspector: MadeUpInspector, **answers: Callable[[Any], bytes]) -> None:
         self.clock = ManualClock()
         self.brokers = PlayedBrokers(self.clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **answers}})
         dialer = Dialer("pulsar://b:1", clock=self.clock, open_transport=self.brokers.open)
-        self.striker = Striker(dialer, PART, looker, self.clock)
+        self.acker = OriginalAcker(dialer, PART, inspector, self.clock)
 
     def said(self, what: str) -> list[Any]:
         return [said for one in self.brokers.opened for name, said in one.requests if name == what]
@@ -74,46 +74,46 @@ def refusing(reason: str) -> Callable[[Any], bytes]:
 
 
 def test_it_stays_where_it_joins_and_comes_and_goes_elsewhere() -> None:
-    played = Played(MadeUpLooker(SHARED, BY_KEY, UNUSED))
+    played = Played(MadeUpInspector(SHARED, BY_KEY, UNUSED))
     for _ in range(2):
-        played.striker.strike(ORIGINALS)
+        played.acker.ack(ORIGINALS)
     assert played.joined() == [("billing", 1), ("audit", 3), ("archive", 1), ("audit", 3), ("archive", 1)]
     assert len(played.said("ACK")) == 6
     assert played.still_open() == ["billing"]
 
 
 def test_where_brokers_delay_nothing_nothing_is_struck_and_nothing_waits_for_it() -> None:
-    looker = MadeUpLooker(SHARED, IN_ORDER, UNUSED)
-    played = Played(looker)
-    played.striker.strike(ORIGINALS)
+    inspector = MadeUpInspector(SHARED, IN_ORDER, UNUSED)
+    played = Played(inspector)
+    played.acker.ack(ORIGINALS)
     assert [name for name, _ in played.joined()] == ["billing", "archive"]
-    looker.seen = (SHARED, IN_ORDER)
-    assert played.striker.wait_ms() == 0
+    inspector.seen = (SHARED, IN_ORDER)
+    assert played.acker.wait_ms() == 0
 
 
 def test_one_that_is_gone_is_not_made_anew() -> None:
-    looker = MadeUpLooker(SHARED, UNUSED)
-    looker.there = {"billing"}
-    played = Played(looker)
+    inspector = MadeUpInspector(SHARED, UNUSED)
+    inspector.there = {"billing"}
+    played = Played(inspector)
     with pytest.raises(ConsumerLost, match="subscription archive is gone"):
-        played.striker.strike(ORIGINALS)
+        played.acker.ack(ORIGINALS)
     assert played.joined() == [("billing", 1)]
-    assert looker.hurried == 1
+    assert inspector.hurried == 1
 
 
 def test_whether_it_is_there_is_asked_where_it_is_joined_and_not_at_each_strike() -> None:
-    looker = MadeUpLooker(SHARED)
-    played = Played(looker)
+    inspector = MadeUpInspector(SHARED)
+    played = Played(inspector)
     for _ in range(3):
-        played.striker.strike(ORIGINALS)
-    assert looker.asked == 1
+        played.acker.ack(ORIGINALS)
+    assert inspector.asked == 1
 
 
 def test_where_nobody_can_tell_it_is_joined() -> None:
-    looker = MadeUpLooker(SHARED)
-    looker.there = None
-    played = Played(looker)
-    played.striker.strike(ORIGINALS)
+    inspector = MadeUpInspector(SHARED)
+    inspector.there = None
+    played = Played(inspector)
+    played.acker.ack(ORIGINALS)
     assert played.joined() == [("billing", 1)]
 
 
@@ -121,19 +121,19 @@ def test_where_nobody_can_tell_it_is_joined() -> None:
     ("reason", "hurried"), [("Subscription is of different type", 1), ("Subscription reached max consumers limit", 0)]
 )
 def test_one_that_has_become_another_type_is_to_be_looked_at_soon(reason: str, hurried: int) -> None:
-    looker = MadeUpLooker(UNUSED)
-    played = Played(looker, SUBSCRIBE=refusing(reason))
+    inspector = MadeUpInspector(UNUSED)
+    played = Played(inspector, SUBSCRIBE=refusing(reason))
     with pytest.raises(BrokerRefused):
-        played.striker.strike(ORIGINALS)
-    assert looker.hurried == hurried
+        played.acker.ack(ORIGINALS)
+    assert inspector.hurried == hurried
 
 
 @pytest.mark.parametrize("seen", [(), (Subscription("billing", joins=False),)], ids=["is gone", "nobody consumes it"])
 def test_it_leaves_at_once_where_it_is_not_to_stay(seen: tuple[Subscription, ...]) -> None:
-    looker = MadeUpLooker(SHARED)
-    played = Played(looker)
-    played.striker.strike(ORIGINALS)
-    looker.seen = seen
+    inspector = MadeUpInspector(SHARED)
+    played = Played(inspector)
+    played.acker.ack(ORIGINALS)
+    inspector.seen = seen
     played.clock.advance(KEEP_ALIVE_MS // 10)
-    played.striker.keep_alive()
+    played.acker.keep_alive()
     assert played.still_open() == []

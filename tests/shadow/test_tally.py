@@ -13,13 +13,13 @@ from tests.core.plan_space import DUE_TOPIC, plans
 from tests.shadow.entries import entry_of
 from timewheel.admin.internals import AckedRange, Ledger
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.envelope import STIR_PROPERTY
+from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.gaps_left import GapsLeft
-from timewheel.shadow.machine.lifting import LARGEST_BYTES, Fate, Lifting
+from timewheel.shadow.machine.move_decider import LARGEST_BYTES, MoveDecider, MoveDecision
 from timewheel.shadow.machine.stretches import Stretch, entries_after, stretches_of
-from timewheel.shadow.machine.tally import PARTLY, Tally
+from timewheel.shadow.machine.survey_counters import PARTLY, SurveyCounters
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_767_225_600_000
@@ -91,9 +91,9 @@ def test_a_stretch_begins_before_the_first_entry_of_a_ledger() -> None:
     )
 
 
-def tally_of(*acked: Acked) -> Tally:
+def tally_of(*acked: Acked) -> SurveyCounters:
     ledgers = ledgers_of([100])
-    return Tally(Lifting(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS)
+    return SurveyCounters(MoveDecider(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS)
 
 
 FAR = {"deliver_at_ms": NOW_MS + HOUR_MS, "publish_ms": NOW_MS - HOUR_MS}
@@ -105,10 +105,10 @@ def test_fates_delays_and_gaps_of_one_subscription() -> None:
     for number, one in enumerate((FAR, NEAR, NEAR, FAR, FAR, {})):
         tally.see(entry_of(3, number, **one))
     # 0 far, 1 near, 2 acknowledged, 3 far, 4 far, 5 undelayed
-    assert {name: heap.entries for name, heap in tally.fates.items()} == {
-        Fate.LIFT.value: 3,
-        Fate.NEAR.value: 1,
-        Fate.UNDELAYED.value: 1,
+    assert {name: heap.entries for name, heap in tally.decisions.items()} == {
+        MoveDecision.MOVE.value: 3,
+        MoveDecision.NEAR.value: 1,
+        MoveDecision.UNDELAYED.value: 1,
     }
     assert tally.settled == 1
     assert list(tally.remaining_ms) == [HOUR_MS] * 3
@@ -122,14 +122,14 @@ def test_lifting_makes_gaps_where_near_and_far_alternate() -> None:
     for number in range(10):
         tally.see(entry_of(3, number, **(NEAR if number % 2 else FAR)))
     assert tally.gaps("s0", EntryPosition(3, 9)) == (0, 4)
-    assert tally.fates[Fate.LIFT.value].size_bytes == 50
+    assert tally.decisions[MoveDecision.MOVE.value].size_bytes == 50
 
 
 def test_what_is_acknowledged_by_some_stays() -> None:
     tally = tally_of(Acked(EntryPosition(3, 0)), Acked(EntryPosition(3, -1)))
     tally.see(entry_of(3, 0, **FAR))
     tally.see(entry_of(3, 1, **FAR))
-    assert {name: heap.entries for name, heap in tally.fates.items()} == {PARTLY: 1, Fate.LIFT.value: 1}
+    assert {name: heap.entries for name, heap in tally.decisions.items()} == {PARTLY: 1, MoveDecision.MOVE.value: 1}
     assert tally.gaps("s0", EntryPosition(3, 1)) == (0, 0)
     assert tally.gaps("s1", EntryPosition(3, 1)) == (0, 1)
 
@@ -139,7 +139,10 @@ def test_what_is_too_large_for_a_copy_stays() -> None:
     tally.see(entry_of(3, 0, **FAR, payload_bytes=LARGEST_BYTES))
     tally.see(entry_of(3, 1, **FAR, payload_bytes=LARGEST_BYTES + 1))
     tally.see(entry_of(3, 2, **FAR, uncompressed_bytes=LARGEST_BYTES + 1))
-    assert {name: heap.entries for name, heap in tally.fates.items()} == {Fate.LIFT.value: 1, Fate.LARGE.value: 2}
+    assert {name: heap.entries for name, heap in tally.decisions.items()} == {
+        MoveDecision.MOVE.value: 1,
+        MoveDecision.LARGE.value: 2,
+    }
 
 
 def test_stretches_are_counted_each_for_itself() -> None:
@@ -170,7 +173,7 @@ ENTRIES = st.builds(
             {"batch_size": 3},
             {"is_encrypted": True},
             {"payload_bytes": LARGEST_BYTES + 1},
-            {"properties": {STIR_PROPERTY: "1"}},
+            {"properties": {NUDGE_PROPERTY: "1"}},
             {"properties": {"tw-id": "t", "tw-timer": "broken"}},
         ]
     ),
@@ -184,15 +187,15 @@ def test_a_topic_that_was_read_by_one_plan_is_counted_by_another(
     """So a plan that is made from the entries is surveyed without reading them again."""
     ranges = [AckedRange(EntryPosition(3, number - 1), EntryPosition(3, number)) for number in sorted(done)]
     cursors = {"s0": Acked(EntryPosition(3, -1), ranges), "s1": Acked(EntryPosition(3, -1))}
-    tallies = [Tally(Lifting(plan), cursors, ledgers_of([100]), NOW_MS) for plan in (one, other)]
+    tallies = [SurveyCounters(MoveDecider(plan), cursors, ledgers_of([100]), NOW_MS) for plan in (one, other)]
     for number, changes in enumerate(entries):
         for tally in tallies:
             tally.see(entry_of(3, number, **changes))
-    found, wanted = tallies[0].under(Lifting(other)), tallies[1]
-    assert (found.fates, found.remaining_ms) == (wanted.fates, wanted.remaining_ms)
+    found, wanted = tallies[0].under(MoveDecider(other)), tallies[1]
+    assert (found.decisions, found.remaining_ms) == (wanted.decisions, wanted.remaining_ms)
     assert found.native_per_ms == wanted.native_per_ms
     assert found.stays(HOUR_MS) == wanted.stays(HOUR_MS)
     for name in cursors:
         assert found.gaps(name, EntryPosition(3, 99)) == wanted.gaps(name, EntryPosition(3, 99))
-    again = tallies[0].under(Lifting(one))
-    assert (again.fates, again.native_per_ms) == (tallies[0].fates, tallies[0].native_per_ms)
+    again = tallies[0].under(MoveDecider(one))
+    assert (again.decisions, again.native_per_ms) == (tallies[0].decisions, tallies[0].native_per_ms)

@@ -14,32 +14,32 @@ from tests.core.plan_space import plans
 from tests.shadow.entries import entry_of
 from tests.shadow.test_curing import DAYS, RINGS, plan_of
 from timewheel.admin.internals import AckedRange, Ledger
-from timewheel.cli.shadow_said import window_words
+from timewheel.cli.shadow_text import window_words
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import far_ms, spare_ms, steps
 from timewheel.shadow.curing import neighbours
 from timewheel.shadow.machine.acked import Acked
-from timewheel.shadow.machine.lifting import Lifting
-from timewheel.shadow.machine.tally import Tally
+from timewheel.shadow.machine.move_decider import MoveDecider
+from timewheel.shadow.machine.survey_counters import SurveyCounters
 from timewheel.shadow.survey import Delays, Survey, survey_facts
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
 SHORT = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
-"""Lifts what has 70 minutes left."""
+"""Moves what has 70 minutes left."""
 SHORT_FAR_MS = far_ms(SHORT)
 
 
-def tally_of(plan: Plan, *delays_and_ages_ms: tuple[int, int], **changes: object) -> Tally:
+def tally_of(plan: Plan, *delays_and_ages_ms: tuple[int, int], **changes: object) -> SurveyCounters:
     """Timers in the order of sending; those that are due are acknowledged."""
     sends = sorted(delays_and_ages_ms, key=lambda one: -one[1])
     handled = [number for number, (delay_ms, age_ms) in enumerate(sends) if delay_ms <= age_ms]
     ranges = (AckedRange(EntryPosition(3, number - 1), EntryPosition(3, number)) for number in handled)
     acked = Acked(EntryPosition(3, -1), ranges)
     ledgers = [Ledger(ledger_id=3, entries=len(sends), size_bytes=0, offloaded=False)]
-    tally = Tally(Lifting(plan), {"s": acked}, ledgers, NOW_MS)
+    tally = SurveyCounters(MoveDecider(plan), {"s": acked}, ledgers, NOW_MS)
     for number, (delay_ms, age_ms) in enumerate(sends):
         sent_ms = NOW_MS - age_ms
         tally.see(entry_of(3, number, publish_ms=sent_ms, deliver_at_ms=sent_ms + delay_ms, **changes))
@@ -53,7 +53,7 @@ def test_what_stays_native_an_hour_is_counted_from_what_was_sent_since_the_first
     assert found.seen - found.settled == 1, "all that is due soon is handled"
     assert HOUR_MS * found.native_per_ms == pytest.approx(15, rel=0.01)
     assert found.sent_for_ms == 10 * HOUR_MS
-    # Neither what is lifted, nor what has no delay, nor what was lifted and is back.
+    # Neither what is moved, nor what has no delay, nor what was moved and is back.
     others = [(DAY_MS, HOUR_MS), (0, HOUR_MS)]
     assert HOUR_MS * tally_of(SHORT, far, *soon, *others).native_per_ms == pytest.approx(15, rel=0.01)
     assert tally_of(SHORT, far, *soon, properties={"tw-id": "t", "tw-timer": "1"}).native_per_ms == 0
@@ -68,9 +68,9 @@ def test_of_what_was_sent_this_moment_no_rate_is_known() -> None:
 @given(st.integers(0, 2**32), st.floats(0.5, 20))
 def test_it_is_the_rate_at_which_they_are_sent(seed: int, a_minute: float) -> None:
     """All that was ever sent, by a service of which nothing is known but that: as a broker keeps it."""
-    chance, age_ms, sent = random.Random(seed), 5 * HOUR_MS, []
-    while (age_ms := age_ms - round(chance.expovariate(a_minute) * MINUTE_MS)) > 0:
-        sent.append((chance.choice([MINUTE_MS, 20 * MINUTE_MS, 50 * MINUTE_MS, 2 * HOUR_MS, DAY_MS]), age_ms))
+    rng, age_ms, sent = random.Random(seed), 5 * HOUR_MS, []
+    while (age_ms := age_ms - round(rng.expovariate(a_minute) * MINUTE_MS)) > 0:
+        sent.append((rng.choice([MINUTE_MS, 20 * MINUTE_MS, 50 * MINUTE_MS, 2 * HOUR_MS, DAY_MS]), age_ms))
     kept = next((number for number, (delay_ms, age_ms) in enumerate(sent) if delay_ms > age_ms), len(sent))
     since = sent[kept + 1 :]
     found = tally_of(SHORT, *sent[kept:])
@@ -95,7 +95,7 @@ def test_no_timer_leaves_for_the_due_topic_with_less_time_than_a_standby_has(pla
     ("scheme", "found"),
     [
         (DAYS, [12 * HOUR_MS, 2 * DAY_MS]),
-        (RINGS, [12 * HOUR_MS, 2 * DAY_MS]),  # a slot of a day and its head start lift as a window of a day does
+        (RINGS, [12 * HOUR_MS, 2 * DAY_MS]),  # a slot of a day and its head start move as a window of a day does
         (Tiered(window_ms=5 * MINUTE_MS, tiers_ms=(5 * MINUTE_MS,)), [10 * MINUTE_MS]),  # none is below the guard
         (Tiered(window_ms=90 * MINUTE_MS, tiers_ms=(HOUR_MS,)), [HOUR_MS, 2 * HOUR_MS]),
     ],
@@ -122,7 +122,7 @@ def test_the_line_has_all_figures_and_json_the_same() -> None:
     )  # fmt: skip
     said = window_words(found)
     assert "about 345 messages an hour, by those of the last 3 d, have a delay below 1.17 h, and stay" in said
-    assert "5 min late before a lifted timer comes late, and 1.17 h before one may come twice" in said
+    assert "5 min late before a moved timer comes late, and 1.17 h before one may come twice" in said
     assert said.endswith("Gaps would be 2,100 with a window of 30 min, 8,900 with a window of 2 h.")
     facts = survey_facts(found)
     assert (facts["native_per_hour"], facts["spare_ms"]) == (345, 5 * MINUTE_MS)

@@ -32,14 +32,14 @@ TEXTS = """() => {
 
 CUT = """(pixel) => {
   const cut = [];
-  const tell = (what, element) => cut.push(`${what}: ${element.tagName} ${element.textContent.trim().slice(0, 60)}`);
+  const report = (what, element) => cut.push(`${what}: ${element.tagName} ${element.textContent.trim().slice(0, 60)}`);
   const right = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > right) cut.push("the page scrolls sideways");
   for (const element of document.querySelectorAll("main, main *")) {
     if (element.closest("svg, script, noscript") || getComputedStyle(element).display === "none") continue;
     const box = element.getBoundingClientRect();
-    if (box.width && (box.left < -pixel || box.right > right + pixel)) tell("beyond the page", element);
-    if (element.clientWidth && element.scrollWidth > element.clientWidth) tell("wider than its place", element);
+    if (box.width && (box.left < -pixel || box.right > right + pixel)) report("beyond the page", element);
+    if (element.clientWidth && element.scrollWidth > element.clientWidth) report("wider than its place", element);
   }
   for (const text of document.querySelectorAll("svg text")) {
     if (!text.textContent) continue;
@@ -47,7 +47,7 @@ CUT = """(pixel) => {
     const chart = text.closest("svg").getBoundingClientRect();
     const inside = box.left >= chart.left - pixel && box.right <= chart.right + pixel
       && box.top >= chart.top - pixel && box.bottom <= chart.bottom + pixel;
-    if (!inside) tell("beyond its chart", text);
+    if (!inside) report("beyond its chart", text);
   }
   return cut;
 }"""

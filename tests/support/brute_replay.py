@@ -1,7 +1,7 @@
 """A replay by brute force: the router walks every timer, and every cursor is counted range by range.
 
 For a plan with an intake the replay includes a shadow: each message is stored natively, and the shadow's own code
-decides whether it is lifted. A lifted message is acknowledged at once, and its copy walks on from the intake.
+decides whether it is moved. A moved message is acknowledged at once, and its copy walks on from the intake.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support.stored_entry import native_entry
 from timewheel.core.keys import partition_for_key
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Hold, Router
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 
 __all__ = ["Sent", "brute_replay"]
 
@@ -53,11 +53,11 @@ def brute_replay(history: Sequence[Sent], plan: Plan, ledger_entries: int) -> di
         interval = sent.due_ms // plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
         here = arrived[sent.topic, interval, partition]
         if plan.intake:
-            fate = Lifting(plan).fate(native_entry(sent.publish_ms, sent.due_ms), sent.publish_ms)
-            lifted = fate is Fate.LIFT
-            # A lifted message is acknowledged at once, any other message when it is due.
-            here.append(_Arrived(at_ms, at_ms, order, at_ms if lifted else sent.due_ms))
-            if not lifted:
+            decision = MoveDecider(plan).decision(native_entry(sent.publish_ms, sent.due_ms), sent.publish_ms)
+            moved = decision is MoveDecision.MOVE
+            # A moved message is acknowledged at once, any other message when it is due.
+            here.append(_Arrived(at_ms, at_ms, order, at_ms if moved else sent.due_ms))
+            if not moved:
                 continue
         while isinstance(route := router.route(sent.due_ms, at_ms), Hold):
             at_ms = route.release_at_ms

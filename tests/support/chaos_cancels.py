@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tests.support.chaos_ledger import now_ms
-from timewheel.core.cut_offs import Answer, Cancellation, CutOff
+from timewheel.core.cancellations import Answer, Cancellation, CancelResult
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import Names, partition_topic
@@ -24,7 +24,7 @@ SHARE = 0.5
 CLOSE_MS = (5, 150)
 """Before the due time, for a third of the cancelled timers."""
 TAKEN_BACK_MS = (500, 3_000)
-"""After the cut-off was stored."""
+"""After the cancellation was stored."""
 JOIN_TIMEOUT_S = 60.0
 
 
@@ -111,20 +111,20 @@ class Cancels:
     def _cancel(self, timer: Timer) -> None:
         self.unknown.add(timer.id)
         try:
-            self._producer.cancel_async(timer, partial(self._told, timer))
+            self._producer.cancel_async(timer, partial(self._reported, timer))
         except TimewheelError:
             return  # the outcome stays unknown
 
-    def _told(self, timer: Timer, _: TimewheelError | None, cancellation: Cancellation | None) -> None:
-        if cancellation is None:
+    def _reported(self, timer: Timer, _: TimewheelError | None, cancel_result: CancelResult | None) -> None:
+        if cancel_result is None:
             return
-        self.answers[timer.id] = cancellation.answer
+        self.answers[timer.id] = cancel_result.answer
         self.unknown.discard(timer.id)
-        if self._log is not None and cancellation.answer is Answer.CERTAIN:
+        if self._log is not None and cancel_result.answer is Answer.CERTAIN:
             with self._lock:
                 self._put(now_ms() + self._random.randint(*TAKEN_BACK_MS), partial(self._take_back, timer))
 
     def _take_back(self, timer: Timer) -> None:
         assert self._log is not None
-        self._log.send(CutOff("timer", timer.id, 0, timer.due_ms + DAY_MS).line().encode())
+        self._log.send(Cancellation("timer", timer.id, 0, timer.due_ms + DAY_MS).line().encode())
         self.taken_back.add(timer.id)

@@ -107,7 +107,7 @@ class Stage:
 
     def change(self, plan: Plan) -> None:
         """Change the plan for all processes that start from now on."""
-        ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, despite_former_topics=True)
+        ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, ignore_former_topics=True)
         save_plan(plan, self.plan_file)
         self.plan = plan
         if isinstance(plan.scheme, Calendar):

@@ -21,7 +21,7 @@ __all__ = [
     "times_handled_and_never_early",
 ]
 
-MOST_FORGOTTEN_PER_RELOAD = 20
+MAX_FORGOTTEN_PER_RELOAD = 20
 """Sends that a relay repeats at the moment when their destination is loaded again. Mostly 0; 8 were seen."""
 
 
@@ -151,7 +151,7 @@ def keeps_every_promise(verdict: Verdict, *, reloads: int = 0) -> None:
     assert verdict.early == 0, verdict
     assert copies.dead_letters == 0, verdict
     assert copies.extra_by_relays == 0, verdict
-    assert copies.extra_on_time <= reloads * MOST_FORGOTTEN_PER_RELOAD, verdict
+    assert copies.extra_on_time <= reloads * MAX_FORGOTTEN_PER_RELOAD, verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,17 +159,17 @@ class Repeats:
     """Timers that were handled again after a consumer was killed.
 
     Args:
-        in_hand: First handled by a process that was killed before the acknowledgement can have reached the broker;
+        in_flight: First handled by a process that was killed before the acknowledgement can have reached the broker;
             README's limits allow these: a crash between a handler's return and its acknowledgement.
         settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
         copied: Another stored copy of the timer was handled: a hop of the late lane, which a killed relay left twice.
-        most_after_one_kill: The largest part of ``in_hand`` that a single kill caused.
+        max_after_one_kill: The largest part of ``in_flight`` that a single kill caused.
     """
 
-    in_hand: int
+    in_flight: int
     settled: int
     copied: int
-    most_after_one_kill: int
+    max_after_one_kill: int
 
 
 def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_beats: int) -> Repeats:
@@ -207,7 +207,7 @@ def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_b
             else:
                 after[first.pid] += 1
     return Repeats(
-        in_hand=sum(after.values()), settled=settled, copied=copied, most_after_one_kill=max(after.values(), default=0)
+        in_flight=sum(after.values()), settled=settled, copied=copied, max_after_one_kill=max(after.values(), default=0)
     )
 
 

@@ -30,8 +30,8 @@ from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClo
 from timewheel.admin import AdminClient
 from timewheel.cli.app import main as command
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.relay import Relay, janitor
-from timewheel.consumers.relay.driver import former_keeper, groups, partition
+from timewheel.consumers.relay import Relay, compactor
+from timewheel.consumers.relay.driver import former_topic_drainer, hop_batches, partition
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
 from timewheel.ops import FormerTopics
@@ -86,7 +86,7 @@ class Job:
         embedded: Whether a consumer also runs the plan's relay.
         fuse: When to die; None: only when killed from outside.
         hop_rules: The rules by which a relay hops; any value but "right" is a control.
-        cut_rules: The rules by which cut-offs count; any value but "right" is a control.
+        cut_rules: The rules by which cancellations count; any value but "right" is a control.
         group: Highest number of hops that go together; 0: drawn at random, together with the time that they wait for
             each other, so that each life of a relay cuts its groups elsewhere.
         admin_url: Lets a relay list topics, as every service can; empty: the relay cannot list topics.
@@ -145,17 +145,17 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     if job.hop_rules == "wall clock":
         partition.NextHop = WallClock  # type: ignore[attr-defined]
-    groups.Group = WRONG_GROUPS.get(job.hop_rules, groups.Group)  # type: ignore[misc]
-    chance = random.Random(os.getpid())
-    groups.GROUP_MESSAGES = job.group or chance.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
-    linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(chance.choice([0, 5, 20, 100]), plan.guard_ms)
-    # Low limits, so that the log of cut-offs is packed often.
-    janitor.LEAST_LOOSE, janitor.LOOK_EVERY_MS = 200, 300
+    hop_batches.HopBatch = WRONG_GROUPS.get(job.hop_rules, hop_batches.HopBatch)  # type: ignore[misc]
+    rng = random.Random(os.getpid())
+    hop_batches.GROUP_MESSAGES = job.group or rng.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
+    linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(rng.choice([0, 5, 20, 100]), plan.guard_ms)
+    # Low limits, so that the log of cancellations is packed often.
+    compactor.LEAST_LOOSE, compactor.LOOK_EVERY_MS = 200, 300
     hopping: Any = HopClient(client, burning, job.hop_rules)
     with ExitStack() as stack:
         look = None
         if job.admin_url:
-            former_keeper.LOOK_MS = LOOK_MS
+            former_topic_drainer.LOOK_MS = LOOK_MS
             look = FormerTopics(stack.enter_context(AdminClient(job.admin_url)), plan)
         stack.enter_context(Relay(hopping, plan, relay_id=job.name, hop_linger_ms=linger_ms, former_topics=look))
         ledger.ready()

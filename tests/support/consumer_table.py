@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tests.consumers.engine_walk import NOT_IN_HAND, Met, walk
+from tests.consumers.engine_walk import NOT_IN_FLIGHT, Met, walk
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
-from timewheel.consumers.in_hand import Stage
+from timewheel.consumers.in_flight import Stage
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 
@@ -20,7 +20,7 @@ TABLES = {"where nothing can be cancelled": False, "where timers can be cancelle
 SEEDS = range(3_000)
 STEPS = 60
 
-_STAGES = [NOT_IN_HAND, *(stage.value for stage in Stage)]
+_STAGES = [NOT_IN_FLIGHT, *(stage.value for stage in Stage)]
 
 
 def walked(name: str) -> set[Met]:

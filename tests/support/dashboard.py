@@ -60,7 +60,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel("Dead letters", (("sum(timewheel_dead_letters)", ""),), stat=True),
             Panel(
                 "Age of this page",
-                (("time() - max(timewheel_exporter_last_look_timestamp_seconds)", ""),),
+                (("time() - max(timewheel_exporter_last_snapshot_timestamp_seconds)", ""),),
                 "s",
                 stat=True,
             ),
@@ -167,15 +167,15 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Shadows",
         (
             Panel(
-                "Lifted, and acknowledged in the due topic",
+                "Moved, and acknowledged in the due topic",
                 (
-                    ("sum by (due_topic) (rate(timewheel_shadow_lifted_total[5m]))", "lifted, {{due_topic}}"),
-                    ("sum by (due_topic) (rate(timewheel_shadow_struck_total[5m]))", "acknowledged, {{due_topic}}"),
+                    ("sum by (due_topic) (rate(timewheel_shadow_moved_total[5m]))", "moved, {{due_topic}}"),
+                    ("sum by (due_topic) (rate(timewheel_shadow_acked_total[5m]))", "acknowledged, {{due_topic}}"),
                 ),
                 "ops",
             ),
             Panel(
-                "From publish to lift",
+                "From publish to move",
                 (
                     ("max by (quantile) (timewheel_shadow_lag_seconds)", "{{quantile}} within"),
                     ("min(timewheel_shadow_guard_seconds)", "least guard"),
@@ -184,15 +184,15 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel(
                 "Entries by what becomes of them",
-                (("sum by (fate) (rate(timewheel_shadow_entries_total[5m])) > 0", "{{fate}}"),),
+                (("sum by (decision) (rate(timewheel_shadow_entries_total[5m])) > 0", "{{decision}}"),),
                 "ops",
-                note="What is not lifted stays in the due topic, and the broker delivers it.",
+                note="What is not moved stays in the due topic, and the broker delivers it.",
             ),
             Panel(
                 "Partitions",
                 (
                     ("max by (due_topic) (timewheel_shadow_partitions)", "all, {{due_topic}}"),
-                    ("sum by (due_topic) (timewheel_shadow_led_partitions)", "lifted from, {{due_topic}}"),
+                    ("sum by (due_topic) (timewheel_shadow_led_partitions)", "moved from, {{due_topic}}"),
                     ("sum by (due_topic) (timewheel_shadow_caught_up_partitions)", "caught up, {{due_topic}}"),
                     ("max by (due_topic) (timewheel_shadow_refused)", "refused, {{due_topic}}"),
                 ),
@@ -211,7 +211,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Forgotten and begun anew",
                 (
                     (
-                        "sum by (due_topic) (increase(timewheel_shadow_struck_again_total[10m]))",
+                        "sum by (due_topic) (increase(timewheel_shadow_acked_again_total[10m]))",
                         "acknowledged again, {{due_topic}}",
                     ),
                     (

@@ -23,7 +23,7 @@ def _even(rows: int) -> Integers:
     return START_MS + np.arange(rows) * (SPAN_MS // rows)
 
 
-def _by_chance(rng: np.random.Generator, rows: int) -> Integers:
+def _by_rng(rng: np.random.Generator, rows: int) -> Integers:
     return START_MS + np.sort(rng.integers(0, SPAN_MS, rows))
 
 
@@ -61,14 +61,14 @@ def nearly_ascending(rng: np.random.Generator, rows: int) -> Timers:
 
 def several_an_event(rng: np.random.Generator, rows: int) -> Timers:
     """For each event up to a week ahead, three timers: a day before, an hour before, and at the event."""
-    sent_ms = np.repeat(_by_chance(rng, rows // 3), 3)
+    sent_ms = np.repeat(_by_rng(rng, rows // 3), 3)
     event_ms = sent_ms + np.repeat(rng.integers(2 * DAY_MS, 5 * DAY_MS, rows // 3), 3)
     return sent_ms, event_ms - np.tile([DAY_MS, HOUR_MS, 0], rows // 3)
 
 
 def alike_an_event(rng: np.random.Generator, rows: int) -> Timers:
     """For each event four timers, due within seconds of each other."""
-    sent_ms = np.repeat(_by_chance(rng, rows // 4), 4)
+    sent_ms = np.repeat(_by_rng(rng, rows // 4), 4)
     event_ms = sent_ms + np.repeat(rng.integers(HOUR_MS, 2 * DAY_MS, rows // 4), 4)
     return sent_ms, event_ms + rng.integers(0, 5_000, len(event_ms))
 
@@ -106,7 +106,7 @@ def sticky(rng: np.random.Generator, rows: int) -> Timers:
 
 def on_and_off(rng: np.random.Generator, rows: int) -> Timers:
     """A service with short delays by day, and a service with long delays by night."""
-    sent_ms = _by_chance(rng, rows)
+    sent_ms = _by_rng(rng, rows)
     by_day = (sent_ms // (12 * HOUR_MS)) % 2 == 0
     short, long = rng.integers(MINUTE_MS, HOUR_MS, rows), rng.integers(12 * HOUR_MS, 2 * DAY_MS, rows)
     return sent_ms, sent_ms + np.where(by_day, short, long)
@@ -128,7 +128,7 @@ def begetting(rng: np.random.Generator, rows: int) -> Timers:
 def mixed(rng: np.random.Generator, rows: int) -> Timers:
     """Half of the timers in sorted batches, half of them independent."""
     sent_ms, due_ms = ascending(rng, rows // 2)
-    alone_ms = _by_chance(rng, rows - len(sent_ms))
+    alone_ms = _by_rng(rng, rows - len(sent_ms))
     return _in_order(
         np.concatenate([sent_ms, alone_ms]),
         np.concatenate([due_ms, alone_ms + rng.exponential(6 * HOUR_MS, len(alone_ms)).astype(np.int64)]),

@@ -113,15 +113,15 @@ class Engine:
                 assert content is not None
                 container.files["/" + member.name.lstrip("/")] = content.read()
         if self.program is not None:
-            told_to_end = threading.Event()
-            thread = threading.Thread(target=_run, args=(self.program, container, told_to_end), daemon=True)
-            self._running[container.id] = thread, told_to_end
+            reported_to_end = threading.Event()
+            thread = threading.Thread(target=_run, args=(self.program, container, reported_to_end), daemon=True)
+            self._running[container.id] = thread, reported_to_end
             thread.start()
 
     def remove(self, container: Container) -> None:
         if container.id in self._running:
-            thread, told_to_end = self._running.pop(container.id)
-            told_to_end.set()
+            thread, reported_to_end = self._running.pop(container.id)
+            reported_to_end.set()
             thread.join(END_TIMEOUT_S)
         del self.containers[container.id]
 
@@ -198,10 +198,10 @@ def local_broker(container: Container) -> AbstractContextManager[object]:
     return LocalPulsar(config={**own, **settings}, start_timeout_s=START_TIMEOUT_S)
 
 
-def _run(program: Program, container: Container, told_to_end: threading.Event) -> None:
+def _run(program: Program, container: Container, reported_to_end: threading.Event) -> None:
     try:
         with program(container):
-            told_to_end.wait()
+            reported_to_end.wait()
     except Exception as error:  # noqa: BLE001 - a container's failure is in its log
         container.end(1, str(error))
 

@@ -40,7 +40,7 @@ TAIL = """## Not proved
 - Broker, relays and load shared a machine of 2 to 4 cores, with a standalone Pulsar. No play has a cluster of brokers,
   a lost host, a divided network or replication.
 - Plays take minutes; most delays are seconds to minutes, not days.
-- Exactly-once handling: a killed consumer handles its timers in hand again, and late hops leave copies.
+- Exactly-once handling: a killed consumer handles its timers in flight again, and late hops leave copies.
 - A broker's memory of 10,000 producer names, and its stop at 50,000 pending timers
   ([facts](broker-facts.md#starved-due-topic)).
 - Code newer than a line's date.

@@ -163,7 +163,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "a sick topic under a Java service",
             "chaos/test_shadow_sick_topic.py",
             "A topic full of gaps cured under a Java service",
-            "{far timers} timers, {least lifted a second} lifted a second, cured after {cured after s} s: "
+            "{far timers} timers, {least moved a second} moved a second, cured after {cured after s} s: "
             "{gaps before} gaps to {gaps after}; lost {lost}, handled twice {handled twice}, {latest ms} ms late; "
             "put back in {put back in s} s",
         ),
@@ -227,7 +227,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "of {timers} copied at least {least extra copies on time}; sound twin {its twin's extra copies}",
         ),
         Claim(
-            "control: cut-offs that can be taken back",
+            "control: cancellations that can be taken back",
             "chaos/test_cancelled.py",
             "Cancels that can be taken back lose",
             "of {timers} lost {least lost}",

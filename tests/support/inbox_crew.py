@@ -56,7 +56,7 @@ class Crew:
 
     def begin(self, play: Play) -> None:
         """Start a child."""
-        self._tell(play.told().encode() + b"\n")
+        self._report(play.told().encode() + b"\n")
         self._child = self._line()["child"]
 
     def next(self) -> tuple[str, str]:
@@ -69,7 +69,7 @@ class Crew:
 
     def go(self, points: int = 1) -> None:
         """Let a waiting child continue, past this number of points."""
-        self._tell(GO * points)
+        self._report(GO * points)
 
     def kill(self) -> list[tuple[str, str]]:
         """Kill the child with -9 before its end; return its reports that were not read yet."""
@@ -107,7 +107,7 @@ class Crew:
         assert found[1] == "0", "the child failed: its error is on the standard error of this run"
         return said
 
-    def _tell(self, lines: bytes) -> None:
+    def _report(self, lines: bytes) -> None:
         self._in.write(lines)
         self._in.flush()
 

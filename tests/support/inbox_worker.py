@@ -27,7 +27,7 @@ EFFECTS_TABLE = "CREATE TABLE IF NOT EXISTS effects (key TEXT NOT NULL)"
 
 GO = b"\n"
 """One byte, so that a killed child leaves no partial instruction."""
-_told = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - unbuffered: a child must not read its parent's lines
+_reported = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - unbuffered: a child must not read its parent's lines
 
 
 def say(**facts: Any) -> None:
@@ -56,7 +56,7 @@ class Player:
 
     def _at(self, point: str, key: str) -> None:
         say(at=point, key=key)
-        _told.readline()
+        _reported.readline()
 
     def _handler(self) -> Callable[[str], bool]:
         match self._play["kind"]:
@@ -125,7 +125,7 @@ class Player:
 def main() -> None:
     """Play until standard input ends."""
     say(ready=os.getpid())
-    while line := _told.readline():
+    while line := _reported.readline():
         if line == GO:
             continue  # meant for a child that was killed before it read this
         child = os.fork()

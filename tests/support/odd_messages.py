@@ -149,7 +149,7 @@ def _envelopes() -> Iterator[Odd]:
     }.items():
         yield Odd(f"tw-from: {name}", ((b"tw-from", text),))
     yield Odd("marked as a probe", ((b"tw-probe", b"somebody"),))
-    yield Odd("marked for the broker's sake", ((b"tw-stir", due),))
+    yield Odd("marked for the broker's sake", ((b"tw-nudge", due),))
     yield Odd("a dead letter's schema of 30 digits", ((b"tw-dead-schema", b"9" * 30),))
     yield Odd("a dead letter's origin", ((b"tw-dead-from", b"persistent://a/b/c-partition-" + DIGITS),))
     yield Odd("a dead letter's reason of escapes", ((b"tw-dead-reason", b"\x1b]0;owned\x07"),))

@@ -32,13 +32,13 @@ class Command(NamedTuple):
     Args:
         line: Without the prompt and without a comment.
         shown: The output on the page; ``...`` stands for any text, and a number for any number.
-        until_told: It runs until Ctrl-C.
+        until_reported: It runs until Ctrl-C.
         status: Its exit status, from a comment behind it, as in ``# exit status 4``.
     """
 
     line: str
     shown: tuple[str, ...]
-    until_told: bool
+    until_reported: bool
     status: int = 0
 
 
@@ -60,9 +60,9 @@ def commands(content: str) -> list[Command]:
         if line.startswith("$ "):
             words, _, comment = line.removeprefix("$ ").partition("  #")
             status = re.search(r"exit status (\d+)", comment)
-            found.append(Command(words.strip(), (), until_told=False, status=int(status[1]) if status else 0))
+            found.append(Command(words.strip(), (), until_reported=False, status=int(status[1]) if status else 0))
         elif line == END:
-            found[-1] = found[-1]._replace(until_told=True)
+            found[-1] = found[-1]._replace(until_reported=True)
         elif found and not line.startswith("  "):  # an indented line continues a comment
             found[-1] = found[-1]._replace(shown=(*found[-1].shown, line))
     return found

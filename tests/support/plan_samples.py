@@ -58,9 +58,9 @@ def part_of(
 
 def drawn_of(timers: Iterable[StoredTimer], population: int | None = None) -> Drawn:
     found = tuple(timers)
-    looked_at = len({one.place for one in found})
+    inspected = len({one.place for one in found})
     return Drawn(
-        population=looked_at if population is None else population, looked_at=looked_at, unread=0, timers=found
+        population=inspected if population is None else population, inspected=inspected, unread=0, timers=found
     )
 
 

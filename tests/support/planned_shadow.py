@@ -1,7 +1,7 @@
-"""A topic with a shadow, timer by timer: plays every timer of a small history through lift and hops.
+"""A topic with a shadow, timer by timer: plays every timer of a small history through move and hops.
 
 Written from the definition, independently of the planner: a loop over moments. A message is stored natively. The shadow
-reads it at once, and its own code decides its fate. A lifted message is acknowledged at once; its copy stands in the
+reads it at once, and its own code decides its decision. A moved message is acknowledged at once; its copy stands in the
 intake, leaves it, is held where the router says, and at last comes back to the due topic.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tests.support.stored_entry import native_entry
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 
 __all__ = ["ShadowPlay", "shadow_play"]
 
@@ -34,19 +34,19 @@ class ShadowPlay:
 
     Attributes:
         due: Entries of the due topic in position order, a list for each partition.
-        lifts: Copies that were published into the intake.
+        moves: Copies that were published into the intake.
         hops: Publishes by relays: out of the intake, and from topic to topic.
-        most_hops: Highest number of hops of a timer.
-        reads: Messages that the lifter and relays read.
-        ghosts: (from, until) of each original that is acknowledged and not due.
+        max_hops: Highest number of hops of a timer.
+        reads: Messages that the mover and relays read.
+        stale_entries: (from, until) of each original that is acknowledged and not due.
     """
 
     due: list[list[Written]]
-    lifts: int = 0
+    moves: int = 0
     hops: int = 0
-    most_hops: int = 0
+    max_hops: int = 0
     reads: int = 0
-    ghosts: list[tuple[int, int]] = field(default_factory=list)
+    stale_entries: list[tuple[int, int]] = field(default_factory=list)
 
     def peak_gaps(self) -> int:
         """Return the most gaps of all partitions together at any moment."""
@@ -67,14 +67,14 @@ class ShadowPlay:
             for change in ((entry.stored_ms, 1), (entry.acknowledged_ms, -1))
         ])  # fmt: skip
 
-    def peak_ghosts(self) -> int:
-        """Return the most ghosts at any moment."""
-        return _most([change for since, until in self.ghosts for change in ((since, 1), (until, -1))])
+    def peak_stale_entries(self) -> int:
+        """Return the most stale index entries at any moment."""
+        return _most([change for since, until in self.stale_entries for change in ((since, 1), (until, -1))])
 
 
 def shadow_play(plan: Plan, timers: Sequence[tuple[int, int]]) -> ShadowPlay:
     """Play timers (publish, due) through a plan with an intake, moment by moment; partitions in turn."""
-    router, lifting = Router(plan), Lifting(plan)
+    router, move_decider = Router(plan), MoveDecider(plan)
     play = ShadowPlay([[] for _ in range(plan.own_partitions)])
     # (when, order, due, partition, hops so far; -1: a plain producer sends it now)
     todo = [(sent_ms, n, due_ms, n % plan.own_partitions, -1) for n, (sent_ms, due_ms) in enumerate(timers)]
@@ -84,16 +84,16 @@ def shadow_play(plan: Plan, timers: Sequence[tuple[int, int]]) -> ShadowPlay:
         entries = play.due[partition]
         if hops < 0:
             play.reads += 1
-            if lifting.fate(native_entry(at_ms, due_ms), at_ms) is not Fate.LIFT:
+            if move_decider.decision(native_entry(at_ms, due_ms), at_ms) is not MoveDecision.MOVE:
                 entries.append(Written(at_ms, max(due_ms, at_ms)))
                 continue
             entries.append(Written(at_ms, at_ms))
-            play.lifts += 1
-            play.ghosts.append((at_ms, due_ms))
+            play.moves += 1
+            play.stale_entries.append((at_ms, due_ms))
             hops = 0
         play.reads += 1  # in the intake, or where it was held
         play.hops += 1
-        play.most_hops = max(play.most_hops, hops + 1)
+        play.max_hops = max(play.max_hops, hops + 1)
         route = router.route(due_ms, at_ms)
         if isinstance(route, Hold):
             heapq.heappush(todo, (route.release_at_ms, number, due_ms, partition, hops + 1))

@@ -33,7 +33,7 @@ _SHAPES = {
         "9 uncompressed_size uint32, 11 num_messages_in_batch int32, 12 event_time uint64, "
         "13 encryption_keys *EncryptionKeys, 14 encryption_algo string, 15 encryption_param bytes, "
         "16 schema_version bytes, 17 partition_key_b64_encoded bool, 18 ordering_key bytes, 19 deliver_at_time int64, "
-        "20 marker_type int32, 22 txnid_least_bits uint64, 23 txnid_most_bits uint64, 24 highest_sequence_id uint64, "
+        "20 marker_type int32, 22 txnid_least_bits uint64, 23 txnid_max_bits uint64, 24 highest_sequence_id uint64, "
         "25 null_value bool, 26 uuid string, 27 num_chunks_from_msg int32, 28 total_chunk_msg_size int32, "
         "29 chunk_id int32, 30 null_partition_key bool"
     ),

@@ -48,7 +48,7 @@ class Reader:
             return ""
         expected = pattern(command.shown)
         with self.started(command.line) as (process, output):
-            if command.until_told:
+            if command.until_reported:
                 eventually(lambda: expected.search(output.read_text()), TIMEOUT_S, message=command.line)
                 process.send_signal(signal.SIGINT)
             code = process.wait(TIMEOUT_S)

@@ -1,6 +1,6 @@
 """A process that reschedules a timer and is killed with -9 midway: the new timer is stored, the old not yet cancelled.
 
-`arguments` returns its command line. It never gets further: it is killed when it passes the cut-off to the client.
+`arguments` returns its command line. It never gets further: it is killed when it passes the cancellation to the client.
 """
 
 from __future__ import annotations

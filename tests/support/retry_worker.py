@@ -18,7 +18,7 @@ from typing import Any
 import pulsar
 
 from tests.support.through import Through
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
 from timewheel.consumers.inbox import SqliteInbox
 from timewheel.core.plan import Plan
 
@@ -131,7 +131,7 @@ def main() -> None:
         Plan.load(job.plan),
         job.subscription,
         relay=not job.failing,
-        retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, backoff=Fixed(BACKOFF)),
+        retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, backoff=FixedBackoff(BACKOFF)),
         inbox=inbox,
         hooks=(),
         receiver_queue_size=RECEIVER_QUEUE,

@@ -18,14 +18,14 @@ from typing import Any, Self
 import pulsar
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.envelope import ID_PROPERTY, STIR_PROPERTY
+from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.ops.provision import ensure
+from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State
-from timewheel.shadow.wishing import wish_for
 from timewheel.testing import LocalPulsar, eventually
 from timewheel.wire.positions import EntryPosition
 
@@ -152,7 +152,7 @@ class ShadowPlay:
         self, broker: LocalPulsar, plan: Plan, folder: Path, seed: int, *, module: tuple[str, ...] = ("timewheel",)
     ) -> None:
         self.broker, self.plan, self.folder = broker, plan, folder
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.names = Names(plan)
         self._module = module
         self._stack = ExitStack()
@@ -169,7 +169,7 @@ class ShadowPlay:
         self.longest_outage_ms = 0
         self.first_ms: dict[int, int] = {}
         self.unloaded_ms = 0
-        self.stirs = 0
+        self.nudges = 0
         self._threads: list[threading.Thread] = []
         self.movers: list[Mover] = []
 
@@ -177,7 +177,7 @@ class ShadowPlay:
         self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url, retry_for_s=60))
         ensure(self.admin, self.plan, now_ms=now_ms())
         if self.plan.intake:
-            self.wish(State.SHADOWING)
+            self.desired(State.SHADOWING)
         self.plan_file = self.folder / "plan.toml"
         save_plan(self.plan, self.plan_file)
         return self
@@ -196,9 +196,9 @@ class ShadowPlay:
         self._stack.callback(client.close)
         return client
 
-    def wish(self, state: State) -> None:
+    def desired(self, state: State) -> None:
         """Store the desired state on the broker, as the commands do."""
-        wish_for(self.admin, self.plan, state, now_ms=now_ms())
+        desired_for(self.admin, self.plan, state, now_ms=now_ms())
 
     def mover(self, name: str, *options: str) -> Mover:
         """Start a shadow process, with further options of the command."""
@@ -223,9 +223,9 @@ class ShadowPlay:
                     message = consumer.receive(500)
                 except pulsar.Timeout:
                     continue
-                if STIR_PROPERTY in message.properties():
+                if NUDGE_PROPERTY in message.properties():
                     # Given to clients if no shadow was there to remove it before it was due.
-                    self.stirs += 1
+                    self.nudges += 1
                     consumer.acknowledge(message)
                     continue
                 name, _, due = message.data().decode().partition(" ")
@@ -248,20 +248,20 @@ class ShadowPlay:
         self._sending = True
 
         def told(number: int) -> Callable[[Any, Any], None]:
-            def tell(result: Any, _: Any) -> None:
+            def on_progress(result: Any, _: Any) -> None:
                 with self._lock:
                     if result == pulsar.Result.Ok:
                         self.sent.add(number)
                     else:
                         self.unknown += 1
 
-            return tell
+            return on_progress
 
         def run() -> None:
             began, number = time.monotonic(), 0
             while self._sending and not self._stopping:
                 while number < (time.monotonic() - began) * traffic.rate:
-                    due_ms = now_ms() + self.chance.randrange(traffic.shortest_ms, traffic.longest_ms)
+                    due_ms = now_ms() + self.rng.randrange(traffic.shortest_ms, traffic.longest_ms)
                     payload = f"{number} {due_ms}".encode()
                     self.attempted = number + 1
                     producer.send_async(payload, told(number), deliver_at=due_ms, partition_key=f"k{number % 97}")
@@ -318,19 +318,19 @@ class ShadowPlay:
         """Kill a shadow process and start it again after a pause, this number of times."""
         for number in range(times):
             mover = self.movers[number % len(self.movers)]
-            if self.longest_outage_ms > self.plan.guard_ms // 4 or self.chance.random() < 0.5:
+            if self.longest_outage_ms > self.plan.guard_ms // 4 or self.rng.random() < 0.5:
                 # Else another process may still be starting, and no process works in the meantime.
                 eventually(lambda: all(one.is_ready for one in self.movers), 120, message="all movers are ready")
             eventually(partial(getattr, mover, "is_ready"), 120, message=f"mover {number} is ready again")
-            time.sleep(self.chance.uniform(*pause_s))
+            time.sleep(self.rng.uniform(*pause_s))
             mover.kill()
-            time.sleep(self.chance.uniform(0, pause_s[0]))
+            time.sleep(self.rng.uniform(0, pause_s[0]))
             mover.start()
 
     def unload(self) -> None:
         """Unload the due topic, the intake or the journal."""
         self.unloaded_ms = now_ms()
-        self.admin.topics.unload(self.chance.choice([self.plan.due_topic, self.names.intake, self.names.journal]))
+        self.admin.topics.unload(self.rng.choice([self.plan.due_topic, self.names.intake, self.names.journal]))
 
     def kill_broker(self, *, away_s: float) -> None:
         """Kill the broker with -9, and start it again after a while."""

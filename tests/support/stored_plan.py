@@ -22,7 +22,7 @@ from timewheel.core.errors import AdminMissing
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Plan
-from timewheel.ops.whereis import Ways
+from timewheel.ops.whereis import Routes
 
 __all__ = ["Sent", "StoredPlan"]
 
@@ -75,7 +75,7 @@ class StoredPlan:
         self._count = len(sends)
         self._stats: dict[str, InternalStats] = {}
         ids = [TimerIds(self._source.randbytes) for _ in range(2)]
-        ways = Ways(plan)
+        ways = Routes(plan)
         self.sent: list[Sent] = []
         groups: defaultdict[tuple[str, bool, int], list[tuple[int, Envelope, int]]] = defaultdict(list)
         for sent_ms, delay_ms in sends:
@@ -91,7 +91,7 @@ class StoredPlan:
         self._stored = {name: self._kept(entries) for name, entries in stored.items()}
 
     def store(self, topic: str, envelope: Envelope, publish_ms: int, *, until_ms: int) -> None:
-        """Add an entry to a partition, as a late relay does, or in a place that `Ways` does not foresee.
+        """Add an entry to a partition, as a late relay does, or in a place that `Routes` does not foresee.
 
         Args:
             topic: The partition's name.
@@ -110,7 +110,7 @@ class StoredPlan:
             done += 1
         return ordered[max(done - KEPT, 0) :]
 
-    def _play(self, groups: Any, ways: Ways, sent: Sent, who: int) -> None:
+    def _play(self, groups: Any, ways: Routes, sent: Sent, who: int) -> None:
         for stop in ways.way(sent.sent_ms, sent.due_ms):
             # In the order of sends, as timers of a slot leave it.
             lag_ms = self._late_ms * len(self.sent) // self._count if stop.hops else self._source.randrange(3)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from tests.support.through import Through
-from timewheel.consumers.relay.driver.groups import Group, Member
+from timewheel.consumers.relay.driver.hop_batches import HopBatch, Member
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet
+from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet, ToDeadLetter
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
 from timewheel.wire.dead_letters import DEAD_REASON
@@ -47,7 +47,9 @@ class WallClock(NextHop):
         super().__init__(router, step, is_dead, drains_from_ms=drains_from_ms)
         self._by_clock = router
 
-    def held(self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None) -> Hop | NotYet | Bury | Drop:
+    def held(
+        self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None
+    ) -> Hop | NotYet | ToDeadLetter | Drop:
         decision = super().held(envelope, now_ms, arrived_by_ms)
         if not isinstance(decision, Hop):
             return decision
@@ -55,7 +57,7 @@ class WallClock(NextHop):
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), False)
 
 
-class StartNumbered(Group):
+class StartNumbered(HopBatch):
     """Numbers a group by its start: a group that is cut anew after a crash starts below the stored messages, and is
     dropped completely or doubled.
     """
@@ -66,7 +68,7 @@ class StartNumbered(Group):
         self.end = start
 
 
-class Straddling(Group):
+class Straddling(HopBatch):
     """Sends stored and new messages in the same group, so that the stored messages are stored again."""
 
     def __init__(self, topic: str, version: int, producer: Any, mark: int) -> None:
@@ -78,7 +80,7 @@ class StraddlingStart(StartNumbered, Straddling):
     """Combines both errors: new messages are dropped together with stored messages."""
 
 
-WRONG_GROUPS: dict[RulesName, type[Group]] = {
+WRONG_GROUPS: dict[RulesName, type[HopBatch]] = {
     "numbered by the start": StartNumbered,
     "not cut at the mark": Straddling,
     "both of these": StraddlingStart,

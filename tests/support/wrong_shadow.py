@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from timewheel.cli.app import main
-from timewheel.consumers.relay.driver.groups import Group, Groups
+from timewheel.consumers.relay.driver.hop_batches import HopBatch, HopBatches
 from timewheel.core.envelope import FROM_PROPERTY, Envelope
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.routing import Due
 from timewheel.shadow.driver.copies import Copies
-from timewheel.shadow.driver.lift_session import LiftSession
-from timewheel.shadow.machine.lifting import lifted_from
+from timewheel.shadow.driver.move_session import MoveSession
+from timewheel.shadow.machine.move_decider import moved_from
 
 __all__ = ["STALLED", "ShadowRules", "shadow_by"]
 
 STALLED = "stalled"
 
-ShadowRules = Literal["right", "strikes-first", "named-late-lane"]
-"""``strikes-first``: originals are acknowledged as soon as their copies are passed to the client, before the copies are
+ShadowRules = Literal["right", "acks-first", "named-late-lane"]
+"""``acks-first``: originals are acknowledged as soon as their copies are passed to the client, before the copies are
 stored. ``named-late-lane``: late hops go where the clock says, by the producer with a name and numbers, although the
 clock could choose another destination at a replay.
 """
@@ -37,25 +37,25 @@ def shadow_by(rules: ShadowRules) -> tuple[str, str]:
     return __name__, rules
 
 
-def strike_first() -> None:
-    right_lift_all, right_lift, right_add = LiftSession._lift_all, LiftSession._lift, Copies.add
+def ack_first() -> None:
+    right_move_all, right_move, right_add = MoveSession._move_all, MoveSession._move, Copies.add
 
-    def lift_all(session: Any, reader: Any, striker: Any, acked: Any, kinds: Any, *, lifts: bool) -> None:
-        session.striker, session._copies.added = striker, []
-        right_lift_all(session, reader, striker, acked, kinds, lifts=lifts)
+    def move_all(session: Any, reader: Any, acker: Any, acked: Any, kinds: Any, *, moves: bool) -> None:
+        session.acker, session._copies.added = acker, []
+        right_move_all(session, reader, acker, acked, kinds, moves=moves)
 
-    def lift(session: Any, entries: Any, acked: Any, now_ms: int) -> None:
-        right_lift(session, entries, acked, now_ms)
+    def move(session: Any, entries: Any, acked: Any, now_ms: int) -> None:
+        right_move(session, entries, acked, now_ms)
         added, session._copies.added = session._copies.added, []
-        session.striker.strike(added)
+        session.acker.ack(added)
 
     def add(copies: Any, original: Any, version: int, properties: Any) -> None:
         right_add(copies, original, version, properties)
-        found = lifted_from(properties[FROM_PROPERTY])
+        found = moved_from(properties[FROM_PROPERTY])
         assert found is not None
         copies.added.append(found[0])
 
-    _replace(LiftSession, _lift_all=lift_all, _lift=lift)
+    _replace(MoveSession, _move_all=move_all, _move=move)
     _replace(Copies, add=add)
 
 
@@ -70,13 +70,13 @@ def name_the_late_lane() -> None:
 
 
 def stall(while_there: Path) -> None:
-    right_send = Groups._send
+    right_send = HopBatches._send
 
-    def send(groups: Any, group: Group) -> None:
+    def send(groups: Any, group: HopBatch) -> None:
         if ".tw.tier-" not in groups._hops._source or not while_there.exists():
             right_send(groups, group)
 
-    _replace(Groups, _send=send)
+    _replace(HopBatches, _send=send)
 
 
 def _replace(kind: type, **methods: Callable[..., Any]) -> None:
@@ -86,7 +86,7 @@ def _replace(kind: type, **methods: Callable[..., Any]) -> None:
 
 PUT: dict[ShadowRules, Callable[[], None]] = {
     "right": lambda: None,
-    "strikes-first": strike_first,
+    "acks-first": ack_first,
     "named-late-lane": name_the_late_lane,
 }
 

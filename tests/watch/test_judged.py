@@ -31,12 +31,12 @@ from timewheel.ops.sample import Place
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.watch.change import changed_plan, diff_of
 from timewheel.watch.checking import Checked, judged
-from timewheel.watch.expected import MOST_TURNS, expected, turns_of
+from timewheel.watch.expected import MAX_TURNS, expected, turns_of
 from timewheel.watch.facts import checked_facts
 from timewheel.watch.growth import WEEK_MS
 from timewheel.watch.log import CheckLine
-from timewheel.watch.said import headline, said_of_sends, standing_table
 from timewheel.watch.sends import Sends
+from timewheel.watch.text import comparison_table, describe_sends, headline
 from timewheel.watch.verdict import Level
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=1_000)
@@ -199,7 +199,7 @@ def test_a_window_shorter_than_the_delays_still_says_what_a_full_topic_holds(hou
 
 @pytest.mark.parametrize(
     ("window_ms", "longest_ms", "turns"),
-    [(100, 0, 2), (100, 100, 3), (100, 950, 12), (1, 10**6, MOST_TURNS)],
+    [(100, 0, 2), (100, 100, 3), (100, 950, 12), (1, 10**6, MAX_TURNS)],
 )
 def test_a_window_comes_again_until_its_first_turn_is_all_due(window_ms: int, longest_ms: int, turns: int) -> None:
     assert turns_of(window_ms, longest_ms) == turns
@@ -248,10 +248,10 @@ def test_the_words_and_the_facts_have_the_same_figures() -> None:
 
     assert (facts["level"], facts["due_topic"]) == ("fine", TOPIC)
     assert (whole["subscription"], whole["counted"], whole["agrees"]) == (SUBSCRIPTION, gaps_of(sent(48, DAY_MS)), True)
-    shown = standing_table(found)
+    shown = comparison_table(found)
     assert shown.rows[0][0] == f"{SUBSCRIPTION}, all partitions"
     assert shown.rows[0][4] == f"{whole['counted']:,}"
-    said = dict(said_of_sends(found))
+    said = dict(describe_sends(found))
     assert said["sent"].startswith("0.05 +- ")
     assert facts["sends"]["per_second"] == pytest.approx(0.05)
     assert set(facts["sends"]["delays_ms"]) == {"0.1", "0.25", "0.5", "0.75", "0.9", "0.99"}

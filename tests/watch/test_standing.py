@@ -13,13 +13,13 @@ from tests.support.plan_samples import NOW_MS, SUBSCRIPTION, TOPIC, part_of, pla
 from timewheel.admin.internals import EntryPosition
 from timewheel.ops.plan_sample import draw_pairs
 from timewheel.ops.sample import Place
-from timewheel.watch.standing import Standing, standings, together
+from timewheel.watch.comparison import GapComparison, comparisons, together
 
 TICK_MS = 1
 """So short that the band is the sample's alone."""
 
 
-def standing(due: list[bool], *, per_ledger: int = 10**6, mark_delete: int = -1) -> Standing:
+def comparison(due: list[bool], *, per_ledger: int = 10**6, mark_delete: int = -1) -> GapComparison:
     """Of a topic whose entries are due, or not."""
     places = [EntryPosition(1 + number // per_ledger, number % per_ledger) for number in range(len(due))]
     ledgers = tuple(
@@ -31,7 +31,7 @@ def standing(due: list[bool], *, per_ledger: int = 10**6, mark_delete: int = -1)
     ]
     marked = EntryPosition(1, -1) if mark_delete < 0 else places[mark_delete]
     part = part_of(len(due), ledgers=ledgers, mark_delete=marked)
-    (found,) = standings(sample_of(plan_of(), timers, part), TICK_MS)
+    (found,) = comparisons(sample_of(plan_of(), timers, part), TICK_MS)
     return found
 
 
@@ -56,7 +56,7 @@ def counted(due: list[bool], per_ledger: int, mark_delete: int) -> int:
     ],
 )
 def test_a_gap_begins_where_a_done_entry_follows_an_open_one(due: list[bool], gaps: int) -> None:
-    assert standing(due).predicted == gaps
+    assert comparison(due).predicted == gaps
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=60), st.integers(1, 12), st.data())
@@ -66,7 +66,7 @@ def test_who_sees_all_counts_as_the_broker_does(due: list[bool], per_ledger: int
     mark_delete = data.draw(st.sampled_from([first_open - 1, -1])) if first_open in (0, len(due)) else first_open - 1
     if first_open == len(due):
         return  # nothing waits: brokers then move the mark-delete position to the end
-    found = standing(due, per_ledger=per_ledger, mark_delete=mark_delete)
+    found = comparison(due, per_ledger=per_ledger, mark_delete=mark_delete)
 
     assert found.predicted == counted(due, per_ledger, mark_delete)
     assert found.error == 0
@@ -83,7 +83,7 @@ def test_the_truth_lies_within_the_band_of_a_sample_in_19_of_20() -> None:
     within = 0
     for seed in range(60):
         chosen = [timers[number] for number in draw_pairs(len(due), 1_500, seed)]
-        (found,) = standings(sample_of(plan_of(), chosen, part, population=len(due)), TICK_MS)
+        (found,) = comparisons(sample_of(plan_of(), chosen, part, population=len(due)), TICK_MS)
         within += abs(found.predicted - truth) <= found.error
     assert within >= 54
 
@@ -111,7 +111,7 @@ def test_each_entry_of_a_topic_has_the_same_chance() -> None:
     assert all(abs(count / 4_000 - 2 / 19) < 0.03 for count in (times[0], times[-1]))
 
 
-BASE = Standing(
+BASE = GapComparison(
     name=TOPIC,
     subscription=SUBSCRIPTION,
     counted=100,

@@ -25,12 +25,12 @@ class BrokerTime:
 
     Args:
         asked_ms: Time of the request, by this machine's clock.
-        told_ms: The broker's time. It is in whole seconds: the real time was this, or up to a second later.
+        reported_ms: The broker's time. It is in whole seconds: the real time was this, or up to a second later.
         answered_ms: Time of the answer, by this machine's clock.
     """
 
     asked_ms: int
-    told_ms: int
+    reported_ms: int
     answered_ms: int
 
 
@@ -70,8 +70,8 @@ class Brokers:
             return None
         if told.tzinfo is None:
             return None
-        told_ms = (told - _EPOCH) // dt.timedelta(milliseconds=1)
-        return BrokerTime(asked_ms=asked_ms, told_ms=told_ms, answered_ms=answered_ms)
+        reported_ms = (told - _EPOCH) // dt.timedelta(milliseconds=1)
+        return BrokerTime(asked_ms=asked_ms, reported_ms=reported_ms, answered_ms=answered_ms)
 
     def dynamic_settings(self) -> frozenset[str]:
         """Return the names of the settings that can be changed while brokers run; requires a superuser."""

@@ -137,8 +137,8 @@ class SubscriptionStats:
         return any(one.name != STRIKER for one in self.consumers or ())
 
     @property
-    def ghosts(self) -> int:
-        """Lower bound of the delayed messages that are already acknowledged (broker-facts: ghosts-starve)."""
+    def stale_entries(self) -> int:
+        """Lower bound of the delayed messages that are acknowledged (broker-facts: stale-index-entries-starve)."""
         return max(self.delayed - self.backlog, 0)
 
 

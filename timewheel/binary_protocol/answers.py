@@ -24,7 +24,7 @@ from timewheel.binary_protocol.fields import as_signed, data_tag, fields_of, num
 from timewheel.binary_protocol.frames import COMMAND_AT
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["MAX_COMMAND_BYTES", "Asked", "command_in", "entry_in", "told_by"]
+__all__ = ["MAX_COMMAND_BYTES", "Asked", "command_in", "entry_in", "reported_by"]
 
 MAX_COMMAND_BYTES = 1024 * 1024
 """Limit of a command without the entry behind it: answers are short, and the longest hold a broker's error text."""
@@ -208,8 +208,10 @@ def _refused(request_id: int, asked: Asked, code: int, reason: str | None) -> Re
     return Refused(request_id=request_id, error=refused)
 
 
-Told = Acknowledged | Connected | ConsumerClosed | CredentialsAsked | Done | LastPosition | LookedUp | Refused | None
-_MADE_BY: Mapping[CommandType, Callable[[_Body, Asked], Told]] = {
+Reported = (
+    Acknowledged | Connected | ConsumerClosed | CredentialsAsked | Done | LastPosition | LookedUp | Refused | None
+)
+_MADE_BY: Mapping[CommandType, Callable[[_Body, Asked], Reported]] = {
     CommandType.CONNECTED: _connected,
     CommandType.AUTH_CHALLENGE: _credentials_asked,
     CommandType.LOOKUP_RESPONSE: _looked_up,
@@ -222,7 +224,7 @@ _MADE_BY: Mapping[CommandType, Callable[[_Body, Asked], Told]] = {
 }
 
 
-def told_by(kind: CommandType, body: bytes, asked: Asked) -> Told:
+def reported_by(kind: CommandType, body: bytes, asked: Asked) -> Reported:
     """Parse a command of any type but MESSAGE; None: the command does not concern this client.
 
     Args:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from timewheel.binary_protocol import requests
-from timewheel.binary_protocol.answers import Told, command_in, entry_in, told_by
+from timewheel.binary_protocol.answers import Reported, command_in, entry_in, reported_by
 from timewheel.binary_protocol.command_types import LOWEST_VERSION, CommandType, SubscriptionType
 from timewheel.binary_protocol.entries import Entry
 from timewheel.binary_protocol.errors import (
@@ -278,9 +278,9 @@ class Connection:
             raise ProtocolViolation(f"{command.name} while {self.phase.name.lower()}", "nothing expects it then")
         if command is CommandType.PING:
             self._outgoing.append(requests.pong())
-        return self._judge(told_by(command, body, self._words_of))
+        return self._judge(reported_by(command, body, self._words_of))
 
-    def _judge(self, told: Told) -> Event | None:
+    def _judge(self, told: Reported) -> Event | None:
         match told:
             case Connected():
                 return self._connected(told)

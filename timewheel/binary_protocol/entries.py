@@ -140,14 +140,14 @@ _ORDERING_KEY = data_tag(18)
 _DELIVER_AT = number_tag(19)
 _MARKER = number_tag(20)
 _TRANSACTION_LEAST = number_tag(22)
-_TRANSACTION_MOST = number_tag(23)
+_TRANSACTION_MAX = number_tag(23)
 _NULL_VALUE = number_tag(25)
 _CHUNK_COUNT = number_tag(27)
 _CHUNK = number_tag(29)
 _NUMBERS = frozenset(
     {
         _SEQUENCE_ID, _PUBLISH_TIME, _COMPRESSION, _UNCOMPRESSED_SIZE, _MESSAGES_IN_BATCH, _EVENT_TIME, _KEY_IS_BASE64,
-        _DELIVER_AT, _MARKER, _TRANSACTION_LEAST, _TRANSACTION_MOST, _NULL_VALUE, _CHUNK_COUNT, _CHUNK,
+        _DELIVER_AT, _MARKER, _TRANSACTION_LEAST, _TRANSACTION_MAX, _NULL_VALUE, _CHUNK_COUNT, _CHUNK,
     }
 )  # fmt: skip
 _DATAS = frozenset({_PRODUCER, _REPLICATED_FROM, _PARTITION_KEY, _ENCRYPTION_KEY, _SCHEMA_VERSION, _ORDERING_KEY})
@@ -196,7 +196,7 @@ def read_entry(
     deliver_at = numbers.get(_DELIVER_AT)
     replicated_from = datas.get(_REPLICATED_FROM)
     partition_key = datas.get(_PARTITION_KEY)
-    transaction = numbers.get(_TRANSACTION_MOST)
+    transaction = numbers.get(_TRANSACTION_MAX)
     return Entry(
         consumer_id=consumer_id,
         position=position,

@@ -57,7 +57,7 @@ def fields_of(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, byt
             value = _FIXED_BYTES[kind]
         else:
             if at >= end:
-                raise _cut_off()
+                raise _cancellation()
             value = data[at]
             at += 1
             if value > 0x7F:
@@ -67,7 +67,7 @@ def fields_of(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, byt
                 continue
         stop = at + value
         if stop > end:
-            raise _cut_off()
+            raise _cancellation()
         yield tag, 0, data[at:stop]
         at = stop
 
@@ -79,7 +79,7 @@ def number_at(data: bytes, at: int) -> tuple[int, int]:
         ProtocolViolation: The number is cut off, or longer than ten bytes.
     """
     if at >= len(data):
-        raise _cut_off()
+        raise _cancellation()
     first = data[at]
     return (first, at + 1) if first <= 0x7F else _long_number(data, at + 1, len(data), first)
 
@@ -89,7 +89,7 @@ def _long_number(data: bytes, at: int, end: int, first: int) -> tuple[int, int]:
     value = first & 0x7F
     for shift in range(7, _MAX_SHIFT + 1, 7):
         if at >= end:
-            raise _cut_off()
+            raise _cancellation()
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -98,7 +98,7 @@ def _long_number(data: bytes, at: int, end: int, first: int) -> tuple[int, int]:
     raise ProtocolViolation("a number of more than ten bytes", "numbers have 64 bits")
 
 
-def _cut_off() -> ProtocolViolation:
+def _cancellation() -> ProtocolViolation:
     return ProtocolViolation("a message whose last field is cut off", "fields end within their message")
 
 

@@ -19,7 +19,7 @@ from timewheel.binary_protocol.dialing import Dialer
 from timewheel.binary_protocol.entries import Entry
 from timewheel.binary_protocol.errors import BinaryProtocolError, ConsumerLost, ProtocolViolation, TooManyRequests
 from timewheel.binary_protocol.events import ConsumerClosed, Event, LastPosition
-from timewheel.core.chance import Chance, system_chance
+from timewheel.core.rng import Random, system_random
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["DEFAULT_PERMITS", "EARLIEST", "EntryReader"]
@@ -44,7 +44,7 @@ class EntryReader:
             next entry of the topic. A position beyond the topic's end is an error as soon as an entry comes.
         permits: How many messages may be under way.
         keep_payload: Whether entries keep their payloads, as stored.
-        chance: Source of randomness for the reader's name, shown in the topic's stats.
+        rng: Source of randomness for the reader's name, shown in the topic's stats.
 
     Attributes:
         topic: The topic, as given.
@@ -62,7 +62,7 @@ class EntryReader:
         after: EntryPosition = EARLIEST,
         permits: int = DEFAULT_PERMITS,
         keep_payload: bool = False,
-        chance: Chance | None = None,
+        rng: Random | None = None,
     ) -> None:
         if not 1 <= permits <= MAX_PERMITS:
             raise TooManyRequests("permits", permits, MAX_PERMITS)
@@ -72,7 +72,7 @@ class EntryReader:
         self._taken = 0
         self._acknowledged = after
         self._before_first: EntryPosition | None = after
-        name = f"timewheel-look-{int((chance or system_chance()).random() * (1 << 48)):012x}"
+        name = f"timewheel-look-{int((rng or system_random()).random() * (1 << 48)):012x}"
         self._session = dialer.reach(topic, keep_payload=keep_payload)
         try:
             self._consumer_id = self._open(name, after)

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
-from timewheel.cli.cuts import cuts
-from timewheel.cli.dead import dead
+from timewheel.cli.cancellations import cuts
+from timewheel.cli.dead_letters import dead
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter

@@ -142,18 +142,18 @@ def _with_foresight(console: Console, result: Result) -> Result:
     try:
         with screen_for(console) as screen:
 
-            def tell(stage: str) -> None:
+            def on_progress(stage: str) -> None:
                 left_s = max(1.0, FORESIGHT_S + began_s - time.monotonic())
                 screen.show(State(phase=f"the planner predicts the same: {stage}", left_s=left_s))
 
             def progressed(progress: Progress) -> None:
-                tell(progress.stage)
+                on_progress(progress.stage)
 
-            tell("starting Spark")
+            on_progress("starting Spark")
             with session(None, SPARK_MEMORY, when_stopped=STOPPED, small=True) as spark:
                 from timewheel.demo.planner import foresee
 
-                found = foresee(spark, result, files.ledger, began_s=began_s, tell=progressed)
+                found = foresee(spark, result, files.ledger, began_s=began_s, on_progress=progressed)
         result = replace(result, foresight=found)
         save(result, files)
     except ExtraMissing as missing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
-from timewheel.cli.doctor_said import show_verdict
+from timewheel.cli.doctor_text import show_verdict
 
 if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
@@ -111,11 +111,11 @@ def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -
 
 
 def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
-    from timewheel.ops.doctor import look_at_plan, look_at_topic
+    from timewheel.ops.doctor import inspect_plan, inspect_topic
 
     if plan is not None:
-        return look_at_plan(admin, plan, target=target)
-    return look_at_topic(admin, target if "://" in target else f"persistent://{target}")
+        return inspect_plan(admin, plan, target=target)
+    return inspect_topic(admin, target if "://" in target else f"persistent://{target}")
 
 
 def _write_junit(path: Path, verdict: Verdict) -> None:

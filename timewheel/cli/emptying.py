@@ -18,7 +18,7 @@ __all__ = ["await_empty"]
 LOOK_MS = 500
 EMPTY_LOOKS = 2
 """A timer that moves from one topic to another is in neither for a moment."""
-TELL_MS = 15_000
+REPORT_MS = 15_000
 """Interval between two progress lines if the output is no terminal."""
 STALLED_MS = 15_000
 """The reason is shown after this time without progress."""
@@ -45,7 +45,7 @@ def await_empty(
     from timewheel.core.durations import span
 
     clock = SystemClock()
-    began_ms = moved_ms = told_ms = clock.monotonic_ms()
+    began_ms = moved_ms = reported_ms = clock.monotonic_ms()
     first = least = waiting()
     entries, empty_looks, reason = first, 0, ""
     with console.status("looking") as shown:
@@ -63,8 +63,8 @@ def await_empty(
             waits = counted(entries, "entry waits", "entries wait")
             line = f"{waits} outside the topic{left}" + (f": {reason}" if reason else "")
             shown.update(Text(visible(line)))
-            if not console.is_terminal and now_ms - told_ms >= TELL_MS:
-                told_ms = now_ms
+            if not console.is_terminal and now_ms - reported_ms >= REPORT_MS:
+                reported_ms = now_ms
                 show_line(console, line)
             pause(clock, LOOK_MS)
             entries = waiting()

@@ -40,7 +40,7 @@ def exporter(
     every: Annotated[str, typer.Option("--every", help="From the beginning of one look to that of the next.")] = "30s",
     limit: GapLimit = None,
     most: Annotated[
-        int, typer.Option("--most", min=1, help="Subscriptions that are told, the worst; each is a dozen series.")
+        int, typer.Option("--limit", min=1, help="Subscriptions that are told, the worst; each is a dozen series.")
     ] = 500,
     samples: Annotated[
         int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to look at, each time.")
@@ -57,8 +57,8 @@ def exporter(
     """Export gaps, the entries that an unload would repeat, and the due times of timers to Prometheus, until SIGTERM or
     Ctrl-C.
 
-    The exporter looks at the cluster once in each interval; a scrape of /metrics returns the last look. /readyz answers
-    503 if no look was completed in the last three intervals. Nothing is consumed or changed. Requires the extra
+    The exporter makes a snapshot once in each interval; a scrape of /metrics returns the last snapshot. /readyz answers
+    503 if no snapshot was completed in the last three intervals. Nothing is consumed or changed. Requires the extra
     ``metrics``.
     """
     from contextlib import suppress

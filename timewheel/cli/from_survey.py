@@ -65,7 +65,7 @@ def plan_from(
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import estimate, estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.estimated import estimated_tables
-    from timewheel.spark_planner.results.skew import said_of_keys
+    from timewheel.spark_planner.results.skew import describe_keys
 
     with refused_requests():
         wanted = survey.statistic.topic(topic)
@@ -80,7 +80,7 @@ def plan_from(
             as_is=as_is,
         )
     show_reading(console, survey.statistic, wanted, found.continued)
-    if keys := said_of_keys(found):
+    if keys := describe_keys(found):
         say(console, keys)
     say(console, estimated_verdict(found), style="bold green" if found.keeps_limits else "bold red")
     for reason in found.choice.reasons if found.is_certain else ():
@@ -110,10 +110,10 @@ def predict_from(
     survey = _loaded(stored)
     from timewheel.spark_planner import evaluate
     from timewheel.spark_planner.estimating import native_found
+    from timewheel.spark_planner.extrapolation.continued import continued_from
     from timewheel.spark_planner.history.keys import EVEN
     from timewheel.spark_planner.results.facts import evaluation_facts
     from timewheel.spark_planner.results.tables import evaluations_table
-    from timewheel.spark_planner.steady.continued import continued_from
     from timewheel.spark_planner.summary.daily_gaps import DailyGaps
 
     with refused_requests():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
-from timewheel.cli.gaps_said import show_look
+from timewheel.cli.gaps_text import show_snapshot
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.admin.client import AdminClient
-    from timewheel.ops.gaps import Look
+    from timewheel.ops.gaps import GapSnapshot
     from timewheel.ops.gaps.limit import Limit
-    from timewheel.ops.gaps.log import Looks
+    from timewheel.ops.gaps.log import GapHistory
     from timewheel.ops.gaps.messages import AgainMessages
 
 __all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps"]
@@ -51,7 +51,7 @@ def gaps(
     times: Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")] = None,
     log: Annotated[
         Path | None,
-        typer.Option("--log", help="Log of looks, for growth: read, then written on.", dir_okay=False),
+        typer.Option("--log", help="Log of snapshots, for growth: read, then written on.", dir_okay=False),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Show so many subscriptions, the worst first.")] = 20,
     fail_at: Annotated[
@@ -67,7 +67,7 @@ def gaps(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write a row for each subscription here, too.", dir_okay=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each look.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each snapshot.")] = False,
 ) -> None:
     """Show gaps beside the broker's limit, and the entries that an unload now would deliver again. Nothing is changed.
 
@@ -86,19 +86,19 @@ def gaps(
     ):
         status = 0
         seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
-        for look, messages in seeing.looks_of(every_ms if watch else None, times):
-            status = exit_status(look, fail_at)
+        for snapshot, messages in seeing.snapshots_of(every_ms if watch else None, times):
+            status = exit_status(snapshot, fail_at)
             if csv_file is not None:
-                _write_csv(csv_file, look, seeing.looks)
+                _write_csv(csv_file, snapshot, seeing.snapshots)
             if as_json:
-                _print_json(look, seeing.limit, seeing.looks, messages)
+                _print_json(snapshot, seeing.limit, seeing.snapshots, messages)
             else:
                 show(
                     partial(
-                        show_look,
-                        look=look,
+                        show_snapshot,
+                        snapshot=snapshot,
                         limit=seeing.limit,
-                        looks=seeing.looks,
+                        snapshots=seeing.snapshots,
                         messages=messages,
                         top=top,
                         reached_by=typed_words(context),
@@ -120,21 +120,21 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
             raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
 
 
-def exit_status(look: Look, fail_at: str) -> int:
+def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
     """Return the exit status for a scheduled job; a target that could not be seen is never "ok".
 
     Args:
-        look: The last look.
+        snapshot: The last snapshot.
         fail_at: A value of `FAIL_AT`.
     """
     from timewheel.ops.gaps import Level
 
     asked = fail_at != "never"
-    if asked and look.level is Level.ALARM:
+    if asked and snapshot.level is Level.ALARM:
         return EXIT_ALARM
-    if look.level is Level.WATCH and fail_at == "watch":
+    if snapshot.level is Level.WATCH and fail_at == "watch":
         return EXIT_WATCH
-    return EXIT_UNSEEN if not look.is_whole or (asked and look.unseen) else 0
+    return EXIT_UNSEEN if not snapshot.is_whole or (asked and snapshot.unseen) else 0
 
 
 class _Seeing:
@@ -151,7 +151,7 @@ class _Seeing:
         log: Path | None,
     ) -> None:
         from timewheel.ops.gaps.limit import limit_of
-        from timewheel.ops.gaps.log import Looks, read_looks
+        from timewheel.ops.gaps.log import GapHistory, read_snapshots
 
         self._admin = admin
         self._names, self._plans = names_and_plans(targets)
@@ -162,17 +162,17 @@ class _Seeing:
         self._everything = everything
         self._at_once = at_once
         self._log = log
-        self.looks: Looks = Looks() if log is None else read_looks(log)
+        self.snapshots: GapHistory = GapHistory() if log is None else read_snapshots(log)
         self.limit: Limit = limit_of(admin, gap_limit_ranges=limit)
 
-    def looks_of(
+    def snapshots_of(
         self, every_ms: int | None, times: int | None
-    ) -> Iterator[tuple[Look, dict[tuple[str, str], AgainMessages]]]:
-        """Yield a single look, or looks until Ctrl-C.
+    ) -> Iterator[tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]]:
+        """Yield a single snapshot, or snapshots until Ctrl-C.
 
         Args:
-            every_ms: Interval between looks; None: a single look.
-            times: Number of looks; None: until Ctrl-C.
+            every_ms: Interval between snapshots; None: a single snapshot.
+            times: Number of snapshots; None: until Ctrl-C.
         """
         for number in count(1):
             yield self._look(quiet=every_ms is not None)
@@ -183,34 +183,34 @@ class _Seeing:
             except KeyboardInterrupt:
                 return
 
-    def _look(self, *, quiet: bool) -> tuple[Look, dict[tuple[str, str], AgainMessages]]:
+    def _look(self, *, quiet: bool) -> tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
         from rich.console import Console
 
         from timewheel.ops.errors import NoSuchTarget
-        from timewheel.ops.gaps import look_at, topics_of
-        from timewheel.ops.gaps.log import append_look
-        from timewheel.ops.gaps.looking import with_lost, with_shadows
+        from timewheel.ops.gaps import inspect_gaps, topics_of
+        from timewheel.ops.gaps.log import append_snapshot
         from timewheel.ops.gaps.messages import messages_again
+        from timewheel.ops.gaps.snapshot import with_lost, with_shadows
         from timewheel.ops.gaps.targets import EVERYTHING
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
-        with _counting_topics(Console(stderr=True), quiet=quiet) as tell:
-            seen = look_at(
+        with _counting_topics(Console(stderr=True), quiet=quiet) as on_progress:
+            seen = inspect_gaps(
                 self._admin,
                 found.topics,
                 self.limit.profile,
                 unseen=found.unseen,
                 missing=found.missing,
                 at_once=self._at_once,
-                tell=tell,
+                on_progress=on_progress,
             )
         if seen.gone and not seen.topics and not seen.unseen and not seen.missing:
             raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
         seen = with_shadows(self._admin, with_lost(seen, found.named))
-        self.looks.add(seen)
+        self.snapshots.add(seen)
         if self._log is not None:
-            append_look(self._log, seen)
+            append_snapshot(self._log, seen)
         alone = len({one.topic for one in seen.subscriptions}) == 1
         messages = {
             (one.topic, one.subscription): messages_again(self._admin, one, shadowed=one.topic in seen.shadowed)
@@ -267,21 +267,23 @@ def _counting_topics(console: Console, *, quiet: bool) -> Iterator[Callable[[int
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
-def _print_json(look: Look, limit: Limit, looks: Looks, messages: dict[tuple[str, str], AgainMessages]) -> None:
+def _print_json(
+    snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: dict[tuple[str, str], AgainMessages]
+) -> None:
     import json
 
-    from timewheel.ops.gaps.facts import look_facts
+    from timewheel.ops.gaps.facts import snapshot_facts
 
-    print(json.dumps(look_facts(look, limit, looks, messages)), flush=True)
+    print(json.dumps(snapshot_facts(snapshot, limit, snapshots, messages)), flush=True)
 
 
-def _write_csv(path: Path, look: Look, looks: Looks) -> None:
+def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None:
     import csv
 
     from timewheel.core.escapes import spreadsheet_cell
     from timewheel.ops.gaps.facts import subscription_facts
 
-    facts = [{"at_ms": look.at_ms, **subscription_facts(one, looks)} for one in look.subscriptions]
+    facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]
     rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]
     try:
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -8,7 +8,7 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.looks import GapLimit, type_words
-from timewheel.cli.sample import looking_at_entries
+from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.plurals import counted
 
@@ -64,11 +64,18 @@ def explain(
 
     with (
         admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
-        looking_at_entries(Console(stderr=True)) as tell,
+        inspecting_entries(Console(stderr=True)) as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
         found = look_into(
-            admin, full_name(topic), subscription, known.profile, holes=holes, entries=entries, seed=seed, tell=tell
+            admin,
+            full_name(topic),
+            subscription,
+            known.profile,
+            holes=holes,
+            entries=entries,
+            seed=seed,
+            on_progress=on_progress,
         )
     advice = advice_on(found, known.profile, gap_limit=limit, reached_by=typed_words(context))
     if as_json:
@@ -85,8 +92,8 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
     if not advice:
         say(console, "Nothing is acknowledged out of order: there is nothing to explain.")
         return
-    if found.looked_at < found.holes:
-        say(console, f"Of {found.holes:,} stretches of open entries {found.looked_at:,} were looked into.")
+    if found.inspected < found.holes:
+        say(console, f"Of {found.holes:,} stretches of open entries {found.inspected:,} were looked into.")
     if found.unreadable:
         say(
             console,
@@ -118,10 +125,10 @@ def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
         "gaps_of_worst": gaps.worst.gap_count,
         "gap_limit": gaps.worst.gap_limit,
         "holes": found.holes,
-        "looked_into": found.looked_at,
+        "looked_into": found.inspected,
         "unreadable": found.unreadable,
         "delayed": gaps.delayed,
-        "ghosts_at_least": gaps.ghosts,
+        "stale_at_least": gaps.stale_entries,
         "unknown": gaps.unknown,
         "unacked": gaps.unacked,
         "causes": [

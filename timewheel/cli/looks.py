@@ -17,9 +17,9 @@ LEAST_EVERY_MS = 1_000
 
 Everything = Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")]
 GapLimit = Annotated[
-    int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
+    int | None, typer.Option("--gap-limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
 ]
-AtOnce = Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")]
+AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Requests at once.")]
 
 
 def every_ms_of(every: str) -> int:

@@ -18,8 +18,8 @@ from timewheel.cli.connecting import (
     admin_client,
 )
 from timewheel.cli.groups import command_group
-from timewheel.cli.letters import (
-    DEFAULT_MOST,
+from timewheel.cli.set_aside import (
+    DEFAULT_LIMIT,
     PARKED,
     AsJson,
     DryRun,
@@ -30,10 +30,10 @@ from timewheel.cli.letters import (
     Positions,
     Reason,
     Source,
+    desired_of,
     end,
-    show_letters,
+    show_dead_letters,
     show_list,
-    wish_of,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from timewheel.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.ops.letters import Dealt, Letter, Letters, Wish
+    from timewheel.ops.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, ReplayResult
 
 __all__ = ["parked"]
 
@@ -63,7 +63,7 @@ def list_(
     timer_ids: Ids = None,
     reason: Reason = "",
     source: Source = "",
-    most: Most = DEFAULT_MOST,
+    most: Most = DEFAULT_LIMIT,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -72,10 +72,10 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List parked timers that are neither replayed nor discarded yet. Nothing is consumed or changed."""
-    wish = wish_of(positions, timer_ids, reason, source)
+    wanted = desired_of(positions, timer_ids, reason, source)
     plan = _plan(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        found = _found(admin, plan, _whose(plan, subscription), wish, most)
+        found = _found(admin, plan, _whose(plan, subscription), wanted, most)
         now_ms = admin.clock.now_ms()
     show_list(PARKED, found, now_ms, as_json=as_json)
 
@@ -89,7 +89,7 @@ def show(
     timer_ids: Ids = None,
     reason: Reason = "",
     source: Source = "",
-    most: Most = DEFAULT_MOST,
+    most: Most = DEFAULT_LIMIT,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -98,11 +98,11 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show parked timers in full, with properties and payload. Nothing is consumed or changed."""
-    wish = wish_of(positions, timer_ids, reason, source)
+    wanted = desired_of(positions, timer_ids, reason, source)
     plan = _plan(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        found = _found(admin, plan, _whose(plan, subscription), wish, most)
-    show_letters(PARKED, found, as_json=as_json)
+        found = _found(admin, plan, _whose(plan, subscription), wanted, most)
+    show_dead_letters(PARKED, found, as_json=as_json)
 
 
 @parked.command()
@@ -118,7 +118,7 @@ def replay(
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.001, help="So many become due each second.", show_default="at once")
     ] = None,
-    most: Most = DEFAULT_MOST,
+    most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
@@ -134,23 +134,23 @@ def replay(
     in between leaves a copy, never a loss. Exit status: 1 if some timers could not be sent, and remain; 4 if a position
     or an id was not found.
     """
-    from timewheel.core.chance import system_chance
-    from timewheel.ops.letters import replay_parked
+    from timewheel.core.rng import system_random
+    from timewheel.ops.dead_letters import replay_parked
 
-    wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
+    wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
     whose = _whose(plan, subscription)
     if rate is not None and not math.isfinite(rate):
         raise typer.BadParameter("a number of timers", param_hint="--rate")
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
-        found = _found(admin, plan, whose, wish, most)
+        found = _found(admin, plan, whose, wanted, most)
         if dry_run:
-            dealt = _would(plan, whose, found.letters, admin.clock.now_ms(), rate)
+            results = _would(plan, whose, found.dead_letters, admin.clock.now_ms(), rate)
         else:
             with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
-                dealt = replay_parked(client, admin, plan, whose, found.letters, chance=system_chance(), per_s=rate)
-    end(dealt, found, wish, "would be handled again" if dry_run else "sent to be handled again", as_json=as_json)
+                results = replay_parked(client, admin, plan, whose, found.dead_letters, rng=system_random(), per_s=rate)
+    end(results, found, wanted, "would be handled again" if dry_run else "sent to be handled again", as_json=as_json)
 
 
 @parked.command()
@@ -163,7 +163,7 @@ def discard(
     timer_ids: Ids = None,
     reason: Reason = "",
     source: Source = "",
-    most: Most = DEFAULT_MOST,
+    most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
@@ -177,20 +177,20 @@ def discard(
 
     Exit status 4 if a position or an id was not found.
     """
-    from timewheel.ops.letters import Dealt, drop, parked_box
+    from timewheel.ops.dead_letters import ReplayResult, drop, parked_box
 
-    wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
+    wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
     whose = _whose(plan, subscription)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with access.admin() as admin:
-        found = _found(admin, plan, whose, wish, most)
+        found = _found(admin, plan, whose, wanted, most)
         if dry_run:
-            dealt = [Dealt(letter=letter) for letter in found.letters]
+            results = [ReplayResult(dead_letter=dead_letter) for dead_letter in found.dead_letters]
         else:
             with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
-                dealt = drop(client, parked_box(plan, whose), found.letters, clock=admin.clock)
-    end(dealt, found, wish, "would be discarded" if dry_run else "discarded", as_json=as_json)
+                results = drop(client, parked_box(plan, whose), found.dead_letters, clock=admin.clock)
+    end(results, found, wanted, "would be discarded" if dry_run else "discarded", as_json=as_json)
 
 
 def _plan(plan_file: Path) -> Plan:
@@ -209,21 +209,27 @@ def _whose(plan: Plan, subscription: str | None) -> str:
     return first
 
 
-def _found(admin: AdminClient, plan: Plan, subscription: str, wish: Wish, most: int) -> Letters:
-    from timewheel.ops.letters import letters, parked_box
+def _found(admin: AdminClient, plan: Plan, subscription: str, wanted: DeadLetterFilter, most: int) -> DeadLetters:
+    from timewheel.ops.dead_letters import dead_letters, parked_box
 
-    return letters(admin, parked_box(plan, subscription), wish, most=most)
+    return dead_letters(admin, parked_box(plan, subscription), wanted, most=most)
 
 
-def _would(plan: Plan, subscription: str, letters: Sequence[Letter], now_ms: int, rate: float | None) -> list[Dealt]:
+def _would(
+    plan: Plan, subscription: str, dead_letters: Sequence[DeadLetter], now_ms: int, rate: float | None
+) -> list[ReplayResult]:
     from timewheel.core.routing import Router
-    from timewheel.ops.letters import Dealt, Refused, handled_again, spread
+    from timewheel.ops.dead_letters import Refused, ReplayResult, handled_again, spread
 
-    router, dealt = Router(plan), []
-    for letter, due_ms in zip(letters, spread(len(letters), now_ms, rate), strict=True):
-        decision = handled_again(router, letter, subscription, due_ms, now_ms, 1)
+    router, results = Router(plan), []
+    for dead_letter, due_ms in zip(dead_letters, spread(len(dead_letters), now_ms, rate), strict=True):
+        decision = handled_again(router, dead_letter, subscription, due_ms, now_ms, 1)
         refused = decision.reason if isinstance(decision, Refused) else None
-        dealt.append(
-            Dealt(letter=letter, sent_to=None if isinstance(decision, Refused) else decision.topic, refused=refused)
+        results.append(
+            ReplayResult(
+                dead_letter=dead_letter,
+                sent_to=None if isinstance(decision, Refused) else decision.topic,
+                refused=refused,
+            )
         )
-    return dealt
+    return results

@@ -109,8 +109,8 @@ def plan(
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
     ] = False,
-    most_plans: Annotated[
-        int, typer.Option("--most-plans", min=0, help="With --all-topics: for so many, those at most risk first.")
+    max_plans: Annotated[
+        int, typer.Option("--max-plans", min=0, help="With --all-topics: for so many, those at most risk first.")
     ] = 20,
     publish: PublishColumn = None,
     due: DueColumn = None,
@@ -192,7 +192,7 @@ def plan(
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     note = note_of(history)
     console = console_for(as_json=as_json)
-    judged_by = shown_profile(
+    evaluated_by = shown_profile(
         console, profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
     )
     subscriptions, unpartitioned, partitions_min = as_sampled(
@@ -216,7 +216,7 @@ def plan(
     def base_of(name: str) -> Plan:
         from timewheel.spark_planner import as_shadow
 
-        base = _base(due_topic, subscriptions, name, history or str(stored), judged_by.tick_ms)
+        base = _base(due_topic, subscriptions, name, history or str(stored), evaluated_by.tick_ms)
         base = replace(base, partitions=0) if unpartitioned else base
         return as_shadow(base) if shadow else base
 
@@ -225,7 +225,7 @@ def plan(
             stored,
             topic,
             base_of,
-            judged_by,
+            evaluated_by,
             constraints_of,
             max_delay_ms=max_delay_ms,
             growth=1.0 if growth is None else growth,
@@ -248,7 +248,7 @@ def plan(
         )
         volume = growth_of(growth, note, console)
 
-        look = partial(
+        inspect = partial(
             surveyed,
             spark,
             history,
@@ -266,26 +266,33 @@ def plan(
             ),
         )
         if all_topics:
-            with progress_on(console) as tell:
-                seen = look(None, tell, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
+            with progress_on(console) as on_progress:
+                seen = inspect(None, on_progress, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
                 fleet = plan_all(
-                    seen, base_of, judged_by, constraints, most=most_plans, growth=volume, as_is=as_is, tell=tell
+                    seen,
+                    base_of,
+                    evaluated_by,
+                    constraints,
+                    most=max_plans,
+                    growth=volume,
+                    as_is=as_is,
+                    on_progress=on_progress,
                 )
             answer_fleet(console, fleet, out, base_of, prices, as_json=as_json)
-        with progress_on(console) as tell:
-            seen = look(topic, tell)
+        with progress_on(console) as on_progress:
+            seen = inspect(topic, on_progress)
             wanted = seen.topic(topic)
             base = base_of(wanted)
             planned = plan_for(
                 seen,
                 wanted,
                 base,
-                judged_by,
+                evaluated_by,
                 constraints,
                 max_delay_ms=max_delay_ms,
                 growth=volume,
                 as_is=as_is,
-                tell=tell,
+                on_progress=on_progress,
             )
     show_planned(
         console,
@@ -354,16 +361,16 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     """
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import costs, tables
-    from timewheel.spark_planner.results.copies import said_of_copies
-    from timewheel.spark_planner.results.growth import said_of_growth
+    from timewheel.spark_planner.results.copies import describe_copies
+    from timewheel.spark_planner.results.growth import describe_growth
     from timewheel.spark_planner.results.headlines import headlines
-    from timewheel.spark_planner.results.shadow import said_of_limit, shadow_table
-    from timewheel.spark_planner.results.skew import said_of_keys
-    from timewheel.spark_planner.results.steady import said_of_native
+    from timewheel.spark_planner.results.shadow import describe_limit, shadow_table
+    from timewheel.spark_planner.results.skew import describe_keys
+    from timewheel.spark_planner.results.steady import describe_native
 
     statistic = planned.history.statistic
     show_reading(console, statistic, planned.topic, planned.traffic)
-    for said in (said_of_copies(planned), *said_of_native(planned), said_of_keys(planned)):
+    for said in (describe_copies(planned), *describe_native(planned), describe_keys(planned)):
         if said:
             say(console, said)
     style = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
@@ -371,12 +378,12 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
         say(console, said, style="bold", indent=2)
-    for sentence in [*planned.choice.reasons, said_of_growth(planned)]:
+    for sentence in [*planned.choice.reasons, describe_growth(planned)]:
         if sentence:
             say(console, sentence, indent=2)
     quarantine = tables.quarantine_table(statistic)
     hops = tables.hop_table(planned.recommended.evaluation)
-    lifted = shadow_table(planned.choice.recommended.evaluation)
+    moved = shadow_table(planned.choice.recommended.evaluation)
     shown = [
         *([] if quarantine is None else [quarantine]),
         tables.plans_table(planned),
@@ -384,12 +391,12 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
         costs.cost_table(planned, prices),
         tables.front_table(planned),
         tables.room_table(planned),
-        *[table for table in (lifted, hops) if table is not None],
+        *[table for table in (moved, hops) if table is not None],
         tables.prediction_table(tables.both(planned)),
     ]
     for table in shown:
         show_table(console, table)
     say(console, "")
-    say(console, said_of_limit(planned))
+    say(console, describe_limit(planned))
     if assumed:
         say(console, assumed)

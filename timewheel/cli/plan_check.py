@@ -17,7 +17,7 @@ from timewheel.cli.connecting import (
     typed_words,
 )
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
-from timewheel.cli.sample import looking_at_entries
+from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.gap_law import WATCH_SHARE
@@ -165,7 +165,7 @@ def load_statistic(path: Path) -> Statistic:
 def _checked(
     admin: AdminClient,
     plan: Plan,
-    judged_by: BrokerProfile,
+    evaluated_by: BrokerProfile,
     constraints: Constraints,
     *,
     stat: Path | None,
@@ -176,22 +176,22 @@ def _checked(
     from rich.console import Console
 
     from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
-    from timewheel.watch import check as look
+    from timewheel.watch import check as inspect
     from timewheel.watch import read_checks
 
     try:
         statistic = None if stat is None else load_statistic(stat)
         earlier = () if log is None else read_checks(log, plan.due_topic)
-        with looking_at_entries(Console(stderr=True)) as tell:
-            return look(
+        with inspecting_entries(Console(stderr=True)) as on_progress:
+            return inspect(
                 admin,
                 plan,
-                judged_by,
+                evaluated_by,
                 statistic=statistic,
                 topic=topic,
                 earlier=earlier,
                 constraints=constraints,
-                tell=tell,
+                on_progress=on_progress,
                 **options,
             )
     except (NoSuchTopic, SeveralTopics, StatisticUnreadable) as error:
@@ -207,7 +207,7 @@ def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
 
 def _show(console: Console, checked: Checked) -> None:
     from timewheel.watch import Level
-    from timewheel.watch.said import headline, said_of_sends, standing_table
+    from timewheel.watch.text import comparison_table, describe_sends, headline
 
     style = {Level.FINE: "bold green", Level.ATTENTION: "bold yellow", Level.BROKEN: "bold red"}[checked.level]
     say(console, headline(checked), style=style)
@@ -215,9 +215,9 @@ def _show(console: Console, checked: Checked) -> None:
         mark = {Level.FINE: "note", Level.ATTENTION: "ATTENTION", Level.BROKEN: "BROKEN"}[finding.level]
         say(console, f"{mark}  {finding.text}", indent=2)
     console.print()
-    for name, text in said_of_sends(checked):
+    for name, text in describe_sends(checked):
         say(console, f"{name:8}{text}")
-    show_table(console, standing_table(checked))
+    show_table(console, comparison_table(checked))
 
 
 def _change(console: Console, checked: Checked, cores: int | None, memory: str) -> Change | None:
@@ -229,8 +229,8 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
 
     stopped = "stopped: the check is made, no change was planned"
     try:
-        with session(cores, memory, when_stopped=stopped) as spark, progress_on(console) as tell:
-            found = change_for(spark, checked, tell=tell)
+        with session(cores, memory, when_stopped=stopped) as spark, progress_on(console) as on_progress:
+            found = change_for(spark, checked, on_progress=on_progress)
     except (TimewheelError, typer.BadParameter) as error:
         say(console, f"no change was planned: {error}", style="bold")
         return None
@@ -241,12 +241,12 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
 
 def _show_change(context: typer.Context, console: Console, change: Change, plan_file: Path, out: Path | None) -> None:
     from timewheel.core.planfile import save_plan
-    from timewheel.watch.said import said_of_change
+    from timewheel.watch.text import describe_change
 
     if out is not None and change.is_one:
         save_plan(change.after, out)
     console.print()
     new = out or Path(f"new-{plan_file.name}")
     write = "" if out is not None else timewheel_command(*typed_again(context, out=new))
-    for text in said_of_change(change, str(plan_file), str(new), write, typed_words(context)):
+    for text in describe_change(change, str(plan_file), str(new), write, typed_words(context)):
         show_line(console, text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["answer_fleet", "file_names", "need_folder", "show_fleet", "write_fleet"]
 
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 INDEX = "index.html"
 
 
@@ -78,7 +78,7 @@ def show_fleet(console: Console, fleet: Fleet) -> None:
 
     show_lost(console, fleet.history.statistic)
     say(console, fleet_verdict(fleet), style="bold green" if fleet.keeps_limits else "bold red")
-    shown = fleet.topics[:MOST_SHOWN]
+    shown = fleet.topics[:MAX_SHOWN]
     more = len(fleet.topics) - len(shown)
     caption = f"The {len(shown)} topics nearest to their limit" if more else "All topics"
     show_table(console, fleet_table(fleet, shown, caption))

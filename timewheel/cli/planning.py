@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import ColumnMapping, History, Progress, Statistic, Tell
+    from timewheel.spark_planner import ColumnMapping, History, Progress, ProgressCallback, Statistic
+    from timewheel.spark_planner.extrapolation.continued import Continued
     from timewheel.spark_planner.history.sampled import SampleNote
-    from timewheel.spark_planner.steady.continued import Continued
 
 __all__ = [
     "AsIs",
@@ -111,11 +111,11 @@ Shadow = Annotated[
     bool,
     typer.Option(
         "--shadow",
-        help="Plan a shadow: all is sent and read by plain clients, as today, and what is far from due is lifted.",
+        help="Plan a shadow: all is sent and read by plain clients, as today, and what is far from due is moved.",
     ),
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
-LEAST_HEAP_MB, MOST_HEAP_MB = 512, 1024 * 1024
+LEAST_HEAP_MB, MAX_HEAP_MB = 512, 1024 * 1024
 """With a smaller heap Spark runs out of memory before it reads anything. Java accepts no number of petabytes."""
 
 
@@ -125,9 +125,9 @@ def heap_size(text: str) -> str:
     """
     match = re.fullmatch(r"([0-9]{1,9})([mg])", text, re.ASCII | re.IGNORECASE)
     size_mb = 0 if match is None else int(match[1]) * (1024 if match[2] in "gG" else 1)
-    if not LEAST_HEAP_MB <= size_mb <= MOST_HEAP_MB:
+    if not LEAST_HEAP_MB <= size_mb <= MAX_HEAP_MB:
         raise typer.BadParameter(
-            f"{text!r} is no heap from {LEAST_HEAP_MB}m to {MOST_HEAP_MB // 1024}g: write a whole number and m or g, "
+            f"{text!r} is no heap from {LEAST_HEAP_MB}m to {MAX_HEAP_MB // 1024}g: write a whole number and m or g, "
             "like 2g",
             param_hint="--memory",
         )
@@ -246,14 +246,14 @@ def surveyed(
     file_format: str,
     mapping: ColumnMapping,
     topic: str | None,
-    tell: Tell,
+    on_progress: ProgressCallback,
     **limits: int,
 ) -> History:
     """Read a history; for the limits see `timewheel.spark_planner.survey`."""
     from timewheel.spark_planner import read_history, survey
 
     raw = read_history(spark, source, file_format=file_format)
-    return survey(raw, mapping, topic=topic, source=source, tell=tell, **limits)
+    return survey(raw, mapping, topic=topic, source=source, on_progress=on_progress, **limits)
 
 
 def note_of(source: str | None) -> SampleNote | None:
@@ -319,7 +319,7 @@ def console_for(*, as_json: bool) -> Console:
 
 
 @contextmanager
-def progress_on(console: Console) -> Iterator[Tell]:
+def progress_on(console: Console) -> Iterator[ProgressCallback]:
     """Show a progress bar on a terminal; elsewhere print a line when a stage begins."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -335,7 +335,7 @@ def progress_on(console: Console) -> Iterator[Tell]:
     )
     tasks: dict[str, Any] = {}
 
-    def tell(progress: Progress) -> None:
+    def on_progress(progress: Progress) -> None:
         if progress.stage not in tasks:
             tasks[progress.stage] = bars.add_task(visible(progress.stage), total=None, left="")
             if not console.is_terminal:
@@ -345,7 +345,7 @@ def progress_on(console: Console) -> Iterator[Tell]:
             bars.update(tasks[progress.stage], total=1.0, completed=progress.fraction, left=left)
 
     with bars:
-        yield tell
+        yield on_progress
 
 
 def show_reading(console: Console, statistic: Statistic, topic: str, continued: Continued) -> None:
@@ -355,9 +355,9 @@ def show_reading(console: Console, statistic: Statistic, topic: str, continued: 
     the rows that were not used.
     """
     from timewheel.spark_planner.results.delays import reading
-    from timewheel.spark_planner.results.steady import said_of_traffic
+    from timewheel.spark_planner.results.steady import describe_traffic
 
-    for number, said in enumerate(said_of_traffic(continued)):
+    for number, said in enumerate(describe_traffic(continued)):
         say(console, said if number else f"SHORT  {said}", style="bold red")
     say(console, reading(statistic.cells[topic]))
     show_lost(console, statistic)

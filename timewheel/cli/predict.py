@@ -182,11 +182,11 @@ def _compare(
         from timewheel.spark_planner import compare as compared
 
         growth = growth_of(asked.growth, asked.note, console)
-        with progress_on(console) as tell:
+        with progress_on(console) as on_progress:
             mapping = mapping_of(**asked.columns)
-            seen = surveyed(spark, asked.source, asked.file_format, mapping, asked.topic, tell)
+            seen = surveyed(spark, asked.source, asked.file_format, mapping, asked.topic, on_progress)
             wanted = seen.topic(asked.topic)
-            found = compared(seen, wanted, plans, broker, growth=growth, as_is=asked.as_is, tell=tell)
+            found = compared(seen, wanted, plans, broker, growth=growth, as_is=asked.as_is, on_progress=on_progress)
     _print(console, found, growth)
     if as_json:
         print(json.dumps(_facts(found, growth), indent=1))
@@ -206,23 +206,23 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
         hops = tables.hop_table(one.evaluation)
         if hops is not None and len(found) == 1:
             show_table(console, hops)
-        lifted = shadow_table(one.grown)
-        if lifted is not None:
+        moved = shadow_table(one.grown)
+        if moved is not None:
             say(console, name)
-            show_table(console, lifted)
+            show_table(console, moved)
         if one.grown.gap_fraction > 1:
             say(console, f"{name}: more gaps than the broker keeps", style="bold red")
 
 
 def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
     from timewheel.spark_planner.results.facts import evaluation_facts, history_facts, prediction_facts
-    from timewheel.spark_planner.results.steady import steady_facts
+    from timewheel.spark_planner.results.steady import extrapolation_facts
 
     traffic = _traffic_of(found)
     return {
         "history": history_facts(traffic.history),
         "topic": traffic.topic,
-        "steady_state": steady_facts(traffic),
+        "steady_state": extrapolation_facts(traffic),
         "growth": growth,
         "plans": {
             name: {**prediction_facts(one), "predicted_at_growth": evaluation_facts(one.grown)}

@@ -56,19 +56,19 @@ def put_back(plan_file: Path, access: Access) -> bool:
         # A native plan need not name the namespace in which an earlier plan held its timers.
         plan = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
         _check_topics(admin, plan, clock.now_ms(), file)
-        look = FormerTopics(admin, plan)
-        relay = Relay(client, plan, hooks=(warn,), former_topics=look)
+        inspect = FormerTopics(admin, plan)
+        relay = Relay(client, plan, hooks=(warn,), former_topics=inspect)
         # A relay releases a partition that stays empty, and drops its counts.
         partitions: dict[str, PartitionStatus] = {}
 
         def waiting() -> int:
             partitions.update({partition.topic: partition for partition in relay.status().partitions})
-            return sum(topic.backlog for topic in look() if topic.holding is not None)
+            return sum(topic.backlog for topic in inspect() if topic.holding is not None)
 
         began_ms = clock.monotonic_ms()
         relay.start()
         try:
-            await_empty(console, waiting, why_stalled=lambda: _why_stalled(admin, plan, look(), relay))
+            await_empty(console, waiting, why_stalled=lambda: _why_stalled(admin, plan, inspect(), relay))
         finally:
             relay.stop()
         waiting()
@@ -78,9 +78,9 @@ def put_back(plan_file: Path, access: Access) -> bool:
             for count in ("forwarded", "dropped", "dead")
         )
         print_line(f"{plan.due_topic}: nothing waits in holding topics")
-        back, letters = counted(moved, "timer"), counted(dead, "dead letter")
-        print_line(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {letters}")
-        former = look()
+        back, dead_letters = counted(moved, "timer"), counted(dead, "dead letter")
+        print_line(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {dead_letters}")
+        former = inspect()
     others = [topic for topic in former if topic.holding is None and topic.backlog]
     for finding in findings_of(plan, others):
         print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
@@ -109,7 +109,7 @@ def _check_native(plan: Plan, file: str) -> None:
             "scheme",
             type(plan.scheme).__name__.lower(),
             "native to leave: write [native] in place of that table, run timewheel topics ensure PLAN "
-            "--despite-former-topics, restart the services with it, then run this again",
+            "--ignore-former-topics, restart the services with it, then run this again",
         ).in_file(file)
 
 
@@ -118,12 +118,12 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
     from timewheel.core.errors import TopologyError
     from timewheel.ops.provision import ensure
 
-    report = ensure(admin, plan, now_ms=now_ms, dry_run=True, despite_former_topics=True)
+    report = ensure(admin, plan, now_ms=now_ms, dry_run=True, ignore_former_topics=True)
     for finding in report.errors:
         raise TopologyError(finding.where, finding.problem, finding.remedy)
     if report.steps:
         step = report.steps[0]
-        remedy = f"run: {timewheel_command('topics', 'ensure', file, '--despite-former-topics')}"
+        remedy = f"run: {timewheel_command('topics', 'ensure', file, '--ignoring-former-topics')}"
         raise TopologyError(step.topic, f"is not as the native plan needs it ({step})", remedy)
 
 

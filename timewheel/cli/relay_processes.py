@@ -16,9 +16,9 @@ from typing import Any
 
 from timewheel.cli import systemd
 from timewheel.consumers.relay.machine.backoff import Backoff
-from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages
-from timewheel.core.chance import Chance
+from timewheel.consumers.relay.readiness import ReadyFile, Reported, health_pages
 from timewheel.core.clock import Clock
+from timewheel.core.rng import Random
 from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
 from timewheel.serving import HttpServer, Page
@@ -43,14 +43,14 @@ class Child:
         command: Starts the child. The child must end when its standard input closes, so that it never outlives this
             process.
         ready_file: Exists while the child is ready.
-        chance: For `Backoff`.
+        rng: For `Backoff`.
     """
 
-    def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, chance: Chance) -> None:
+    def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, rng: Random) -> None:
         self.relay_id = relay_id
         self._command = list(command)
         self._ready_file = ready_file
-        self._backoff = Backoff(AGAIN_FIRST_MS, AGAIN_LONGEST_MS, chance)
+        self._backoff = Backoff(AGAIN_FIRST_MS, AGAIN_LONGEST_MS, rng)
         self._process: subprocess.Popen[bytes] | None = None
         self._again_at_ms: int | None = None
         self._was_ready = self._listens = False
@@ -74,7 +74,7 @@ class Child:
         self._listens = False
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 
-    def look(self, now_ms: int) -> int | None:
+    def inspect(self, now_ms: int) -> int | None:
         """Start the process again if it has ended and its pause is over.
 
         Args:
@@ -151,7 +151,7 @@ class Processes:
         pages: Further pages to serve, by path.
         ready_file: File that exists while all are ready; None: no file.
         clock: Time.
-        tell_well: Called at every look, for example to notify a supervisor.
+        report_well: Called at every check, for example to notify a supervisor.
     """
 
     def __init__(
@@ -163,15 +163,15 @@ class Processes:
         ready_file: Path | None,
         clock: Clock,
         pages: Mapping[str, Page] | None = None,
-        tell_well: Callable[[], None] = lambda: None,
+        report_well: Callable[[], None] = lambda: None,
     ) -> None:
         self._children = tuple(children)
         self._drain_ms = drain_ms
         self._address = address
-        self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
+        self._pages = {**health_pages(self._reported_of_life, self._reported_of_readiness), **(pages or {})}
         self._ready_file = ready_file
         self._clock = clock
-        self._tell_well = tell_well
+        self._report_well = report_well
         self._ending = self._hung_up = False
         self._looked_ms: int | None = None
 
@@ -201,13 +201,13 @@ class Processes:
             while not self._ending:
                 now_ms = self._clock.monotonic_ms()
                 for child in self._children:
-                    if (code := child.look(now_ms)) is not None:
+                    if (code := child.inspect(now_ms)) is not None:
                         return code
                 if file is not None:
                     file.show(ready=all(child.ready for child in self._children))
                 self._hand_on()
                 self._looked_ms = now_ms
-                self._tell_well()
+                self._report_well()
                 with nothing:
                     self._clock.wait(nothing, LOOK_MS)
             return 0
@@ -229,12 +229,12 @@ class Processes:
             for child in self._children:
                 child.hang_up()
 
-    def _told_of_readiness(self) -> Told:
+    def _reported_of_readiness(self) -> Reported:
         told = [child.as_json() for child in self._children]
         ready = all(one["ready"] for one in told)
         return ready, {"ready": ready, "processes": told}
 
-    def _told_of_life(self) -> Told:
+    def _reported_of_life(self) -> Reported:
         """Report the liveness of this process, which restarts the children: a child that is stuck ends itself."""
         looked_ms = self._looked_ms
         silent_ms = 0 if looked_ms is None else self._clock.monotonic_ms() - looked_ms

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
     from timewheel.binary_protocol.dialing import Dialer
     from timewheel.cli.logs import Format, Level
-    from timewheel.cli.relay_crew import RelayCrew
+    from timewheel.cli.relay_factories import RelayFactory
     from timewheel.core.connection import Connection
     from timewheel.core.plan import Plan
     from timewheel.core.plan_files import PlanFiles as Files
@@ -132,7 +132,7 @@ def _run_here(
     from timewheel.cli.http import or_say_why_not
     from timewheel.cli.relay_metrics import metrics_of_service
     from timewheel.cli.stopping import call_at_end, call_at_hangup
-    from timewheel.cli.systemd import teller
+    from timewheel.cli.systemd import reporter
     from timewheel.consumers.relay.reloading import Reloading
     from timewheel.consumers.relay.service import Service
     from timewheel.hooks import log_event
@@ -153,19 +153,19 @@ def _run_here(
             address=address,
             pages=pages,
             ready_file=asked.ready_file,
-            tell_well=teller(),
+            report_well=reporter(),
         )
-        crew.plans = lambda: service.roster.plans
+        crew.plans = lambda: service.registry.plans
         if metrics is not None:
             # Only the working relays: a relay is also made to check whether a new plan could be served.
-            crew.watch(metrics, lambda: service.roster.relays)
+            crew.watch(metrics, lambda: service.registry.relays)
         reloading = Reloading(
-            service.roster,
+            service.registry,
             files,
             texts,
             crew.relay_of,
             waiting=crew.waiting,
-            settle=lambda: crew.share_memory(service.roster.relays),
+            settle=lambda: crew.share_memory(service.registry.relays),
             drain_ms=drain_ms,
             hooks=hooks,
         )
@@ -184,15 +184,15 @@ def _crew(
     admin: AdminClient,
     plans: tuple[Plan, ...],
     hooks: tuple[Hook, ...],
-) -> RelayCrew:
-    from timewheel.cli.relay_crew import RelayCrew, ShadowCrew
+) -> RelayFactory:
+    from timewheel.cli.relay_factories import RelayFactory, ShadowFactory
     from timewheel.core.durations import parse_duration
 
     hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
     alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
     if dialer is None:
-        return RelayCrew(*alike)
-    return ShadowCrew(*alike, dialer=dialer, hold_ms=parse_duration(asked.journal_hold))
+        return RelayFactory(*alike)
+    return ShadowFactory(*alike, dialer=dialer, hold_ms=parse_duration(asked.journal_hold))
 
 
 def _run_processes(
@@ -206,8 +206,8 @@ def _run_processes(
     from timewheel.cli.relay_processes import Child, Processes
     from timewheel.cli.stopping import call_at_end, call_at_hangup
     from timewheel.consumers.relay.relay import new_relay_id
-    from timewheel.core.chance import system_chance
     from timewheel.core.clock import SystemClock
+    from timewheel.core.rng import system_random
 
     count, ready_file = asked.processes, asked.ready_file
     arguments = [*map(str, asked.plan_files), *_given(_options_of_each(asked, plans))]
@@ -220,7 +220,7 @@ def _run_processes(
             own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
             own += _http_of_child(address, number)
             command = [sys.executable, "-m", "timewheel", asked.kind, "run", *arguments, *own]
-            children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
+            children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_random()))
         running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
         call_at_hangup(running.hang_up_from_signal)
         call_at_end(running.end_from_signal)

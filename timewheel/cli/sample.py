@@ -19,11 +19,11 @@ from timewheel.core.plurals import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from timewheel.ops.sample import Sample, Tell
+    from timewheel.ops.sample import ProgressCallback, Sample
     from timewheel.ops.sample_figures import SampleFigures
     from timewheel.ops.sample_file import SampledTopic
 
-__all__ = ["looking_at_entries", "sample"]
+__all__ = ["inspecting_entries", "sample"]
 
 
 def sample(
@@ -70,10 +70,10 @@ def sample(
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
         admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
-        looking_at_entries(Console(stderr=True)) as tell,
+        inspecting_entries(Console(stderr=True)) as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
-        taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, tell=tell)
+        taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, on_progress=on_progress)
         of_topic = sampled_topic(admin, taken, known.profile)
     figures = figures_of(taken)
     try:
@@ -147,7 +147,7 @@ def _moment(at_ms: int) -> str:
 
 
 @contextmanager
-def looking_at_entries(console: Console) -> Iterator[Tell]:
+def inspecting_entries(console: Console) -> Iterator[ProgressCallback]:
     """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -80,7 +80,7 @@ def run(
 ) -> None:
     """Shadow the due topics of all given plans until SIGTERM or Ctrl-C, as requested by start, pause and abort.
 
-    Timers far from due are lifted out of the topic, wait in holding topics, and come back near their due time;
+    Timers far from due are moved out of the topic, wait in holding topics, and come back near their due time;
     producers and consumers do not notice. The process is also the relay of these plans. Several such processes share
     the partitions and take over from each other. A process that is stuck ends itself, so run it under a supervisor that
     restarts it. Plan files are read again when they change, as in `timewheel relay run`. The log goes to standard
@@ -121,8 +121,8 @@ def pause(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
 ) -> None:
-    """Stop lifting; lifted timers go on and come back in time. `shadow start` resumes lifting."""
-    from timewheel.cli.shadow_wish import note, plan_with_intake
+    """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
+    from timewheel.cli.shadow_desired import note, plan_with_intake
     from timewheel.shadow.machine.states import State
 
     plan = plan_with_intake(plan_file)
@@ -142,9 +142,9 @@ def abort(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
 ) -> None:
-    """End the shadow: send all lifted timers back to the topic, under their exact due times.
+    """End the shadow: send all moved timers back to the topic, under their exact due times.
 
-    First all shadows stop lifting; then this process, and those that run, send back all waiting timers, in order. The
+    First all shadows stop moving; then this process, and those that run, send back all waiting timers, in order. The
     command may be killed and run again. Keep `shadow run` running until `shadow status` reports an empty journal: until
     then a broker that is killed may deliver originals again, and only a shadow can acknowledge these. At its end the
     command prints the latest time until which this is necessary.

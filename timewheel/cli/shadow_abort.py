@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timewheel.cli.connecting import warn
-from timewheel.cli.shadow_wish import note, plan_with_intake
+from timewheel.cli.shadow_desired import note, plan_with_intake
 from timewheel.cli.terminal import print_line, show_line
 from timewheel.core.escapes import timewheel_command
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["last_words", "put_back"]
 
 SETTLE_MS = 5_000
-"""By then every running shadow has seen that it must lift no more timers."""
+"""By then every running shadow has seen that it must move no more timers."""
 
 
 def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ()) -> None:
@@ -44,7 +44,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     with access.client(plan.due_topic) as client, access.admin() as admin:
         timers = waiting_timers(admin, plan)  # first: from the wish on, every running shadow sends timers back
         show_line(told, note(admin, plan, State.DRAINING))
-        # Timers that were lifted before the plan changed also go back, even if no other shadow runs to drain them.
+        # Timers that were moved before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
         shadow = Shadow(client, plan, dialer, admin, hooks=(warn,), former_topics=former)
@@ -73,7 +73,7 @@ def last_words(
         now_ms: UTC milliseconds.
         reached_by: Options by which a command reaches the cluster.
     """
-    from timewheel.cli.shadow_said import journal_words
+    from timewheel.cli.shadow_text import journal_words
 
     what = "all that waited outside the topic" if timers is None else timers.counted("timer")
     yield f"put back into {plan.due_topic}: {what}"

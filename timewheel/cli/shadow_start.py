@@ -18,7 +18,7 @@ from timewheel.cli.connecting import (
     typed_words,
 )
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, reading_entries, unseen_is_an_exit
-from timewheel.cli.shadow_said import show_survey
+from timewheel.cli.shadow_text import show_survey
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command, visible
 
@@ -57,8 +57,8 @@ def start(
     entries: Annotated[
         int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
     ] = 100_000,
-    despite: Annotated[
-        bool, typer.Option("--despite-refusals", help="Start although something stands against it: you know better.")
+    ignoring: Annotated[
+        bool, typer.Option("--ignore-refusals", help="Start although something stands against it: you know better.")
     ] = False,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
@@ -100,11 +100,11 @@ def start(
     console = console_for(as_json=as_json)
     file = target if out is None else str(out)
     with access.admin() as admin:
-        with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
+        with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as on_progress:
             given = None if is_topic else _loaded(target)
             url = access.service_url_of(target if given is None else given.due_topic, admin)
             bare = given or bare_plan(admin, target)
-            read = read_topic(admin, access.dialer(url), bare, target=file, most=entries, tell=tell)
+            read = read_topic(admin, access.dialer(url), bare, target=file, most=entries, on_progress=on_progress)
             made = given or plan_of_topic(read.survey(bare), window_ms)
             plan = made if window_ms is None or is_topic else with_window(made, window_ms)
             text = "" if is_topic else _edited(target, made, plan)
@@ -113,7 +113,7 @@ def start(
             _write(plan, out, console, as_json=as_json)
         if not as_json:
             show_survey(console, found)
-        begins = not dry_run and (despite or not found.is_refused)
+        begins = not dry_run and (ignoring or not found.is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
         done = _begin(admin, plan, file, text) if begins else ""
@@ -221,7 +221,7 @@ def _asked(plan: Plan) -> bool:
 
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
-    from timewheel.cli.shadow_wish import note
+    from timewheel.cli.shadow_desired import note
     from timewheel.ops.provision import ensure
     from timewheel.shadow.machine.states import State
 

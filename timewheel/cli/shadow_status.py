@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.ops.status import Amount
-    from timewheel.shadow.standing import PartStanding, Queue, Standing
+    from timewheel.shadow.overview import PartitionOverview, Queue, ShadowOverview
 
-__all__ = ["show_standing", "status"]
+__all__ = ["show_overview", "status"]
 
 
 def status(
@@ -46,7 +46,7 @@ def status(
     connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a shadow: its state, its lifting processes, lag, gaps, waiting entries and entries not lifted. Nothing is
+    """Show a shadow: its state, its moving processes, lag, gaps, waiting entries and entries not moved. Nothing is
     changed.
 
     Exit status: 3 if there are problems that need attention; 4 if not all topics could be seen.
@@ -55,10 +55,10 @@ def status(
 
     from rich.console import Console
 
-    from timewheel.cli.shadow_wish import plan_with_intake
+    from timewheel.cli.shadow_desired import plan_with_intake
     from timewheel.core.clock import pause
-    from timewheel.shadow.standing import standing_facts
-    from timewheel.shadow.standing_look import standing_of
+    from timewheel.shadow.overview import overview_facts
+    from timewheel.shadow.overview_reading import gap_status_of
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
@@ -67,11 +67,11 @@ def status(
     with unseen_is_an_exit(), access.admin() as admin:
         while True:
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
-            found = standing_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
+            found = gap_status_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
             if as_json:
-                print(json.dumps(standing_facts(found)), flush=True)
+                print(json.dumps(overview_facts(found)), flush=True)
             else:
-                show_standing(console, found)
+                show_overview(console, found)
             if not watch:
                 break
             try:
@@ -84,17 +84,17 @@ def status(
         raise typer.Exit(EXIT_UNSEEN)
 
 
-def show_standing(console: Console, found: Standing) -> None:
+def show_overview(console: Console, found: ShadowOverview) -> None:
     """Print the whole status, problems first."""
     from timewheel._report.page import Table
     from timewheel.cli.moments import at
     from timewheel.cli.terminal import say, show_line, show_table
 
-    since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
-    say(console, f"{found.plan.due_topic}: {found.wish.state.value}{since}; looked at {at(found.at_ms)}")
+    since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
+    say(console, f"{found.plan.due_topic}: {found.desired.state.value}{since}; looked at {at(found.at_ms)}")
     for warning in found.warnings:
         show_line(console, warning, style="bold red")
-    columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not lifted")
+    columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not moved")
     rows = tuple(_row(part) for part in found.parts)
     caption = "By partition; intake and journal in entries, each of one or many timers"
     show_table(console, Table(caption=caption, header=columns, rows=rows))
@@ -105,13 +105,13 @@ def show_standing(console: Console, found: Standing) -> None:
             f"{one.pending:,}",
             f"{one.gaps:,}",
             f"{one.delayed:,}",
-            f"{one.ghosts:,}",
+            f"{one.stale_entries:,}",
         )
         for part in found.parts
         for one in part.subscriptions
     )
     caption = f"Subscriptions; of gaps the broker keeps {found.gap_limit:,}"
-    header = ("subscription", "type", "pending", "gaps", "delayed", "ghosts, at least")
+    header = ("subscription", "type", "pending", "gaps", "delayed", "stale index entries, at least")
     show_table(console, Table(caption=caption, header=header, rows=cursors))
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
         if held:
@@ -121,7 +121,7 @@ def show_standing(console: Console, found: Standing) -> None:
         say(console, text)
 
 
-def _row(part: PartStanding) -> tuple[str, ...]:
+def _row(part: PartitionOverview) -> tuple[str, ...]:
     from timewheel.core.durations import span
 
     lag = part.lag
@@ -133,7 +133,7 @@ def _row(part: PartStanding) -> tuple[str, ...]:
         _queue(part.intake),
         _queue(part.copies),
         _queue(part.journal),
-        part.not_lifted.text,
+        part.not_moved.text,
     )
 
 
@@ -148,32 +148,32 @@ def _queue(queue: Queue) -> str:
     return f"{queue.entries:,}" + ("" if queue.oldest_ms is None else f", {span(queue.oldest_ms)} old")
 
 
-def _notes(found: Standing) -> Iterator[str]:
-    from timewheel.cli.shadow_said import fate_words, journal_words
+def _notes(found: ShadowOverview) -> Iterator[str]:
+    from timewheel.cli.shadow_text import decision_words, journal_words
     from timewheel.core.escapes import timewheel_command
-    from timewheel.shadow.machine.states import State, lifts
+    from timewheel.shadow.machine.states import State, moves
 
     kept = sum(part.journal.entries for part in found.parts)
-    if found.wish.state is State.NATIVE and (kept or any(part.lifter for part in found.parts)):
-        words = {"kept": kept, "since_ms": found.wish.since_ms, "now_ms": found.at_ms}
+    if found.desired.state is State.NATIVE and (kept or any(part.mover for part in found.parts)):
+        words = {"kept": kept, "since_ms": found.desired.since_ms, "now_ms": found.at_ms}
         yield from journal_words(found.plan, found.target, **words, reached_by=found.reached_by)
 
-    not_lifted: Counter[str] = Counter()
+    not_moved: Counter[str] = Counter()
     for part in found.parts:
-        not_lifted += Counter({"lifted": part.left, **part.stays})
+        not_moved += Counter({"moved": part.left, **part.stays})
     about = "" if all(part.is_whole for part in found.parts) else "about "
-    if not_lifted:
-        yield f"Not lifted: {about}{fate_words(not_lifted, lifts=lifts(found.wish.state))}."
+    if not_moved:
+        yield f"Not moved: {about}{decision_words(not_moved, moves=moves(found.desired.state))}."
     if about:
         sampled = sum(part.sampled for part in found.parts)
         all_of_them = timewheel_command("shadow", "verify", found.target, *found.reached_by)
         yield (
-            f"Not lifted in all: {found.not_lifted.text} at 95 %, by {sampled:,} entries that were looked at; all are "
+            f"Not moved in all: {found.not_moved.text} at 95 %, by {sampled:,} entries that were looked at; all are "
             f"looked at by: {all_of_them}"
         )
-    yield "Ghosts are what the broker counts as delayed beyond what is pending."
+    yield "Stale index entries are what the broker counts as delayed beyond what is pending."
     if found.writes is not None:
-        yield f"A timer that was lifted lately is written {found.writes:.3g} times more: journal, holds, and back."
+        yield f"A timer that was moved lately is written {found.writes:.3g} times more: journal, holds, and back."
     if found.dead_letters:
         dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
         yield f"{dead} for you: {timewheel_command('dead', 'list', found.target, *found.asked_by)}"

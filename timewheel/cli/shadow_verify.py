@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.shadow.machine.books import Trouble
-    from timewheel.shadow.verification import PartBooks, Verification
+    from timewheel.shadow.machine.audit import Trouble
+    from timewheel.shadow.verification import PartitionAudit, Verification
 
-__all__ = ["show_books", "verify"]
+__all__ = ["show_audit", "verify"]
 
 
 def verify(
@@ -53,33 +53,33 @@ def verify(
     journal.
 
     Nothing is consumed or changed, and clients and shadows may run meanwhile: a suspect entry is looked for again. The
-    command reads some 10,000 entries a second. Exit status: 3 if the books do not balance or a partition makes no
+    command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
     progress; 4 if not all entries could be seen.
     """
     import json
 
     from rich.console import Console
 
-    from timewheel.cli.shadow_wish import plan_with_intake
+    from timewheel.cli.shadow_desired import plan_with_intake
     from timewheel.shadow.verification import verification_facts
-    from timewheel.shadow.verifying import verify as look
+    from timewheel.shadow.verifying import verify as inspect
 
     plan = plan_with_intake(plan_file)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as tell:
+    with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as on_progress:
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
-        found = look(admin, dialer, plan, tell=tell)
+        found = inspect(admin, dialer, plan, on_progress=on_progress)
     if as_json:
         print(json.dumps(verification_facts(found)))
     else:
-        show_books(Console(highlight=False), found, str(plan_file), reached_by=typed_words(context))
+        show_audit(Console(highlight=False), found, str(plan_file), reached_by=typed_words(context))
     if not found.is_balanced:
         raise typer.Exit(EXIT_ATTENTION)
     if found.missing or found.unread:
         raise typer.Exit(EXIT_UNSEEN)
 
 
-def show_books(console: Console, found: Verification, plan_file: str, *, reached_by: Sequence[str] = ()) -> None:
+def show_audit(console: Console, found: Verification, plan_file: str, *, reached_by: Sequence[str] = ()) -> None:
     """Print the verdict, then the places of all entries, then the errors.
 
     Args:
@@ -91,7 +91,7 @@ def show_books(console: Console, found: Verification, plan_file: str, *, reached
     from timewheel._report.page import Table
     from timewheel.cli.terminal import say, show_line, show_table
     from timewheel.core.escapes import timewheel_command
-    from timewheel.shadow.machine.books import Place, Wrong
+    from timewheel.shadow.machine.audit import Place, Wrong
 
     say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
     for text in _notes(found, plan_file):
@@ -102,7 +102,7 @@ def show_books(console: Console, found: Verification, plan_file: str, *, reached
             part.topic.rpartition("/")[2],
             f"{part.entries:,}",
             f"{part.acked:,}",
-            f"{sum(part.fates.values()):,}",
+            f"{sum(part.decisions.values()):,}",
             f"{part.journal:,}",
             *(f"{part.places[place]:,}" for place in Place),
         )
@@ -119,19 +119,19 @@ def show_books(console: Console, found: Verification, plan_file: str, *, reached
                 say(console, f"{kind.value}: {_MEANS[kind.value]}")
     if not found.is_balanced:
         status = timewheel_command("shadow", "status", plan_file, *reached_by)
-        show_line(console, f"Who lifts and relays, and what that lacks: {status}")
+        show_line(console, f"Who moves and relays, and what that lacks: {status}")
 
 
 _MEANS = {
     "lost": "due in the future, acknowledged in the topic, and in no other place",
     "double": "it would be handled twice: its original is pending and a copy is on its way, or two copies are",
-    "unstruck": "its copy is stored, and its original is not acknowledged on every subscription: is a shadow running?",
-    "left": "far from due and pending, and not lifted: is a shadow running, by this plan? Its event "
-    "shadow_stays_native names what cannot be lifted",
+    "unacked_originals": "its copy is stored, its original unacknowledged on a subscription: is a shadow running?",
+    "left": "far from due and pending, and not moved: is a shadow running, by this plan? Its event "
+    "shadow_stays_native names what cannot be moved",
 }
 
 
-def _shown(part: PartBooks) -> list[Trouble]:
+def _shown(part: PartitionAudit) -> list[Trouble]:
     from timewheel.shadow.verification import shown
 
     return shown(part)
@@ -148,32 +148,32 @@ def _verdict(found: Verification) -> str:
     copies = sum(part.journal for part in found.parts)
     if found.is_balanced:
         kept = counted(copies, "copy", "copies")
-        return f"The books balance: {kept} in the journal, each accounted for; nothing is lost or doubled."
+        return f"The audit balances: {kept} in the journal, each accounted for; nothing is lost or doubled."
     counts = [f"{count:,} {wrong.value}" for wrong, count in found.wrong.items() if count]
     if found.stuck:
         counts.append(counted(len(found.stuck), "partition makes no progress", "partitions make no progress"))
-    return f"The books do not balance: {', '.join(counts)}."
+    return f"The audit does not balance: {', '.join(counts)}."
 
 
 def _notes(found: Verification, plan_file: str) -> Iterator[str]:
     from timewheel.cli.moments import at
-    from timewheel.cli.shadow_said import fate_words
+    from timewheel.cli.shadow_text import decision_words
     from timewheel.core.durations import span
     from timewheel.core.escapes import timewheel_command
-    from timewheel.shadow.machine.states import lifts
+    from timewheel.shadow.machine.states import moves
 
-    since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
+    since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
     times = "once" if found.looks == 1 else f"{found.looks} times"
-    yield f"State: {found.wish.state.value}{since}; looked at {times}, last at {at(found.at_ms)}."
+    yield f"State: {found.desired.state.value}{since}; looked at {times}, last at {at(found.at_ms)}."
     behind = [part.topic for part in found.parts if not part.is_caught_up]
     if behind:
         yield f"{len(behind)} of {len(found.parts)} partitions are not caught up: what is left there is not counted."
-    fates: dict[str, int] = {}
+    decisions: dict[str, int] = {}
     for part in found.parts:
-        for fate, count in part.fates.items():
-            fates[fate] = fates.get(fate, 0) + count
-    if fates:
-        yield f"Pending: {fate_words(fates, lifts=lifts(found.wish.state))}."
+        for decision, count in part.decisions.items():
+            decisions[decision] = decisions.get(decision, 0) + count
+    if decisions:
+        yield f"Pending: {decision_words(decisions, moves=moves(found.desired.state))}."
     unshown = sum(part.entries - part.read for part in found.parts)
     if unshown:
         of_broker = counted(unshown, "entry is", "entries are")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
@@ -17,9 +18,8 @@ from timewheel.cli.connecting import (
     access_to,
     typed_words,
 )
-from timewheel.cli.cuts import known_cut_offs
 from timewheel.cli.moments import at
-from timewheel.cli.sample import looking_at_entries
+from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.durations import span
 from timewheel.core.escapes import admin_options, timewheel_command
@@ -79,13 +79,13 @@ def status(
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    cut_offs = known_cut_offs(plan, access)
+    cancellations = known_cancellations(plan, access)
     with (
         access.admin() as admin,
-        looking_at_entries(Console(stderr=True)) as tell,
+        inspecting_entries(Console(stderr=True)) as on_progress,
     ):
-        is_dead = None if cut_offs is None else cut_offs.is_dead
-        found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, tell=tell)
+        is_dead = None if cancellations is None else cancellations.is_dead
+        found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
     code = _exit_status(found, limit_ms)
     if as_json:
         print(json.dumps(status_facts(found)))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["survey"]
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 def survey(
@@ -105,11 +105,18 @@ def survey(
             time_unit=time_unit,
             delay_unit=delay_unit,
         )
-        with progress_on(console) as tell:
+        with progress_on(console) as on_progress:
             seen = surveyed(
-                spark, history, file_format, mapping, topic, tell, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS
+                spark,
+                history,
+                file_format,
+                mapping,
+                topic,
+                on_progress,
+                cell_limit=FLEET_CELLS,
+                topic_limit=FLEET_TOPICS,
             )
-            found = seen.survey(tell)
+            found = seen.survey(on_progress)
     written = add_survey(found, out, "replace" if replace else "add" if add else "refuse")
     dropped = [] if keep is None else drop_days_before(out, written[-1] + 1 - keep)
     show_lost(console, found.statistic)
@@ -133,9 +140,9 @@ def _show(console: Console, found: Survey) -> None:
             rounded_up(int(found.statistic.cells[topic].delay_max_ms.max())),
             f"{found.gaps[topic].peak:,}",
         )
-        for topic in ranked[:MOST_SHOWN]
+        for topic in ranked[:MAX_SHOWN]
     ]
-    more = f"The {MOST_SHOWN} of {len(ranked):,} topics with the most gaps" if len(ranked) > MOST_SHOWN else "Topics"
+    more = f"The {MAX_SHOWN} of {len(ranked):,} topics with the most gaps" if len(ranked) > MAX_SHOWN else "Topics"
     caption = f"{more}; gaps: native delays on one partition, counted"
     show_table(
         console,

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-__all__ = ["VARIABLES", "teller"]
+__all__ = ["VARIABLES", "reporter"]
 
 SOCKET = "NOTIFY_SOCKET"
 VARIABLES = (SOCKET, "WATCHDOG_PID", "WATCHDOG_USEC")
@@ -16,7 +16,7 @@ WELL = b"READY=1\nWATCHDOG=1"
 """READY is sent every time: systemd uses only the first."""
 
 
-def teller(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
+def reporter(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
     """Return a function that notifies systemd; without a socket it does nothing.
 
     Args:
@@ -27,9 +27,9 @@ def teller(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
         return lambda: None
     name = f"\0{address[1:]}" if address.startswith("@") else address
 
-    def tell() -> None:
+    def on_progress() -> None:
         # The receiver has gone, or its queue is full: the next datagram counts as well.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
             sender.sendto(WELL, name)
 
-    return tell
+    return on_progress

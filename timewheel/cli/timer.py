@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
@@ -17,19 +18,18 @@ from timewheel.cli.connecting import (
     TrustFile,
     access_to,
 )
-from timewheel.cli.cuts import cut_off_text, reading
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
-from timewheel.cli.whereis import Due, Key, MostReads, SentAt, Within
+from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
 
 if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
     from timewheel.cli.access import Access
-    from timewheel.core.cut_offs import Cancellation, CutOff
-    from timewheel.core.cut_table import CutTable
+    from timewheel.core.cancellation_table import CancellationTable
+    from timewheel.core.cancellations import Cancellation, CancelResult
     from timewheel.core.plan import Plan
-    from timewheel.ops.letters import Letter
+    from timewheel.ops.dead_letters import DeadLetter
 
 __all__ = ["timer"]
 
@@ -79,7 +79,7 @@ def cancel(
     ):
         cancels = [partial(producer.cancel, timer_id) for timer_id in timer_ids or ()]
         cancels += [partial(producer.cancel_group, group) for group in groups or ()]
-        done: list[Cancellation] = []
+        done: list[CancelResult] = []
         try:
             for cancel_one in cancels:
                 done.append(cancel_one())
@@ -91,10 +91,10 @@ def cancel(
                 print(json.dumps([_facts(one) for one in done]))
 
 
-def _say_cancelled(one: Cancellation) -> None:
+def _say_cancelled(one: CancelResult) -> None:
     from rich.console import Console
 
-    kind, name, _, forget_ms = one.cut_off
+    kind, name, _, forget_ms = one.cancellation
     what = name if kind == "timer" else f"group {name}"
     said = f"{what}  what was not handed out yet will not be; remembered until {at(forget_ms)}"
     say(Console(highlight=False), said)
@@ -110,7 +110,7 @@ def reschedule(
         typer.Option("--content", help="The payload: a file, or - for standard input.", show_default=False),
     ],
     after: Annotated[
-        str | None, typer.Option("--in", help="Due after so long, such as 2h.", show_default=False)
+        str | None, typer.Option("--after", help="Due after so long, such as 2h.", show_default=False)
     ] = None,
     moment: Annotated[
         str | None, typer.Option("--at", help="Due then: ISO 8601 or milliseconds.", show_default=False)
@@ -142,7 +142,7 @@ def reschedule(
     from timewheel.producers import DelayedProducer
 
     if (after is None) == (moment is None):
-        raise typer.BadParameter("say either --in or --at", param_hint="--in")
+        raise typer.BadParameter("say either --after or --at", param_hint="--after")
     pairs = [text.partition("=") for text in properties or ()]
     if not all(name and sign for name, sign, _ in pairs):
         raise typer.BadParameter("NAME=VALUE", param_hint="--property")
@@ -181,7 +181,7 @@ def show(
     within: Within = "1s",
     due: Due = None,
     key: Key = None,
-    most_reads: MostReads = 500,
+    max_reads: MaxReads = 500,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -207,7 +207,7 @@ def show(
 
     plan = Plan.load(plan_file)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    table = _cut_offs(plan, access)
+    table = _cancellations(plan, access)
     with access.admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
@@ -215,15 +215,17 @@ def show(
         except SendTimeUnknown:
             there = None
         else:
-            there = find(admin, plan, wanted, most_reads=most_reads, cut_offs=table)
+            there = find(admin, plan, wanted, max_reads=max_reads, cancellations=table)
     by_id = None if table is None else table.of_timer(timer_id)
     # Cancelled also by its group, which only its envelope names.
-    cut_off = by_id if there is None else there.cut_off
+    cancellation = by_id if there is None else there.cancellation
     status = 0 if there is None or parked else exit_status(there)
     if as_json:
         facts = {
             "timer": timer_id,
-            "cut_off": None if cut_off is None else {"cut": cut_off.cut, "forget_ms": cut_off.forget_ms},
+            "cancellation": None
+            if cancellation is None
+            else {"cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
             "parked": [{"subscription": name, "reason": one.reason} for name, one in parked],
             "whereis": None if there is None else whereabouts_facts(there),
         }
@@ -231,9 +233,9 @@ def show(
     else:
         console = Console(highlight=False)
         if plan.cancel is not None:
-            say(console, f"{timer_id}: {_said_of(cut_off, is_seen=there is not None and bool(there.sightings))}")
-        for name, letter in parked:
-            say(console, f"{timer_id}: parked by {name} since {at(letter.since_ms)}: {letter.reason}")
+            say(console, f"{timer_id}: {_describe(cancellation, is_seen=there is not None and bool(there.sightings))}")
+        for name, dead_letter in parked:
+            say(console, f"{timer_id}: parked by {name} since {at(dead_letter.since_ms)}: {dead_letter.reason}")
         if there is None:
             say(console, "Where it is: say --due or --sent-at, since this id does not tell when it was sent.")
         else:
@@ -242,26 +244,30 @@ def show(
         raise typer.Exit(status)
 
 
-def _said_of(cut_off: CutOff | None, *, is_seen: bool) -> str:
-    if cut_off is None:
+def _describe(cancellation: Cancellation | None, *, is_seen: bool) -> str:
+    if cancellation is None:
         return "not cancelled" if is_seen else "not cancelled under this id; its group is not known"
-    return f"cancelled: {cut_off_text(cut_off)}"
+    return f"cancelled: {cancellation_text(cancellation)}"
 
 
-def _cut_offs(plan: Plan, access: Access) -> CutTable | None:
+def _cancellations(plan: Plan, access: Access) -> CancellationTable | None:
     if plan.cancel is None:
         return None
     with reading(plan, access) as (log, _):
         return log.table
 
 
-def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, Letter]]:
-    from timewheel.ops.letters import Wish, letters, parked_box
+def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, DeadLetter]]:
+    from timewheel.ops.dead_letters import DeadLetterFilter, dead_letters, parked_box
 
     if not plan.keeps_back:
         return []
-    wish = Wish(timer_ids=frozenset({timer_id}))
-    return [(name, one) for name in plan.subscriptions for one in letters(admin, parked_box(plan, name), wish).letters]
+    wish = DeadLetterFilter(timer_ids=frozenset({timer_id}))
+    return [
+        (name, one)
+        for name in plan.subscriptions
+        for one in dead_letters(admin, parked_box(plan, name), wish).dead_letters
+    ]
 
 
 def _read(path: Path) -> bytes:
@@ -271,11 +277,11 @@ def _read(path: Path) -> bytes:
         raise typer.BadParameter(str(error), param_hint="--content") from None
 
 
-def _facts(one: Cancellation) -> dict[str, Any]:
+def _facts(one: CancelResult) -> dict[str, Any]:
     return {
-        one.cut_off.kind: one.cut_off.name,
+        one.cancellation.kind: one.cancellation.name,
         "answer": one.answer.value,
         "confirmed_ms": one.confirmed_ms,
-        "cut": one.cut_off.cut,
-        "forget_ms": one.cut_off.forget_ms,
+        "cut": one.cancellation.cut,
+        "forget_ms": one.cancellation.forget_ms,
     }

@@ -54,10 +54,10 @@ def ensure(
     grow: Annotated[
         bool, typer.Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
     ] = False,
-    despite_former_topics: Annotated[
+    ignore_former_topics: Annotated[
         bool,
         typer.Option(
-            "--despite-former-topics",
+            "--ignore-former-topics",
             help="Only warn of timers in topics of an earlier plan that nobody would move on: somebody sees to them.",
         ),
     ] = False,
@@ -79,7 +79,7 @@ def ensure(
     from functools import partial
 
     from timewheel.core.clock import SystemClock
-    from timewheel.core.former_topics import TimersLeftBehind
+    from timewheel.core.former_topics import UndrainedTopics
     from timewheel.core.plan import Plan
     from timewheel.ops.former_removal import remove_drained as remove_topics
     from timewheel.ops.provision import ensure as ensure_topics
@@ -88,16 +88,16 @@ def ensure(
     make = partial(
         ensure_topics, plan=plan, now_ms=SystemClock().now_ms(), create_namespaces=create_namespaces, grow=grow
     )
-    refused: TimersLeftBehind | None = None
+    refused: UndrainedTopics | None = None
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         try:
-            report = make(admin, dry_run=dry_run, despite_former_topics=despite_former_topics)
-        except TimersLeftBehind as error:
+            report = make(admin, dry_run=dry_run, ignore_former_topics=ignore_former_topics)
+        except UndrainedTopics as error:
             if not (dry_run or remove_drained):
                 raise
             # No topic is made; everything else that was requested is done and shown.
-            refused, report = error, make(admin, dry_run=True, despite_former_topics=True)
-        removals = remove_topics(admin, plan, dry_run=dry_run, waits_for=_tell_of_wait) if remove_drained else ()
+            refused, report = error, make(admin, dry_run=True, ignore_former_topics=True)
+        removals = remove_topics(admin, plan, dry_run=dry_run, waits_for=_report_of_wait) if remove_drained else ()
     if as_json:
         print(json.dumps({**_report_json(report), "removals": [_removal_json(removal) for removal in removals]}))
     else:
@@ -133,7 +133,7 @@ def roll(
     from timewheel.core.clock import SystemClock
     from timewheel.core.plan import Calendar, Plan
     from timewheel.hooks import log_event
-    from timewheel.ops.calendar_life import CalendarKeeper
+    from timewheel.ops.calendar_life import CalendarRoller
     from timewheel.ops.calendar_life import roll as roll_topics
 
     plan = Plan.load(plan_file)
@@ -149,7 +149,7 @@ def roll(
             rolled = roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run)
             _print_rolled(rolled, verbose=verbose, as_json=as_json)
             return
-        keeper = CalendarKeeper(admin, plan, clock)
+        keeper = CalendarRoller(admin, plan, clock)
         for _ in _until_interrupted(keeper.pause_ms / 1000):
             turned = keeper.tick()
             if turned is not None:
@@ -180,7 +180,7 @@ def _report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _tell_of_wait(removal: Removal) -> None:
+def _report_of_wait(removal: Removal) -> None:
     from timewheel.ops.former_removal import LET_GO_MS
 
     clients = counted(removal.clients, "client")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.cancellations import cancellation_text, known_cancellations
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
-from timewheel.cli.cuts import cut_off_text, known_cut_offs
 from timewheel.cli.moments import at, moment_ms, precision_ms
 from timewheel.cli.terminal import say
 from timewheel.core.durations import span
@@ -27,7 +27,7 @@ __all__ = [
     "EXIT_NOT_FOUND",
     "Due",
     "Key",
-    "MostReads",
+    "MaxReads",
     "SentAt",
     "Within",
     "exit_status",
@@ -53,7 +53,7 @@ Due = Annotated[
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")]
-MostReads = Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")]
+MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Give up after so many entries.")]
 
 EXIT_UNSEEN = 1
 EXIT_DEAD = 3
@@ -68,7 +68,7 @@ def whereis(
     within: Within = "1s",
     due: Due = None,
     key: Key = None,
-    most_reads: MostReads = 500,
+    max_reads: MaxReads = 500,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -81,8 +81,8 @@ def whereis(
     Nothing is consumed or changed.
 
     The timer's route is computed from the plan, and only the places on it are searched. If the plan has [cancel], the
-    log of cut-offs is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is a
-    dead letter; 4 not found; 1 not found, and not all places could be searched.
+    log of cancellations is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is
+    a dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
     import json
 
@@ -97,10 +97,10 @@ def whereis(
     status = 0
     console = Console(highlight=False)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    cut_offs = known_cut_offs(plan, access)
+    cancellations = known_cancellations(plan, access)
     with access.admin() as admin:
         for one in wanted:
-            found = find(admin, plan, one, most_reads=most_reads, cut_offs=cut_offs)
+            found = find(admin, plan, one, max_reads=max_reads, cancellations=cancellations)
             status = max(status, exit_status(found))
             if as_json:
                 print(json.dumps(whereabouts_facts(found)), flush=True)
@@ -162,7 +162,7 @@ def _verdict(found: Whereabouts) -> str:
 
 
 def _acknowledged(found: Whereabouts) -> str:
-    if found.cut_off is not None:
+    if found.cancellation is not None:
         return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
     if found.reason:
         return "acknowledged in the due topic by every subscription"
@@ -205,8 +205,8 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
         yield "due", f"{at(due_ms)} to {at(due_ms + within_ms)}"
     if found.reason:
         yield "reason", found.reason
-    if found.cut_off is not None:
-        yield "cut off", cut_off_text(found.cut_off)
+    if found.cancellation is not None:
+        yield "cut off", cancellation_text(found.cancellation)
     for one in found.sightings:
         yield "seen", f"{one.topic} {one.position.text}, hop {one.envelope.hops}"
     for stop in found.way:

@@ -71,9 +71,9 @@ class BrokerProfile:
             young broker.
         frame_limit_bytes: A persisted cursor beyond this size cannot be written at all (apache/pulsar#25985).
         index_bytes_per_pending: Broker memory of the delayed index for each pending entry; a lower bound.
-        ghost_bytes: Broker memory for each message that a shadow has acknowledged before its due time: the index keeps
-            the entry until then, or until an unload (27 measured on 4.0.7; 4.2.4 keeps a bitmap for each half-second
-            and ledger: 560 if hardly two messages are due in the same half-second, 5 if fifty are).
+        stale_index_bytes: Broker memory for each message that a shadow has acknowledged before its due time: the index
+            keeps the entry until then, or until an unload (27 measured on 4.0.7; 4.2.4 keeps a bitmap for each
+            half-second and ledger: 560 if hardly two messages are due in the same half-second, 5 if fifty are).
         relay_hops_per_second: Unbatched hops of one relay process (13,000-20,000 measured on one machine).
         write_quorum: Copies of each entry.
         entry_overhead_bytes: Metadata, envelope and checksum of an entry in addition to its payload; an estimate.
@@ -96,7 +96,7 @@ class BrokerProfile:
     bytes_per_range: int = 26
     frame_limit_bytes: int = 5 * MIB_BYTES
     index_bytes_per_pending: int = 24
-    ghost_bytes: int = 27
+    stale_index_bytes: int = 27
     relay_hops_per_second: int = 13_000
     write_quorum: int = 2
     entry_overhead_bytes: int = 150
@@ -133,14 +133,14 @@ class BrokerProfile:
             case "4.0":
                 return cls(name=name)
             case "4.2":
-                return cls(name=name, ack_format="bitmap", ghost_bytes=560)
+                return cls(name=name, ack_format="bitmap", stale_index_bytes=560)
             case "5.0":
                 return cls(
                     name=name,
                     ack_format="bitmap",
                     keeps_crossing_ledger=False,
                     gap_limit_ranges=200_000,
-                    ghost_bytes=560,
+                    stale_index_bytes=560,
                 )
         raise ProfileError("name", name, "one of " + ", ".join(PROFILE_NAMES))
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_DIGITS", "whole_number"]
+__all__ = ["MAX_DIGITS", "whole_number"]
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Every number with at most this many digits fits into 64 bits, and Python parses it without an error of its own."""
 
 
-def whole_number(text: str, most_digits: int = MOST_DIGITS) -> int | None:
+def whole_number(text: str, max_digits: int = MAX_DIGITS) -> int | None:
     """Parse decimal ASCII digits; None: the text is anything else, or too long.
 
     Args:
         text: Any text.
-        most_digits: Longest text that is parsed.
+        max_digits: Longest text that is parsed.
     """
-    return int(text) if len(text) <= most_digits and text.isascii() and text.isdecimal() else None
+    return int(text) if len(text) <= max_digits and text.isascii() and text.isdecimal() else None

@@ -8,8 +8,8 @@ a single subscription. The line of such a timer has version 2, ``2 <due> <genera
 <attempt> <first due>``. If it has a group or a subscription of its own, ``tw-group`` (``<stamp> <group>``) and
 ``tw-for`` name them. All other timers stay in version 1, which older consumers and relays read as well.
 ``tw-due`` (UTC milliseconds) is the due time with which a client without an SDK sends a timer to the intake. With
-``tw-from`` (``<ledger>:<entry> <published>``) a shadow records the position in the due topic from which it lifted a
-message. Neither leaves the intake. ``tw-stir`` marks a message that a shadow puts into a due topic to make the broker
+``tw-from`` (``<ledger>:<entry> <published>``) a shadow records the position in the due topic from which it moved a
+message. Neither leaves the intake. ``tw-nudge`` marks a message that a shadow puts into a due topic to make the broker
 read on, and takes out again. All other names under the prefix ``tw-`` are reserved for later versions.
 """
 
@@ -36,9 +36,9 @@ __all__ = [
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
     "MIN_DUE_MS",
+    "NUDGE_PROPERTY",
     "PREFIX",
     "PROBE_PROPERTY",
-    "STIR_PROPERTY",
     "TIMER_PROPERTY",
     "Envelope",
     "Life",
@@ -54,7 +54,7 @@ GROUP_PROPERTY = "tw-group"
 FOR_PROPERTY = "tw-for"
 DUE_PROPERTY = "tw-due"
 FROM_PROPERTY = "tw-from"
-STIR_PROPERTY = "tw-stir"
+NUDGE_PROPERTY = "tw-nudge"
 PROBE_PROPERTY = "tw-probe"
 """Marks a probe, by which a relay learns that it has received all waiting messages; its value names the relay."""
 ENVELOPE_VERSION = 2
@@ -92,7 +92,7 @@ class Life(NamedTuple):
         attempt: Number of times that a handler of a subscription has postponed the timer; 0 at first.
         first_due_ms: Due time before the first of those attempts, UTC milliseconds; 0: this is the first attempt.
         group: Group of the timer; empty: none.
-        group_stamp: Stamp of the time at which the timer joined the group (`timewheel.core.cut_offs.Stamps`).
+        group_stamp: Stamp of the time at which the timer joined the group (`timewheel.core.cancellations.Stamps`).
         only_for: The only subscription that gets the timer; empty: all subscriptions of the plan.
     """
 
@@ -210,7 +210,7 @@ class Envelope(NamedTuple):
 def first_wanted_ms(envelope: Envelope) -> int:
     """Return the time from which a handler should have had a timer, over all its attempts, UTC milliseconds.
 
-    This is the due time, or the send time if that is later: the timer's cut-off is remembered from then on.
+    This is the due time, or the send time if that is later: the timer's cancellation is remembered from then on.
     """
     life = envelope.life
     # Without a hop the time of entry is the send time.

@@ -23,8 +23,8 @@ __all__ = [
     "CancelFailed",
     "CancelOutcomeUnknown",
     "CancelRefused",
+    "CancellationUnreadable",
     "ClientMisuse",
-    "CutOffUnreadable",
     "DurationError",
     "EnvelopeError",
     "PayloadTooLarge",
@@ -273,7 +273,7 @@ class CancelRefused(TimewheelError, ValueError):
 
 
 class CancelFailed(TimewheelError, ConnectionError):
-    """The cut-off was not stored, so the timer will be delivered. The cancel may be tried again."""
+    """The cancellation was not stored, so the timer will be delivered. The cancel may be tried again."""
 
     def __init__(self, name: str, topic: str, cause: str) -> None:
         self.name = name
@@ -283,7 +283,7 @@ class CancelFailed(TimewheelError, ConnectionError):
 
 
 class CancelOutcomeUnknown(TimewheelError, TimeoutError):
-    """The broker may or may not have stored the cut-off. Trying again is always safe."""
+    """The broker may or may not have stored the cancellation. Trying again is always safe."""
 
     def __init__(self, name: str, topic: str, cause: str) -> None:
         self.name = name
@@ -294,20 +294,20 @@ class CancelOutcomeUnknown(TimewheelError, TimeoutError):
         )
 
 
-class CutOffUnreadable(TimewheelError, ValueError):
-    """A message in the log of cut-offs is foreign or has an unreadable line.
+class CancellationUnreadable(TimewheelError, ValueError):
+    """A message in the log of cancellations is foreign or has an unreadable line.
 
     Attributes:
         data: The message.
         reason: Reason why it is unreadable.
-        readable: The `CutOff` of each readable line.
+        readable: The `Cancellation` of each readable line.
     """
 
     def __init__(self, data: bytes, reason: str, readable: Sequence[Any] = ()) -> None:
         self.data = data
         self.reason = reason
         self.readable = readable
-        super().__init__(f"no cut-off: {reason} (found {_shown(data)})")
+        super().__init__(f"no cancellation: {reason} (found {_shown(data)})")
 
 
 class AdminError(TimewheelError):

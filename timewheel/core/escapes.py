@@ -32,7 +32,7 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return "".join(dead_letter if dead_letter.isprintable() else repr(dead_letter)[1:-1] for dead_letter in text)
 
 
 def visible_lines(text: str) -> str:
@@ -67,16 +67,16 @@ def shell_line(*words: str) -> str:
 def _shell_word(word: str) -> str:
     if word.isprintable():
         return shlex.quote(word)
-    return "$'" + "".join(letter if _is_plain(letter) else _octal(letter) for letter in word) + "'"
+    return "$'" + "".join(dead_letter if _is_plain(dead_letter) else _octal(dead_letter) for dead_letter in word) + "'"
 
 
-def _is_plain(letter: str) -> bool:
-    return letter.isprintable() and letter not in "'\\"
+def _is_plain(dead_letter: str) -> bool:
+    return dead_letter.isprintable() and dead_letter not in "'\\"
 
 
-def _octal(letter: str) -> str:
+def _octal(dead_letter: str) -> str:
     first, last = _SURROGATEESCAPE
-    as_bytes = letter.encode("utf-8", "surrogateescape" if first <= letter <= last else "surrogatepass")
+    as_bytes = dead_letter.encode("utf-8", "surrogateescape" if first <= dead_letter <= last else "surrogatepass")
     return "".join(f"\\{byte:03o}" for byte in as_bytes)
 
 

@@ -77,7 +77,7 @@ def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
 def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | None]:
     """Return a function that builds the error for a missing library, by its name; None: none of the extras has it.
 
-    Made for `timewheel.core.doors.names_on_first_use`.
+    Made for `timewheel.core.lazy_exports.names_on_first_use`.
     """
     modules = _modules_of(extras)
 

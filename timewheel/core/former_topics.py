@@ -16,7 +16,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step, steps
 from timewheel.core.topology import HoldingTopic
 
-__all__ = ["FormerTopic", "TimersLeftBehind", "former_topics", "holding_topic"]
+__all__ = ["FormerTopic", "UndrainedTopics", "former_topics", "holding_topic"]
 
 _NAMED = 3
 """Topics that a message names; the attribute has all of them."""
@@ -59,7 +59,7 @@ class FormerTopic:
         return not self.backlog and not self.producers
 
 
-class TimersLeftBehind(TopologyError):
+class UndrainedTopics(TopologyError):
     """Timers wait in topics outside the plan, and no client of the plan would move them on.
 
     Attributes:
@@ -97,7 +97,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
     ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
     own_prefixes = Names(plan).own_prefixes
-    # Dead letters wait for an operator, whatever the plan; cut-offs outlive the plan that took them.
+    # Dead letters wait for an operator, whatever the plan; cancellations outlive the plan that took them.
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
     ours.add(Names(plan).cuts)
     if plan.intake:

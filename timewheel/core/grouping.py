@@ -9,7 +9,7 @@ __all__ = [
     "GROUP_MESSAGES",
     "LARGEST_BATCH",
     "LARGE_BYTES",
-    "LIFT_LINGER_MS",
+    "MOVE_LINGER_MS",
     "PARTS_OF_ROOM",
     "default_linger_ms",
 ]
@@ -25,8 +25,8 @@ LARGE_BYTES = 256_000
 compression. Only the size decides, so that every relay sends the message with the same producer."""
 
 LONGEST_LINGER_MS = 1_000
-LIFT_LINGER_MS = 20
-"""Linger of messages that a shadow lifts: until the copy is stored, its original stays in the due topic."""
+MOVE_LINGER_MS = 20
+"""Linger of messages that a shadow moves: until the copy is stored, its original stays in the due topic."""
 PARTS_OF_ROOM = 10
 """A hop lingers for at most a tenth of the time after which it would be late; by default that is the plan's guard."""
 

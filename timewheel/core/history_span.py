@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, rounded_up
 
-__all__ = ["said_of_span", "shows_day", "shows_full"]
+__all__ = ["describe_span", "shows_day", "shows_full"]
 
 
 def shows_day(span_ms: float) -> bool:
@@ -18,25 +18,25 @@ def shows_day(span_ms: float) -> bool:
     return span_ms >= DAY_MS - HOUR_MS
 
 
-def shows_full(span_ms: float, settles_ms: float) -> bool:
+def shows_full(span_ms: float, warm_up_ms: float) -> bool:
     """Return whether a history is longer than its delays: after that time a topic holds its lasting number of timers.
 
     Args:
         span_ms: Time from the first send to the last.
-        settles_ms: Time that a topic takes to fill up with such delays to 99 %: nearly the longest delay.
+        warm_up_ms: Time that a topic takes to fill up with such delays to 99 %: nearly the longest delay.
     """
-    return span_ms > 0 and span_ms >= settles_ms
+    return span_ms > 0 and span_ms >= warm_up_ms
 
 
-def said_of_span(span_ms: int, settles_ms: int) -> str:
+def describe_span(span_ms: int, warm_up_ms: int) -> str:
     """Render the respect in which a history is too short, as a sentence; empty: the history is long enough.
 
     Args:
         span_ms: Time from the first send to the last.
-        settles_ms: Time that a topic takes to fill up, as for `shows_full`.
+        warm_up_ms: Time that a topic takes to fill up, as for `shows_full`.
     """
-    span, settles = rounded_up(span_ms), rounded_up(settles_ms)
-    is_full = shows_full(span_ms, settles_ms)
+    span, settles = rounded_up(span_ms), rounded_up(warm_up_ms)
+    is_full = shows_full(span_ms, warm_up_ms)
     if is_full:
         return "" if shows_day(span_ms) else f"This history spans {span}, less than a day: other hours are not in it."
     if not shows_day(span_ms):

@@ -20,11 +20,11 @@ from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import Step
 
 __all__ = [
-    "CUTS_SUBSCRIPTION",
+    "CANCELLATIONS_SUBSCRIPTION",
     "DEAD_LETTER_SUBSCRIPTION",
     "DRAINS_PROPERTY",
     "JOURNAL_SUBSCRIPTION",
-    "LIFTER_PREFIX",
+    "MOVER_PREFIX",
     "PARKED_SUBSCRIPTION",
     "PROVISIONED_PROPERTY",
     "RELAY_CONSUMER",
@@ -51,13 +51,13 @@ DRAINS_PROPERTY = "timewheel-drains"
 """Property of a relay's consumer that reads the topic as a former topic; the relay finds it again after a restart."""
 DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 """Created with the topic, so that no dead letter is lost for lack of a reader."""
-CUTS_SUBSCRIPTION = "timewheel-cuts"
-"""Keeps the cut-offs that are not in a pack yet; the consumer that holds it is the janitor."""
+CANCELLATIONS_SUBSCRIPTION = "timewheel-cancellations"
+"""Keeps the cancellations that are not in a pack yet; the consumer that holds it is the compactor."""
 JOURNAL_SUBSCRIPTION = "timewheel-journal"
 """Subscription of a journal: keeps the copies until the acknowledgements in the due topic are safe. Its holder is the
-lifter."""
-LIFTER_PREFIX = "tw|lift|"
-"""Prefix of the name of the producer that lifts into a partition of the journal. Only one producer at a time can have
+mover."""
+MOVER_PREFIX = "tw|move|"
+"""Prefix of the name of the producer that moves into a partition of the journal. Only one producer at a time can have
 the name."""
 STATE_PROPERTY = "timewheel-shadow"
 """Property of the journal: the desired state of its shadow, as ``<state> <since>``."""
@@ -159,8 +159,8 @@ class Names:
         """Namespace of the holding topics."""
         self._held = _prefix(plan.due_topic, self.holding_namespace)
         self.dead_letter = dead_letter_topic(self._held)
-        self.cuts = f"{plan.due_topic}.tw.cuts"
-        """Log of cut-offs, beside the due topic: it belongs to the consumers, independent of holding topics."""
+        self.cuts = f"{plan.due_topic}.tw.cancellations"
+        """Log of cancellations, beside the due topic: it belongs to the consumers, independent of holding topics."""
         self.intake = intake_topic(plan.due_topic)
         self.journal = journal_topic(plan.due_topic)
         places = {due, self.holding_namespace, *plan.former_namespaces}

@@ -16,7 +16,7 @@ from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import Step
 
-__all__ = ["Bury", "Drop", "Hop", "NextHop", "NotYet", "again", "tried_again"]
+__all__ = ["Drop", "Hop", "NextHop", "NotYet", "ToDeadLetter", "again", "retry_hop"]
 
 
 class Hop(NamedTuple):
@@ -56,7 +56,7 @@ class NotYet(NamedTuple):
     room_ms: int
 
 
-class Bury(NamedTuple):
+class ToDeadLetter(NamedTuple):
     """A timer goes to the dead-letter topic, with the reason as a sentence."""
 
     reason: str
@@ -80,7 +80,7 @@ class NextHop:
         router: The plan's router.
         step: Step of the topic: its tier or its ring.
         is_dead: Returns whether a timer is known to be cancelled or replaced; None: no timer can be. The function may
-            miss a dead timer: another relay or a consumer drops the copy later (broker-facts: cut-off-log).
+            miss a dead timer: another relay or a consumer drops the copy later (broker-facts: cancellation-log).
         drains_from_ms: Drain the topic: timers with a release time after this go to the due topic at once, for the
             broker to delay. Timers with an earlier release time go by plan: a relay that has not heard of the drain
             may have sent them on already, and on the nominal way the broker detects the repeat. None: all timers go
@@ -113,7 +113,9 @@ class NextHop:
         """Return when a timer may leave this topic, UTC milliseconds."""
         return release_at(self._step, envelope.due_ms, envelope.entered_ms)
 
-    def held(self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None) -> Hop | NotYet | Bury | Drop:
+    def held(
+        self, envelope: Envelope, now_ms: int, arrived_by_ms: int | None = None
+    ) -> Hop | NotYet | ToDeadLetter | Drop:
         """Decide on the timer at the head of a topic that a relay holds.
 
         Args:
@@ -154,8 +156,8 @@ class NextHop:
     def _at_once(self, envelope: Envelope, now_ms: int, *, leaves_plan: bool) -> Hop:
         """Send a timer into the due topic before its release time, for the broker to delay."""
         due = self._router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
-        onward = envelope.hopped(envelope.entered_ms)
-        return Hop(due.topic, due.deliver_at_ms, onward, True, False, leaves_plan=leaves_plan)
+        redirect = envelope.hopped(envelope.entered_ms)
+        return Hop(due.topic, due.deliver_at_ms, redirect, True, False, leaves_plan=leaves_plan)
 
     def _catches_up_too_far(self, hold: Hold, envelope: Envelope, at_ms: int, now_ms: int) -> bool:
         """Return whether a timer would leave the next topic at once, and left this topic longer before its due time
@@ -164,7 +166,7 @@ class NextHop:
         """
         return hold.release_at_ms <= now_ms and envelope.due_ms - at_ms > self._max_delay_ms
 
-    def delivered(self, envelope: Envelope, now_ms: int) -> Hop | Bury | Drop:
+    def delivered(self, envelope: Envelope, now_ms: int) -> Hop | ToDeadLetter | Drop:
         """Decide on a timer that the broker held, once it was delivered.
 
         The nominal time decides, as in a tier that a relay holds: a delivery that is a tick early or an outage late
@@ -184,7 +186,7 @@ class NextHop:
             return self._late(envelope, now_ms)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
 
-    def _settled(self, envelope: Envelope) -> Bury | Drop | None:
+    def _settled(self, envelope: Envelope) -> ToDeadLetter | Drop | None:
         """Decide on a timer that can go nowhere; None: the timer can move on."""
         if self._is_dead is not None and self._is_dead(envelope):
             return _DROP
@@ -193,11 +195,13 @@ class NextHop:
             return _ENDLESS
         only_for = envelope.life.only_for
         if only_for and not self._router.has_retries(only_for):
-            return Bury(f"it is to be tried again by {only_for}, which has no topic for that in this plan any more")
+            return ToDeadLetter(
+                f"it is to be tried again by {only_for}, which has no topic for that in this plan any more"
+            )
         return None
 
 
-_ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
+_ENDLESS = ToDeadLetter(f"{MAX_HOPS} hops, which no plan needs")
 
 
 def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
@@ -217,7 +221,7 @@ def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Ho
     )
 
 
-def tried_again(
+def retry_hop(
     router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int, *, stored_within_ms: int
 ) -> Hop:
     """Route the next attempt of a timer that a subscription's handler postponed, for that subscription alone.

@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_MS, format_duration
 from timewheel.core.errors import PlanError
-from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan_checks import a_subscription, a_truth, a_tuple, is_name, one_of, texts, within, within_ms
 from timewheel.core.schemes import Calendar, Holder, Native, Ring, Scheme, Tiered, Wheel, scaled, shortest_stay_ms
 
@@ -91,12 +91,12 @@ class Plan:
             until they are empty; consumers cannot list topics, so only the plan can name these intervals
             (broker-facts: topics-outside-the-plan).
         former_namespaces: Namespaces of earlier plans' holding topics, if they differ from the namespaces above.
-        cancel: Settings for cancelling and replacing timers; None: timers cannot be cancelled, and the log of cut-offs
-            does not exist.
+        cancel: Settings for cancelling and replacing timers; None: timers cannot be cancelled, and the log of
+            cancellations does not exist.
         retry: True if a subscription's handlers may have timers tried again later, or parked, through topics of their
             own.
         intake: True if clients of any language may also send timers, through a topic of their own (`Names.intake`), and
-            a shadow may lift messages that are far from due out of the due topic.
+            a shadow may move messages that are far from due out of the due topic.
 
     Raises:
         PlanError: A rule is broken; the error names field, value and limit.
@@ -173,7 +173,7 @@ class Plan:
         return max(self.partitions, 1)
 
     @property
-    def most_partitions(self) -> int:
+    def max_partitions(self) -> int:
         """Largest number of partitions of the due topic; an unpartitioned due topic cannot get any."""
         return MAX_PARTITIONS if self.is_partitioned else 1
 
@@ -181,9 +181,9 @@ class Plan:
         """Return this plan with another number of partitions. A plan with an unpartitioned due topic stays unchanged.
 
         Args:
-            partitions: Number of partitions, from 1 to `most_partitions`.
+            partitions: Number of partitions, from 1 to `max_partitions`.
         """
-        within("partitions", partitions, 1, self.most_partitions, "the number of partitions")
+        within("partitions", partitions, 1, self.max_partitions, "the number of partitions")
         return replace(self, partitions=partitions) if self.is_partitioned else self
 
     def scaled(self, factor: float | Fraction) -> Plan:

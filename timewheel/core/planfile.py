@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StrictBool, ValidationError
 
+from timewheel.core.cancel_policy import Cancel, WhenBlind
 from timewheel.core.connection import Connection
 from timewheel.core.durations import format_duration, parse_duration
 from timewheel.core.errors import PlanError
-from timewheel.core.life_cycle import Cancel, WhenBlind
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.secret import Secret
 
@@ -74,7 +74,7 @@ class _Wheel(_Table):
 class _Cancel(_Table):
     keep: _Duration | None = None
     skew: _Duration | None = None
-    when_blind: WhenBlind = Cancel().when_blind
+    on_log_unavailable: WhenBlind = Cancel().on_log_unavailable
 
 
 class _File(_Table):
@@ -230,7 +230,7 @@ def dump_plan(plan: Plan) -> str:
         data["cancel"] = {
             "keep": format_duration(plan.cancel.keep_ms),
             "skew": format_duration(plan.cancel.skew_ms),
-            "when_blind": plan.cancel.when_blind,
+            "on_log_unavailable": plan.cancel.on_log_unavailable,
         }
     return tomli_w.dumps(data)
 
@@ -316,7 +316,10 @@ def _to_plan(file: _File) -> Plan:
 
 def _cancel(table: _Cancel) -> Cancel:
     given = {"keep_ms": table.keep, "skew_ms": table.skew}
-    return Cancel(when_blind=table.when_blind, **{name: value for name, value in given.items() if value is not None})
+    return Cancel(
+        on_log_unavailable=table.on_log_unavailable,
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
 
 def _scheme(file: _File) -> Scheme:

@@ -95,7 +95,7 @@ def longest_due_stay_ms(plan: Plan) -> int:
 
 
 def far_ms(plan: Plan) -> int:
-    """Return the least remaining time with which a shadow lifts a message out of the due topic, milliseconds.
+    """Return the least remaining time with which a shadow moves a message out of the due topic, milliseconds.
 
     This is the longest time that the plan leaves a timer in the due topic, plus the guard. The shadow may be down for
     the guard between the publish of a copy and the acknowledgement of its original before both can be delivered.

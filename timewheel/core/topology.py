@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from timewheel.core.names import (
-    CUTS_SUBSCRIPTION,
+    CANCELLATIONS_SUBSCRIPTION,
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
     PARKED_SUBSCRIPTION,
@@ -162,7 +162,7 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
             *_for_retries(plan, names, hops=hops),
             *held,
             *((dead_letter,) if has_dead_letters else ()),
-            *_of_cut_offs(plan, names),
+            *_of_cancellations(plan, names),
             *_for_parked(plan, names),
             *_for_intake(plan, names),
         ),
@@ -170,15 +170,15 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
     )
 
 
-def _of_cut_offs(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
-    """Return the log of cut-offs; empty if the plan has no cancellation."""
+def _of_cancellations(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
+    """Return the log of cancellations; empty if the plan has no cancellation."""
     if plan.cancel is None:
         return ()
     log = TopicSpec(
         name=names.cuts,
         role="cuts",
         partitions=1,
-        subscriptions=(CUTS_SUBSCRIPTION,),
+        subscriptions=(CANCELLATIONS_SUBSCRIPTION,),
         deduplication=False,
         longest_stay_ms=plan.max_delay_ms + plan.cancel.keep_ms,
     )

@@ -63,17 +63,17 @@ class Figure:
         return f"{value} {self.name} ({self.band})"
 
 
-def gap_band(law_peak: float, overdue: int, *, is_most: bool = False) -> Band:
+def gap_band(law_peak: float, overdue: int, *, is_max: bool = False) -> Band:
     """Compute the band of the peak of gaps.
 
     Args:
         law_peak: Peak according to the law.
         overdue: Most timers that were due and not handled at one moment.
-        is_most: The law gives an upper limit, as behind a shadow: copies that are published together are adjacent,
+        is_max: The law gives an upper limit, as behind a shadow: copies that are published together are adjacent,
             while the law has originals between them.
     """
     slack = PEAK_PART * law_peak + ROOTS * sqrt(law_peak) + overdue
-    return Band(least=0.0 if is_most else max(0.0, law_peak - slack), most=law_peak + slack)
+    return Band(least=0.0 if is_max else max(0.0, law_peak - slack), most=law_peak + slack)
 
 
 def again_band(due_per_ms: float, overdue: int) -> Band:
@@ -98,7 +98,7 @@ def figures(rows: Sequence[Measured], due_per_ms: float) -> list[Figure]:
 
 
 def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
-    peak = gap_band(row.law_peak, row.overdue, is_most=row.scheme == "shadow")
+    peak = gap_band(row.law_peak, row.overdue, is_max=row.scheme == "shadow")
     found = [
         Figure(scheme=row.scheme, name="gaps at the peak", value=row.due_peak, band=peak),
         Figure(

@@ -19,9 +19,9 @@ from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import redelivered_at_moments
-from timewheel.spark_planner.progress import Tell, told, untold
+from timewheel.spark_planner.pricing.simulation import simulation_of
+from timewheel.spark_planner.progress import ProgressCallback, no_report, told
 from timewheel.spark_planner.traffic import History, survey
 
 __all__ = ["COLUMNS", "foresee"]
@@ -35,7 +35,9 @@ ONE_PARTITION = 1
 """Number of partitions of all the demo's topics."""
 
 
-def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float, tell: Tell = untold) -> Foresight:
+def foresee(
+    spark: SparkSession, result: Result, ledger: Path, *, began_s: float, on_progress: ProgressCallback = no_report
+) -> Foresight:
     """Read a run's ledger as a history, predict every scheme, and choose a plan for the trace.
 
     Args:
@@ -43,16 +45,16 @@ def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float
         result: Result of the run: its plans, its broker, and its measurements.
         ledger: Its file.
         began_s: ``time.monotonic()`` when the planner was started.
-        tell: Called with the progress.
+        on_progress: Called with the progress.
     """
-    history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), tell=tell)
+    history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), on_progress=on_progress)
     rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
     settings = result.settings
     scheme = settings.schemes[0]  # all play the same delays
     base = replace(
         settings.plan(scheme), due_topic="persistent://public/default/reminders", scheme=Native(), intake=False
     )
-    with told(spark, "pricing candidates", tell, one_job=False):
+    with told(spark, "pricing candidates", on_progress, one_job=False):
         choice = choose(
             history.cells(scheme),
             base,
@@ -71,16 +73,16 @@ def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float
 
 def _foreseen(history: History, result: Result, row: Measured) -> Foreseen:
     profile = result.broker.profile
-    course = course_of(
+    simulation = simulation_of(
         result.settings.plan(row.scheme),
         history.cells(row.scheme),
         moments_ms=[result.unloads_ms[row.scheme]],
     )
     return Foreseen(
         scheme=row.scheme,
-        predicted_peak=course.gaps.peak_gaps,
+        predicted_peak=simulation.gaps.peak_gaps,
         measured_peak=row.due_peak,
-        predicted_redelivered=float(redelivered_at_moments(course, profile, ONE_PARTITION, profile.ack_format)[-1]),
+        predicted_redelivered=float(redelivered_at_moments(simulation, profile, ONE_PARTITION, profile.ack_format)[-1]),
         measured_redelivered=row.redelivered_due,
     )
 

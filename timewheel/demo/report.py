@@ -87,7 +87,7 @@ def report_page(result: Result, ledger: Path) -> str:
 
 def _trial_table(trial: Mapping[str, Totals]) -> Table:
     return Table(
-        caption="Can the checker fail? A relay that is killed while it has timers in hand:",
+        caption="Can the checker fail? A relay that is killed while it has timers in flight:",
         header=("the relay", "attempted", "handled", "lost", "twice"),
         rows=[
             (name, *(f"{value:,}" for value in (found.attempted, found.handled, found.lost, found.duplicated)))

@@ -21,7 +21,7 @@ from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
 from timewheel.testing.evidence.predicted_gaps import predicted_gaps, predicted_pending
 
-__all__ = ["BrokerFacts", "Result", "Seen", "measure", "most_overdue"]
+__all__ = ["BrokerFacts", "Result", "Seen", "max_overdue", "measure"]
 
 GRID_PER_DAY = 20
 """Moments at which the law is evaluated."""
@@ -136,7 +136,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     found = totals(done.entries)
     played = [sample for sample in seen.samples if start_ms <= sample.at_ms <= end_ms]
-    unstruck, left = _unstruck(seen.plan, played, sends) if seen.plan.intake else (0, 0)
+    unacked_originals, left = _unacked_originals(seen.plan, played, sends) if seen.plan.intake else (0, 0)
     return Measured(
         scheme=scheme,
         due_peak=max((sample.due_gaps for sample in seen.samples), default=0),
@@ -151,12 +151,12 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         redelivered_holding=done.redelivered_holding,
         totals=found,
         early=sum(entry.early for entry in done.entries),
-        behind_ms=unstruck * _burst_ms(sends) // max(len(sends), 1),
+        behind_ms=unacked_originals * _burst_ms(sends) // max(len(sends), 1),
         allowed_ms=far_ms(seen.plan) // 2 if seen.plan.intake else 0,
-        never_struck=left,
+        never_acked=left,
         copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
         late=lateness(done.lateness_ms),
-        overdue=max(unstruck, most_overdue(done.entries)),
+        overdue=max(unacked_originals, max_overdue(done.entries)),
         samples_per_day=len(played) * settings.day_ms / (end_ms - start_ms),
         topics=seen.topics,
         send_errors=done.errors,
@@ -165,7 +165,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
     )
 
 
-def most_overdue(entries: Iterable[Entry]) -> int:
+def max_overdue(entries: Iterable[Entry]) -> int:
     """Return the most timers at one moment that were due and not handled yet; only of timers that were handled at
     all.
     """
@@ -175,7 +175,7 @@ def most_overdue(entries: Iterable[Entry]) -> int:
     return max(accumulate(change for _, change in changes), default=0)
 
 
-def _unstruck(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _unacked_originals(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Count originals that a shadow had not acknowledged: at the worst sample of its burst, and at the best sample
     after it.
 

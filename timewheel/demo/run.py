@@ -9,9 +9,9 @@ from timewheel.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
-from timewheel.demo.crew import Crew
 from timewheel.demo.files import Files, save
 from timewheel.demo.live import Screen, State
+from timewheel.demo.players import Players
 from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import DEFAULT_LIMIT, Settings
 from timewheel.demo.stage import AFTER_LAST_DUE_MS, TURN_S, VERDICT_S, Stage
@@ -49,7 +49,7 @@ def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: floa
         BrokerUnavailable, BrokerFailed: There is no broker.
     """
     settings.out.mkdir(parents=True, exist_ok=True)
-    with Crew(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
+    with Players(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
         crew.start(settings.schemes)  # they import their modules while the broker starts
         broker = LocalPulsar(settings.version, config=settings.broker_config(), progress=screen.say)
         try:

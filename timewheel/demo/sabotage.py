@@ -154,15 +154,15 @@ def _relay(
     # Timers that were acknowledged first are gone at the second start; otherwise the last timer is still there.
     nothing = order == "acknowledge-first" and stop_after == TIMERS
     last = None if nothing else _place(consumer.get_last_message_id())
-    in_hand = _take_all(consumer, last, acknowledge=order == "acknowledge-first")
+    in_flight = _take_all(consumer, last, acknowledge=order == "acknowledge-first")
     if order == "acknowledge-first":
         # The client groups acknowledgements; only closing its consumer ensures that they were sent.
         consumer.close()
-    for message in in_hand[:stop_after]:
+    for message in in_flight[:stop_after]:
         producer.send(message.data(), properties=message.properties())
         if order == "publish-first":
             consumer.acknowledge(message)
-    connection.send("published" if len(in_hand) > stop_after else "idle")
+    connection.send("published" if len(in_flight) > stop_after else "idle")
     try:
         connection.recv()  # no message is ever sent: this waits for the kill, or for the parent's end
     except EOFError:

@@ -34,8 +34,8 @@ DEFAULT_TICK_MS = 1_000
 GUARD_DAYS = 0.2
 """Beyond it a relay that lags sends some timers through the late lane, which costs a round trip each."""
 SHADOW_GUARD_DAYS = 0.6
-"""Behind a shadow `far` is half a day and twice this, 6.8 s: an original must be struck within that time of its copy,
-on a busy machine too. Timers that are due sooner stay in the topic, and make gaps."""
+"""Behind a shadow `far` is half a day and twice this, 6.8 s: an original must be acknowledged within that time of its
+copy, on a busy machine too. Timers that are due sooner stay in the topic, and make gaps."""
 STAGGER_DAYS = 2
 """Days between the begins of two bursts: one burst at a time, beside that of a shadow."""
 TICKS_PER_DAY = 25
@@ -191,7 +191,7 @@ class Settings:
             case "tiered-broker":
                 return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms), hold="broker")
             case "shadow":
-                # Timers due within window and guards are not lifted. Of a burst those are many, so the window is
+                # Timers due within window and guards are not moved. Of a burst those are many, so the window is
                 # shorter.
                 return Tiered(window_ms=day_ms // 2, tiers_ms=(day_ms // 2, day_ms, 5 * day_ms))
             case "calendar":

@@ -14,16 +14,16 @@ from timewheel.consumers.relay.driver.prefetch import BROKER_HELD_ENTRIES
 from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
 from timewheel.core.errors import AdminError, TimewheelError
 from timewheel.core.plan import Calendar, Plan, Tiered
-from timewheel.demo.crew import Crew
 from timewheel.demo.live import Screen, State
+from timewheel.demo.players import Players
 from timewheel.demo.results import BrokerFacts, Result, Seen, measure
 from timewheel.demo.sabotage import CheckerTrial, try_checker
 from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.verdict import judge
 from timewheel.ops.provision import ensure
+from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State as ShadowState
-from timewheel.shadow.wishing import wish_for
 from timewheel.testing.evidence.journal import now_ms
 
 __all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
@@ -63,7 +63,7 @@ class Stage:
         self,
         settings: Settings,
         screen: Screen,
-        crew: Crew,
+        crew: Players,
         admin: AdminClient,
         facts: BrokerFacts,
         workers: ThreadPoolExecutor,
@@ -182,7 +182,7 @@ class Stage:
         def make() -> None:
             ensure(self._admin, plan, now_ms=at_ms)
             if plan.intake:  # as `timewheel shadow start` does
-                wish_for(self._admin, plan, ShadowState.SHADOWING, now_ms=now_ms())
+                desired_for(self._admin, plan, ShadowState.SHADOWING, now_ms=now_ms())
 
         ensured = self._in_background(make)
         self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)

@@ -104,9 +104,9 @@ def where_we_lose(rows: Sequence[Measured]) -> list[str]:
 
 
 def _law(row: Measured) -> str:
-    is_most = row.scheme == "shadow"
-    slack = gap_band(row.law_peak, row.overdue, is_most=is_most).most - row.law_peak
-    return f"{'<= ' if is_most else ''}{row.law_peak:,.0f} {'+' if is_most else '+-'} {slack:,.0f}"
+    is_max = row.scheme == "shadow"
+    slack = gap_band(row.law_peak, row.overdue, is_max=is_max).most - row.law_peak
+    return f"{'<= ' if is_max else ''}{row.law_peak:,.0f} {'+' if is_max else '+-'} {slack:,.0f}"
 
 
 def _twice(row: Measured) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.messages import Told
+from timewheel.testing.evidence.messages import Reported
 
 __all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
 
@@ -63,10 +63,10 @@ class Measured:
         behind_ms: Lag of a shadow at its worst sample, milliseconds; 0 without a shadow.
         allowed_ms: Lag from which a shadow cannot prevent that both are handled: the delay that its plan calls far,
             halved, since samples are apart.
-        never_struck: Least number of originals that a shadow had not acknowledged at any time after its burst.
+        never_acked: Least number of originals that a shadow had not acknowledged at any time after its burst.
         late: Lateness of the handlings.
         overdue: Most timers at one moment that were due and not handled yet; of a shadow also originals, beyond those
-            that the plan leaves, which it had not struck yet.
+            that the plan leaves, which it had not acknowledged yet.
         samples_per_day: Mean number, from its first send to its last due time.
         topics: Number of its topics.
         send_errors: Sends that failed, and the last reason.
@@ -91,12 +91,12 @@ class Measured:
     samples_per_day: float
     topics: int
     send_errors: tuple[int, str] = (0, "")
-    events: Mapping[str, Told] = field(default_factory=dict)
+    events: Mapping[str, Reported] = field(default_factory=dict)
     cpu_s: float = 0.0
     copied: int = 0
     behind_ms: int = 0
     allowed_ms: int = 0
-    never_struck: int = 0
+    never_acked: int = 0
     overdue: int = 0
 
     @property
@@ -164,8 +164,8 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
     if row.scheme in PLAIN:
         # A plain client is early by the broker's tick, and handles redelivered messages again.
         promise(
-            row.never_struck <= LEFT_PART * found.attempted,
-            f"the shadow never caught up: {row.never_struck:,} timers that are far from due stayed in the topic",
+            row.never_acked <= LEFT_PART * found.attempted,
+            f"the shadow never caught up: {row.never_acked:,} timers that are far from due stayed in the topic",
         )
         promise(row.copied == 0 or row.is_behind, f"{row.copied} timers handled as original and as copy")
     else:

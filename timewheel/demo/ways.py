@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pulsar
 
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.envelope import STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
@@ -104,7 +104,9 @@ class _PlainWay:
 
     def _handle(self, message: Any) -> None:
         properties = message.properties()
-        if STIR_PROPERTY not in properties:  # a shadow removes its stir messages in time, if the machine is fast enough
+        if (
+            NUDGE_PROPERTY not in properties
+        ):  # a shadow removes its nudge messages in time, if the machine is fast enough
             copy = Envelope.read(properties) if TIMER_PROPERTY in properties else None
             self._journal.handle(properties[NAME_PROPERTY], 0 if copy is None else copy.hops)
         self._consumer.acknowledge(message)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Alarm, Event
 
-__all__ = ["AroundFailed", "InboxDidNotAnswer", "InboxLeaseLost", "InboxNotTold", "TimerParked"]
+__all__ = ["InboxDidNotAnswer", "InboxLeaseLost", "InboxNotNotified", "MiddlewareFailed", "TimerParked"]
 
 
 @event(
-    "around_failed",
+    "middleware_failed",
     "warning",
-    means="An object around a handler raised in `after` or `failed`, after the timer's fate was decided.",
+    means="An object around a handler raised in `after` or `failed`, after the timer's outcome was decided.",
     do="Repair the object and method in the event.",
 )
-class AroundFailed(Event):
-    around: str
+class MiddlewareFailed(Event):
+    middleware: str
     method: str
     timer_id: str | None
     error: str
@@ -32,12 +32,12 @@ class InboxDidNotAnswer(Alarm):
 
 
 @event(
-    "inbox_not_told",
+    "inbox_not_notified",
     "error",
     means="A timer was handled, and the inbox's store did not take the note: a copy would be handled again.",
     do="See the store. A copy comes only if the acknowledgement was lost, too.",
 )
-class InboxNotTold(Event):
+class InboxNotNotified(Event):
     timer_id: str | None
     error: str
 

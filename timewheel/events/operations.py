@@ -8,9 +8,9 @@ from timewheel.hooks import Event
 __all__ = [
     "BrokerConfigurationDenied",
     "HookFailed",
-    "LookFailed",
     "RelayProcessEnded",
     "SecretFileOpen",
+    "SnapshotFailed",
     "TokenExpired",
     "TokenUnreadable",
 ]
@@ -50,12 +50,12 @@ class HookFailed(Event):
 
 
 @event(
-    "look_failed",
+    "snapshot_failed",
     "warning",
-    means="The exporter could not look at all; it exports the last look, with its time.",
+    means="The exporter could not look at all; it exports the last snapshot, with its time.",
     do="See the error.",
 )
-class LookFailed(Event):
+class SnapshotFailed(Event):
     error: str
 
 

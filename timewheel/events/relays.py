@@ -8,11 +8,11 @@ from timewheel.hooks import Alarm, Event
 __all__ = [
     "ConnectionBack",
     "ConnectionLost",
+    "RelayBatchSplit",
     "RelayDeadLetter",
     "RelayDrainsFormerTopic",
     "RelayFormerTopicUnreadable",
     "RelayFormerTopicsUnknown",
-    "RelayGroupCut",
     "RelayHopsBeyondPlan",
     "RelayNamespaceDropped",
     "RelayNumbersUsedUp",
@@ -99,7 +99,7 @@ class RelayPositionJumped(Event):
     means="A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the "
     "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`. Of messages that the client hides it has the place "
     "only: `position` is two, with `..` between.",
-    do="`timewheel dead list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.",
+    do="`timewheel dead-letters list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.",
 )
 class RelayDeadLetter(Alarm):
     topic: str
@@ -123,13 +123,13 @@ class RelayHopsBeyondPlan(Event):
 
 
 @event(
-    "relay_group_cut",
+    "relay_batch_split",
     "error",
     means="The client split a group of hops, and the outcome of each message is unknown. All were sent once more, one "
     "by one: copies may arrive. If the relay died in that moment, some may be lost.",
     do="Report it: only a client with limits of its own does that.",
 )
-class RelayGroupCut(Event):
+class RelayBatchSplit(Event):
     topic: str
     destination: str
     messages: int

@@ -7,10 +7,10 @@ from timewheel.hooks import Event
 
 __all__ = [
     "ShadowCaughtUp",
-    "ShadowLiftFailed",
-    "ShadowLiftsAgain",
-    "ShadowLooksFail",
+    "ShadowInspectionFails",
     "ShadowMissesPartitions",
+    "ShadowMoveFailed",
+    "ShadowMovesAgain",
     "ShadowRefuses",
     "ShadowState",
     "ShadowStaysNative",
@@ -32,7 +32,7 @@ class ShadowState(Event):
 @event(
     "shadow_refuses",
     "error",
-    means="The topic forbids lifting, such as by a subscription on which brokers delay nothing; lifted timers still "
+    means="The topic forbids moving, such as by a subscription on which brokers delay nothing; moved timers still "
     "come in time.",
     do="Change the reason. Until then the topic gathers gaps as without a shadow.",
 )
@@ -42,13 +42,13 @@ class ShadowRefuses(Event):
 
 
 @event(
-    "shadow_looks_fail",
+    "shadow_inspection_fails",
     "warning",
     means="The admin API did not answer a shadow's request for state and subscriptions; after a minute nothing more "
-    "is lifted.",
+    "is moved.",
     do="See the brokers' web service, and the shadow's rights to stats and properties.",
 )
-class ShadowLooksFail(Event):
+class ShadowInspectionFails(Event):
     due_topic: str
     reason: str
 
@@ -56,7 +56,7 @@ class ShadowLooksFail(Event):
 @event(
     "shadow_misses_partitions",
     "warning",
-    means="The due topic has more partitions than its plan: from those nothing is lifted, and they gather gaps.",
+    means="The due topic has more partitions than its plan: from those nothing is moved, and they gather gaps.",
     do="Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read "
     "the plan again (SIGHUP, or wait a second).",
 )
@@ -69,7 +69,7 @@ class ShadowMissesPartitions(Event):
 @event(
     "shadow_waits_for_lease",
     "info",
-    means="Another shadow lifts from this partition, or did until just now.",
+    means="Another shadow moves from this partition, or did until just now.",
     do="Nothing: it takes over when the other is gone.",
 )
 class ShadowWaitsForLease(Event):
@@ -77,24 +77,24 @@ class ShadowWaitsForLease(Event):
 
 
 @event(
-    "shadow_lift_failed",
+    "shadow_move_failed",
     "warning",
-    means="Lifting from a partition began anew after an error, such as a reload of the topic. Nothing is lost: lifted "
+    means="Moving from a partition began anew after an error, such as a reload of the topic. Nothing is lost: moved "
     "timers are acknowledged again, others stay.",
     do="Nothing, unless it keeps on: then see the reason, and the broker's log.",
 )
-class ShadowLiftFailed(Event):
+class ShadowMoveFailed(Event):
     topic: str
     reason: str
 
 
 @event(
-    "shadow_lifts_again",
+    "shadow_moves_again",
     "info",
-    means="A lifter began: it acknowledged again what a reload had made the broker forget.",
+    means="A mover began: it acknowledged again what a reload had made the broker forget.",
     do="Nothing. Many forgotten acknowledgements after each reload: the broker keeps too few ranges.",
 )
-class ShadowLiftsAgain(Event):
+class ShadowMovesAgain(Event):
     topic: str
     journal: int
     forgotten: int
@@ -103,12 +103,12 @@ class ShadowLiftsAgain(Event):
 @event(
     "shadow_caught_up",
     "info",
-    means="A lifter has gone through the backlog of its partition.",
-    do="When all partitions are caught up, an unload removes ghosts from the broker's index.",
+    means="A mover has gone through the backlog of its partition.",
+    do="When all partitions are caught up, an unload removes stale index entries from the broker's index.",
 )
 class ShadowCaughtUp(Event):
     topic: str
-    lifted: int
+    moved: int
 
 
 @event(

@@ -72,8 +72,12 @@ PRODUCER_UNKNOWN = _metric(
     "producer_unknown_total", "counter", _OF_PRODUCER, "producer", "Sends that may be stored or not."
 )
 PRODUCER_PENDING = _metric("producer_pending", "gauge", _OF_PRODUCER, "producer", "Sends under way.")
-PRODUCER_CUT = _metric(
-    "producer_cut_total", "counter", _OF_PRODUCER, "producer", "Stored cut-offs: cancels and replacements."
+PRODUCER_CANCELLATIONS = _metric(
+    "producer_cancellations_total",
+    "counter",
+    _OF_PRODUCER,
+    "producer",
+    "Stored cancellations: cancels and replacements.",
 )
 
 CONSUMER_READY = _metric(
@@ -102,7 +106,7 @@ CONSUMER_FAR_TOO_EARLY = _metric(
 )  # fmt: skip
 CONSUMER_COPIES = _metric(
     "consumer_copies_dropped_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Dropped copies: handled already, redelivered while in hand, or stored twice.",
+    "Dropped copies: handled already, redelivered while in flight, or stored twice.",
 )  # fmt: skip
 CONSUMER_TIMED_OUT = _metric(
     "consumer_timed_out_total", "counter", _OF_CONSUMER, "consumer", "Timers given out again after the ack time-out."
@@ -122,12 +126,12 @@ CONSUMER_POSTPONED = _metric(
     "consumer",
     "Timers postponed by or around a handler.",
 )
-CONSUMER_UNJUDGED = _metric(
-    "consumer_unjudged_total", "counter", _OF_CONSUMER, "consumer",
-    "Timers given out though the log of cut-offs did not answer.",
+CONSUMER_UNEVALUATED = _metric(
+    "consumer_unevaluated_total", "counter", _OF_CONSUMER, "consumer",
+    "Timers given out though the log of cancellations did not answer.",
 )  # fmt: skip
 CONSUMER_HELD = _metric(
-    "consumer_held", "gauge", _OF_CONSUMER, "consumer", "Timers in hand that wait for their due time."
+    "consumer_held", "gauge", _OF_CONSUMER, "consumer", "Timers in flight that wait for their due time."
 )
 CONSUMER_LATENESS = _metric(
     "consumer_lateness_seconds", "histogram", _OF_CONSUMER, "consumer",
@@ -180,42 +184,42 @@ RELAY_STUCK = _metric("relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Pa
 
 SHADOW_STATE = _metric("shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for the requested state; else 0.")
 SHADOW_REFUSED = _metric(
-    "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: lifting is refused, with the reason in /readyz; else 0."
+    "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: moving is refused, with the reason in /readyz; else 0."
 )
 SHADOW_PARTITIONS = _metric(
     "shadow_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions of the due topic that all shadows share."
 )
-SHADOW_LED = _metric("shadow_led_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions from which this shadow lifts.")
+SHADOW_LED = _metric("shadow_led_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions from which this shadow moves.")
 SHADOW_CAUGHT_UP = _metric(
     "shadow_caught_up_partitions", "gauge", _OF_SHADOW, "shadow",
     "Partitions that it leads and whose backlog it has gone through.",
 )  # fmt: skip
-SHADOW_STUCK = _metric("shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose lifter is stuck.")
+SHADOW_STUCK = _metric("shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose mover is stuck.")
 SHADOW_ENTRIES = _metric(
-    "shadow_entries_total", "counter", (*_OF_SHADOW, "fate"), "shadow",
+    "shadow_entries_total", "counter", (*_OF_SHADOW, "decision"), "shadow",
     "Entries of the due topic by decision; each session counts pending entries again.",
 )  # fmt: skip
-SHADOW_LIFTED = _metric("shadow_lifted_total", "counter", _OF_SHADOW, "shadow", "Copies that the journal has stored.")
+SHADOW_MOVED = _metric("shadow_moved_total", "counter", _OF_SHADOW, "shadow", "Copies that the journal has stored.")
 SHADOW_DEDUPLICATED = _metric(
     "shadow_deduplicated_total", "counter", _OF_SHADOW, "shadow", "Copies that the broker had already."
 )
-SHADOW_STRUCK = _metric(
-    "shadow_struck_total", "counter", _OF_SHADOW, "shadow",
+SHADOW_ACKED = _metric(
+    "shadow_acked_total", "counter", _OF_SHADOW, "shadow",
     "Originals acknowledged for their copies.",
 )  # fmt: skip
-SHADOW_STRUCK_AGAIN = _metric(
-    "shadow_struck_again_total", "counter", _OF_SHADOW, "shadow",
+SHADOW_ACKED_AGAIN = _metric(
+    "shadow_acked_again_total", "counter", _OF_SHADOW, "shadow",
     "Originals whose acknowledgement a broker had forgotten.",
 )  # fmt: skip
-SHADOW_STIRS = _metric(
-    "shadow_stirs_total", "counter", _OF_SHADOW, "shadow", "Messages that keep brokers from starving the topic."
+SHADOW_NUDGES = _metric(
+    "shadow_nudges_total", "counter", _OF_SHADOW, "shadow", "Messages that keep brokers from starving the topic."
 )
 SHADOW_SESSIONS = _metric(
     "shadow_sessions_failed_total", "counter", _OF_SHADOW, "shadow", "Sessions that failed and began anew."
 )
 SHADOW_LAG = _metric(
     "shadow_lag_seconds", "gauge", (*_OF_SHADOW, "quantile"), "shadow",
-    "From an original's publish to its lift, of the last thousand while it ran; the slowest partition.",
+    "From an original's publish to its move, of the last thousand while it ran; the slowest partition.",
 )  # fmt: skip
 SHADOW_GUARD = _metric(
     "shadow_guard_seconds", "gauge", _OF_SHADOW, "shadow", "The plan's guard, to compare with the lag."
@@ -243,7 +247,7 @@ GAP_LIMIT_SECONDS = _metric(
 )  # fmt: skip
 BACKLOG = _metric(
     "backlog_entries", "gauge", (*_OF_SUBSCRIPTION, "state"), "exporter",
-    "Unacknowledged entries: delayed, in_hand of consumers, ready; unknown: no consumer is connected.",
+    "Unacknowledged entries: delayed, in_flight of consumers, ready; unknown: no consumer is connected.",
 )  # fmt: skip
 PINNED = _metric(
     "pinned_bytes", "gauge", _OF_SUBSCRIPTION, "exporter",
@@ -270,26 +274,28 @@ UNATTENDED = _metric(
 DEAD = _metric(
     "dead_letters", "gauge", ("due_topic",), "exporter", "Messages in the dead-letter topic; absent if not seen."
 )
-LOOK_LAST = _metric("exporter_last_look_timestamp_seconds", "gauge", (), "exporter", "Unix time of the last look.")
+SNAPSHOT_LAST = _metric(
+    "exporter_last_snapshot_timestamp_seconds", "gauge", (), "exporter", "Unix time of the last snapshot."
+)
 LOOK_EVERY = _metric(
     "exporter_interval_seconds",
     "gauge",
     (),
     "exporter",
-    "Seconds between the starts of looks.",
+    "Seconds between the starts of snapshots.",
 )
-LOOK_SECONDS = _metric("exporter_look_seconds", "gauge", (), "exporter", "Duration of the last look.")
+SNAPSHOT_SECONDS = _metric("exporter_snapshot_seconds", "gauge", (), "exporter", "Duration of the last snapshot.")
 LOOK_FAILED = _metric(
-    "exporter_looks_failed_total", "counter", (), "exporter", "Failed looks; the look before is reported on."
+    "exporter_snapshots_failed_total", "counter", (), "exporter", "Failed snapshots; the snapshot before is exported."
 )
 UNSEEN = _metric(
     "exporter_unseen",
     "gauge",
     (),
     "exporter",
-    "Topics, namespaces and tenants that the last look could not see, or that do not exist.",
+    "Topics, namespaces and tenants that the last snapshot could not see, or that do not exist.",
 )
-LEFT_OUT = _metric("exporter_left_out", "gauge", (), "exporter", "Less severe subscriptions, not exported (--most).")
+LEFT_OUT = _metric("exporter_left_out", "gauge", (), "exporter", "Less severe subscriptions, not exported (--limit).")
 
 CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 """All metrics, in the order of this file."""

@@ -24,9 +24,9 @@ from timewheel.serving import Answer, Page
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
-    from timewheel.consumers import Consuming
+    from timewheel.consumers import BaseConsumer
     from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.roster import RelayLike
+    from timewheel.consumers.relay.registry import RelayLike
     from timewheel.core.plan import Plan
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Metrics", "metrics_page"]
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
-Consumer = TypeVar("Consumer", bound="Consuming")
+Consumer = TypeVar("Consumer", bound="BaseConsumer")
 Read = Callable[[], tuple[Sample, ...] | None]
 """Returns the samples of a role; None: the role has ended."""
 

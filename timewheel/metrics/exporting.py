@@ -11,15 +11,15 @@ from prometheus_client.registry import Collector
 
 from timewheel.core.clock import wait_until
 from timewheel.core.errors import TimewheelError
-from timewheel.events import LookFailed
+from timewheel.events import SnapshotFailed
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
-from timewheel.metrics.standings import of_look, of_status
+from timewheel.metrics.gap_statuses import of_snapshot, of_status
 from timewheel.ops.errors import NoSuchTarget
-from timewheel.ops.gaps import Targets, look_at, topics_of
+from timewheel.ops.gaps import Targets, inspect_gaps, topics_of
 from timewheel.ops.gaps.limit import limit_of
-from timewheel.ops.gaps.log import Looks
-from timewheel.ops.gaps.looking import DEFAULT_AT_ONCE
+from timewheel.ops.gaps.log import GapHistory
+from timewheel.ops.gaps.snapshot import DEFAULT_AT_ONCE
 from timewheel.ops.status import status_of
 from timewheel.wire.hooks import Hooks
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.hooks import Hook
 
-__all__ = ["DEFAULT_MOST", "DEFAULT_READS", "Exporter"]
+__all__ = ["DEFAULT_LIMIT", "DEFAULT_READS", "Exporter"]
 
-DEFAULT_MOST = 500
+DEFAULT_LIMIT = 500
 """Limit on subscriptions: with a dozen series each, they make about 6,000, like a few dozen topics of a broker's own
 metrics."""
 DEFAULT_READS = 200
-"""Entries of each plan that are read at each look: the error is 7 points of any share, for 200 small reads."""
+"""Entries of each plan that are read at each snapshot: the error is 7 points of any share, for 200 small reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class _Seen:
 class Exporter(Collector):
     """Inspects gaps of any topics, and the timers of plans.
 
-    A scrape gets the result of the last look, without a call to a broker. Values that could not be read are absent,
-    never 0. If a look fails as a whole, the result before it stays, with its time.
+    A scrape gets the result of the last snapshot, without a call to a broker. Values that could not be read are absent,
+    never 0. If a snapshot fails as a whole, the result before it stays, with its time.
 
     Args:
         admin: Admin client whose role may read the topics' stats, and peek at messages of the plans' topics.
@@ -69,7 +69,7 @@ class Exporter(Collector):
         plans: Sequence[Plan],
         *,
         gap_limit: int | None = None,
-        most: int = DEFAULT_MOST,
+        most: int = DEFAULT_LIMIT,
         reads: int = DEFAULT_READS,
         at_once: int = DEFAULT_AT_ONCE,
         hooks: tuple[Hook, ...] | None = None,
@@ -79,7 +79,7 @@ class Exporter(Collector):
         self._gap_limit = gap_limit
         self._most, self._reads, self._at_once = most, reads, at_once
         self._hooks = Hooks(hooks)
-        self._looks = Looks()
+        self._snapshots = GapHistory()
         self._every_ms: int | None = None
         self._seen: _Seen | None = None
         self._failed = 0
@@ -87,25 +87,25 @@ class Exporter(Collector):
         self._changed = threading.Condition()
         self._ending = False
 
-    def look(self) -> bool:
-        """Take a look; returns False if it failed as a whole, which is counted and emitted as an event."""
+    def inspect(self) -> bool:
+        """Take a snapshot; returns False if it failed as a whole, which is counted and emitted as an event."""
         clock = self._admin.clock
         began_ms = clock.monotonic_ms()
         try:
             samples = tuple(self._look())
         except Exception as error:  # noqa: BLE001 - any error: without this thread no further look would follow
             self._failed += 1
-            self._hooks.emit(LookFailed(error=str(error) if isinstance(error, TimewheelError) else repr(error)))
+            self._hooks.emit(SnapshotFailed(error=str(error) if isinstance(error, TimewheelError) else repr(error)))
             return False
-        took = Sample(told.LOOK_SECONDS, (), (clock.monotonic_ms() - began_ms) / 1_000)
+        took = Sample(told.SNAPSHOT_SECONDS, (), (clock.monotonic_ms() - began_ms) / 1_000)
         self._seen = _Seen(clock.now_ms(), (*samples, took))
         return True
 
     def _look(self) -> Iterator[Sample]:
-        # Read at each look: a raised limit takes effect without a restart.
+        # Read at each snapshot: a raised limit takes effect without a restart.
         limit = limit_of(self._admin, gap_limit_ranges=self._gap_limit)
         found = self._found()
-        look = look_at(
+        snapshot = inspect_gaps(
             self._admin,
             found.topics,
             limit.profile,
@@ -113,12 +113,12 @@ class Exporter(Collector):
             missing=found.missing,
             at_once=self._at_once,
         )
-        self._looks.add(look)
-        yield from of_look(look, self._looks, self._most)
-        unseen = {*(one.what for one in look.unseen), *look.missing}
+        self._snapshots.add(snapshot)
+        yield from of_snapshot(snapshot, self._snapshots, self._most)
+        unseen = {*(one.what for one in snapshot.unseen), *snapshot.missing}
         self._turn += 1
         for plan in self._plans:
-            # Other entries at each look: an estimate that is off by chance does not stay so.
+            # Other entries at each snapshot: an estimate that is off by chance does not stay so.
             status = status_of(self._admin, plan, reads=self._reads, seed=self._turn)
             unseen |= {*(one.what for one in status.unseen), *status.missing}
             yield from of_status(status)
@@ -136,21 +136,21 @@ class Exporter(Collector):
         return found
 
     def is_fresh(self, within_ms: int) -> bool:
-        """Return whether a look has succeeded within this time."""
+        """Return whether a snapshot has succeeded within this time."""
         seen = self._seen
         return seen is not None and self._admin.clock.now_ms() - seen.at_ms <= within_ms
 
     def run(self, every_ms: int) -> None:
-        """Take looks until `end`; a look that takes longer than the interval is followed by the next at once.
+        """Take looks until `end`; a snapshot that takes longer than the interval is followed by the next at once.
 
         Args:
-            every_ms: Time from the beginning of a look to the beginning of the next.
+            every_ms: Time from the beginning of a snapshot to the beginning of the next.
         """
         clock = self._admin.clock
         self._every_ms = every_ms
         while not self._ending:
             next_ms = clock.monotonic_ms() + every_ms
-            self.look()
+            self.inspect()
             with self._changed:
                 wait_until(clock, self._changed, lambda: self._ending, max(next_ms - clock.monotonic_ms(), 0))
 
@@ -167,7 +167,7 @@ class Exporter(Collector):
         if self._every_ms is not None:
             samples.append(Sample(told.LOOK_EVERY, (), self._every_ms / 1_000))
         if seen is not None:
-            samples += [Sample(told.LOOK_LAST, (), seen.at_ms / 1_000), *seen.samples]
+            samples += [Sample(told.SNAPSHOT_LAST, (), seen.at_ms / 1_000), *seen.samples]
         return families(samples)
 
     def describe(self) -> list[Family]:

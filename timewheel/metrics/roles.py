@@ -26,7 +26,7 @@ def of_producer(due_topic: str, counts: ProducerCounts) -> Iterator[Sample]:
     yield Sample(told.PRODUCER_FAILED, labels, counts.failed)
     yield Sample(told.PRODUCER_UNKNOWN, labels, counts.unknown)
     yield Sample(told.PRODUCER_PENDING, labels, counts.pending)
-    yield Sample(told.PRODUCER_CUT, labels, counts.cut)
+    yield Sample(told.PRODUCER_CANCELLATIONS, labels, counts.cut)
 
 
 def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, ready: bool) -> Iterator[Sample]:
@@ -46,14 +46,14 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
         ("no_envelope", counts.foreign),
         ("unreadable", counts.envelope_errors),
         ("too_new", counts.too_new),
-        ("stir", counts.stirs),
+        ("nudge", counts.nudges),
     ):
         yield Sample(told.CONSUMER_FOREIGN, (*labels, why), count)
     yield Sample(told.CONSUMER_HELD, labels, counts.held)
-    for why in ("cancelled", "overdue", "parked", "skipped", "tried_again"):
+    for why in ("cancelled", "overdue", "parked", "skipped", "retry_hop"):
         yield Sample(told.CONSUMER_KEPT_BACK, (*labels, why), getattr(counts, why))
     yield Sample(told.CONSUMER_POSTPONED, labels, counts.postponed)
-    yield Sample(told.CONSUMER_UNJUDGED, labels, counts.unjudged)
+    yield Sample(told.CONSUMER_UNEVALUATED, labels, counts.unjudged)
 
 
 def of_lateness(due_topic: str, subscription: str, counted: LatenessCounts) -> Iterator[Sample]:

@@ -36,7 +36,7 @@ from timewheel.ops.leaving import delete_once_left
 from timewheel.ops.provision import Report, ensure
 from timewheel.wire.hooks import Hooks
 
-__all__ = ["CalendarKeeper", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
+__all__ = ["CalendarRoller", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
 
 MAX_TRANSITIONS = 4
 """A topic passes at most two stages in a roll; if the broker reports otherwise, the next roll tries again."""
@@ -156,7 +156,7 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
         raise TypeError(f"a {type(plan.scheme).__name__} plan has no calendar topics")
     # Waiting timers of an earlier plan are reported but block nothing: without the next interval's topic, sends would
     # fail. Intervals of another length are retired below.
-    made = ensure(admin, plan, now_ms=now_ms, dry_run=dry_run, despite_former_topics=True)
+    made = ensure(admin, plan, now_ms=now_ms, dry_run=dry_run, ignore_former_topics=True)
     namespace = namespace_of(plan.due_topic)
     partitioned = admin.topics.list_partitioned(namespace)
     intervals = [
@@ -276,7 +276,7 @@ def _orphan_entries(admin: AdminClient, plan: Plan) -> dict[str, int]:
     return found
 
 
-class CalendarKeeper:
+class CalendarRoller:
     """Rolls a calendar periodically, inside a long-running process: a relay service, a consumer or a cron job.
 
     `tick` does nothing until the next roll is due, so any loop may call it.
@@ -289,7 +289,7 @@ class CalendarKeeper:
             these events are logged.
     """
 
-    __slots__ = ("_admin", "_clock", "_hooks", "_next_ms", "_plan", "_told")
+    __slots__ = ("_admin", "_clock", "_hooks", "_next_ms", "_plan", "_reported")
 
     def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, *, hooks: tuple[Hook, ...] | None = None) -> None:
         if not isinstance(plan.scheme, Calendar):
@@ -299,7 +299,7 @@ class CalendarKeeper:
         self._clock = clock
         self._hooks = Hooks(hooks)
         self._next_ms: int | None = None
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
     @property
     def pause_ms(self) -> int:
@@ -320,14 +320,14 @@ class CalendarKeeper:
         except TimewheelError as error:
             self._hooks.emit(CalendarRollFailed(due_topic=self._plan.due_topic, error=str(error)))
             return None
-        self._tell(rolled)
+        self._report(rolled)
         return rolled
 
-    def _tell(self, rolled: Rolled) -> None:
+    def _report(self, rolled: Rolled) -> None:
         stuck = {topic.topic for topic in rolled.retired if topic.stage is not Stage.DELETED and topic.note}
         for topic in rolled.retired:
             if topic.stage is Stage.DELETED:
                 self._hooks.emit(CalendarTopicDeleted(topic=topic.topic))
-            elif topic.topic in stuck - self._told:  # once, not at every roll
+            elif topic.topic in stuck - self._reported:  # once, not at every roll
                 self._hooks.emit(CalendarTopicStuck(topic=topic.topic, note=topic.note))
-        self._told = frozenset(stuck)
+        self._reported = frozenset(stuck)

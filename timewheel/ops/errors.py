@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = ["DealingFailed", "GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "SendTimeUnknown"]
+__all__ = ["GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed", "SendTimeUnknown"]
 
 
 class NothingToSample(TimewheelError, LookupError):
@@ -86,10 +86,10 @@ class SendTimeUnknown(TimewheelError, ValueError):
         )
 
 
-class DealingFailed(TimewheelError, RuntimeError):
+class ReplayFailed(TimewheelError, RuntimeError):
     """Dead letters could not be replayed or discarded.
 
-    Letters that were published but not acknowledged exist twice.
+    Dead letters that were published but not acknowledged exist twice.
 
     Attributes:
         topic: The partition of the dead-letter topic.

@@ -12,7 +12,7 @@ from timewheel.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
-from timewheel.core.names import CUTS_SUBSCRIPTION
+from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION
 from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
 from timewheel.ops.gaps.first_aid import shadow_commands
@@ -106,7 +106,7 @@ def native_timer_findings(
         parts: Stats of its partitions.
         broker: The broker's settings; None if they may not be read.
     """
-    each = [max((own.delayed - own.ghosts for own in part.subscriptions.values()), default=0) for part in parts]
+    each = [max((own.delayed - own.stale_entries for own in part.subscriptions.values()), default=0) for part in parts]
     delayed = sum(each)
     if not delayed:
         return ()
@@ -233,8 +233,8 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
         return ()
     known = set(spec.subscriptions)
     everyone = {name for names in subscriptions.values() for name in names}
-    # Readers of the log of cut-offs use subscription names that the client makes up.
-    readers = {name for name in everyone if spec.role == "cuts" and name.startswith(f"{CUTS_SUBSCRIPTION}-")}
+    # Readers of the log of cancellations use subscription names that the client makes up.
+    readers = {name for name in everyone if spec.role == "cuts" and name.startswith(f"{CANCELLATIONS_SUBSCRIPTION}-")}
     strangers = sorted(everyone - known - readers)
     return tuple(
         Finding(

@@ -1,4 +1,4 @@
-"""Describe the fate of timers in topics of earlier plans: the relay or consumer that moves them, or that none does."""
+"""Describe who moves timers in topics of earlier plans: a relay, a consumer, or none."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic,
     that the plan does not name. Consumers read the intervals that the plan names. Parked timers wait for an operator.
     """
     return tuple(
-        topic for topic in topics if topic.backlog and topic.parked_by is None and not _is_moved_on(plan, topic)
+        topic for topic in topics if topic.backlog and topic.parked_by is None and not _is_redirected(plan, topic)
     )
 
 
-def _is_moved_on(plan: Plan, topic: FormerTopic) -> bool:
+def _is_redirected(plan: Plan, topic: FormerTopic) -> bool:
     if topic.holding is None:
         return topic.is_followed
     return bool(topic.drained_by) or (plan.relay == "service" and not _unnamed(plan, [topic]))
@@ -97,28 +97,28 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET)
 
 def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
-    afterwards = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
+    send_outcome = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
     if topic.parked_by is not None:
         whose = ("--subscription", topic.parked_by)
         problem = f"{entries}: {topic.parked_by} has parked this, and nobody handles it without being told to"
         remedy = (
             f"{timewheel_command('parked', 'list', target, *whose)} shows what it is, "
             f"{timewheel_command('parked', 'replay', target, *whose, '--all')} has it handled where the plan says "
-            f"retry = true, {timewheel_command('parked', 'discard', target, *whose, '--all')} drops it; {afterwards}"
+            f"retry = true, {timewheel_command('parked', 'discard', target, *whose, '--all')} drops it; {send_outcome}"
         )
-    elif not _is_moved_on(plan, topic):
+    elif not _is_redirected(plan, topic):
         problem, remedy = f"{entries}: {_why_it_stays(plan, topic)}", remedy_for(plan, [topic], target)
     elif topic.holding is None:
-        problem, remedy = f"{entries}: this plan's consumers read it", afterwards
+        problem, remedy = f"{entries}: this plan's consumers read it", send_outcome
     else:
         stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
         is_native = isinstance(plan.scheme, Native)
         goes = "goes to the due topic at once" if is_native else f"leaves after {stay}, and goes on by this plan"
         drains = timewheel_command("relay", "abort", target) if is_native else run_command(plan, target)
-        problem, remedy = f"{entries}: each {goes}", f"{drains} drains it; {afterwards}"
+        problem, remedy = f"{entries}: each {goes}", f"{drains} drains it; {send_outcome}"
         if topic.drained_by:
             relay = f"relay {', '.join(topic.drained_by)}"
-            problem, remedy = f"{problem}; {relay} drains it", f"keep {relay} running until it is empty; {afterwards}"
+            problem, remedy = f"{problem}; {relay} drains it", f"keep {relay} running until it is empty; {send_outcome}"
     return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy)
 
 

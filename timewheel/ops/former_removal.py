@@ -96,13 +96,13 @@ def remove_drained(
     Raises:
         AdminDenied, AdminError: A call failed; run it again.
     """
-    look = FormerTopics(admin, plan)
+    inspect = FormerTopics(admin, plan)
     deadline_ms = admin.clock.monotonic_ms() + let_go_ms
     removed: dict[str, Removal] = {}
     told: set[str] = set()
     while True:
         # A topic without partitions is left to its owner: the topics of timewheel are partitioned.
-        found = [_removal(admin, topic) for topic in look() if topic.is_partitioned]
+        found = [_removal(admin, topic) for topic in inspect() if topic.is_partitioned]
         if dry_run:
             break
         empty = [removal.topic for removal in found if removal.stage is RemovalStage.EMPTY]

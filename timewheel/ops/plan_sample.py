@@ -22,10 +22,10 @@ from timewheel.ops.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic
 from timewheel.ops.sample import (
     DEFAULT_SAMPLES,
     MAX_SAMPLES,
+    ProgressCallback,
     Stretch,
-    Tell,
     draw,
-    look,
+    inspect,
     places_of,
 )
 
@@ -42,7 +42,7 @@ def sample_plan(
     *,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> PlanSample:
     """Read random timers in the topics of a plan; nothing is consumed.
 
@@ -52,7 +52,7 @@ def sample_plan(
         clock: Clock for the time of each read.
         samples: Number of entries to sample from the due topics, and again from the holding topics; all if fewer exist.
         seed: Seed of the sample.
-        tell: Progress callback; called in the caller's thread.
+        on_progress: Progress callback; called in the caller's thread.
 
     Raises:
         ValueError: The number of samples is out of range.
@@ -72,10 +72,10 @@ def sample_plan(
         else:
             holding.append(found)
     total = sum(min(samples, _entries(topics)) for topics in (due, holding))
-    in_due = _drawn(admin, plan, due, draw_pairs, samples, seed, lambda done, _: tell(min(done, total), total))
+    in_due = _drawn(admin, plan, due, draw_pairs, samples, seed, lambda done, _: on_progress(min(done, total), total))
     already = min(samples, in_due.population)
     in_holding = _drawn(
-        admin, plan, holding, draw, samples, seed, lambda done, _: tell(min(already + done, total), total)
+        admin, plan, holding, draw, samples, seed, lambda done, _: on_progress(min(already + done, total), total)
     )
     if not in_due.population and not in_holding.population:
         raise NothingToSample(plan.due_topic, "no topic of the plan stores an entry: nothing was sent, or all is done")
@@ -212,7 +212,7 @@ def _drawn(
     choose: Callable[[int, int, int], list[int]],
     samples: int,
     seed: int,
-    tell: Tell,
+    on_progress: ProgressCallback,
 ) -> Drawn:
     stretches = [
         Stretch(part.name, ledger, entries)
@@ -222,8 +222,8 @@ def _drawn(
     ]
     population = _entries(topics)
     if not population:
-        return Drawn(population=0, looked_at=0, unread=0, timers=())
+        return Drawn(population=0, inspected=0, unread=0, timers=())
     places = list(places_of(choose(population, samples, seed), stretches))
-    found, unread = look(admin, plan.due_topic, places, len(places), timers_of, tell)
+    found, unread = inspect(admin, plan.due_topic, places, len(places), timers_of, on_progress)
     timers = tuple(timer for entry in found for timer in entry)
-    return Drawn(population=population, looked_at=len(found), unread=unread.all, timers=timers)
+    return Drawn(population=population, inspected=len(found), unread=unread.all, timers=timers)

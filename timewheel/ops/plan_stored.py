@@ -10,7 +10,7 @@ from itertools import islice
 from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import DUE_PROPERTY, PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope, read_due
+from timewheel.core.envelope import DUE_PROPERTY, NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope, read_due
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.plan import Plan
@@ -132,20 +132,20 @@ class Drawn:
 
     Args:
         population: Entries in the topics.
-        looked_at: Sampled entries that were read.
+        inspected: Sampled entries that were read.
         unread: Sampled entries that had disappeared or were unreadable.
         timers: Messages in the entries that were read.
     """
 
     population: int
-    looked_at: int
+    inspected: int
     unread: int
     timers: tuple[StoredTimer, ...]
 
     @property
     def scale(self) -> float:
         """Number of entries that each read entry stands for."""
-        return self.population / self.looked_at if self.looked_at else 1.0
+        return self.population / self.inspected if self.inspected else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,8 @@ class PlanSample:
 
 
 def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> tuple[StoredTimer, ...]:
-    """Return the timers in an entry: as many as its batch has messages. A relay's probe or a shadow's stir is no timer.
+    """Return the timers in an entry: as many as its batch has messages. A relay's probe or a shadow's nudge is no
+    timer.
 
     Args:
         place: Place of the entry.
@@ -193,7 +194,7 @@ def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> t
     return tuple(
         _timer(place, entry, one, in_intake=in_intake)
         for one in messages
-        if TIMER_PROPERTY in one.properties or not one.properties.keys() & {PROBE_PROPERTY, STIR_PROPERTY}
+        if TIMER_PROPERTY in one.properties or not one.properties.keys() & {PROBE_PROPERTY, NUDGE_PROPERTY}
     )
 
 

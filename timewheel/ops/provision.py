@@ -16,7 +16,7 @@ from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.escapes import pulsar_admin
-from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, topology
@@ -97,7 +97,7 @@ def ensure(
     dry_run: bool = False,
     create_namespaces: bool = False,
     grow: bool = False,
-    despite_former_topics: bool = False,
+    ignore_former_topics: bool = False,
 ) -> Report:
     """Create the plan's topics, subscriptions and topic policies; existing objects are left unchanged.
 
@@ -113,7 +113,7 @@ def ensure(
         dry_run: Change nothing; only report the steps.
         create_namespaces: Create missing namespaces (never tenants).
         grow: Raise the number of partitions of topics that have fewer than the plan.
-        despite_former_topics: Only warn of timers in topics of an earlier plan that no relay or consumer of this plan
+        ignore_former_topics: Only warn of timers in topics of an earlier plan that no relay or consumer of this plan
             would move: the caller takes care of them.
 
     Returns:
@@ -122,7 +122,7 @@ def ensure(
     Raises:
         TopologyError: A tenant or namespace is missing, a topic exists in a form that cannot be repaired, or a later
             revision of the plan was provisioned last.
-        TimersLeftBehind: Timers wait in topics of an earlier plan, and no relay or consumer would move them
+        UndrainedTopics: Timers wait in topics of an earlier plan, and no relay or consumer would move them
             (broker-facts: topics-outside-the-plan).
         AdminDenied: The role lacks permission; the error names the missing permission.
         AdminError: A call failed for another reason; a second run continues from there.
@@ -138,9 +138,9 @@ def ensure(
     listed += former_names(admin, whole, besides=namespaces)
     former = look_into(admin, whole, listed)
     stranded = left_behind(plan, former)
-    if stranded and not despite_former_topics:
+    if stranded and not ignore_former_topics:
         remedy = remedy_for(plan, stranded)
-        raise TimersLeftBehind(stranded, f"{remedy}; or say --despite-former-topics if somebody sees to them")
+        raise UndrainedTopics(stranded, f"{remedy}; or say --ignore-former-topics if somebody sees to them")
     drains = any(topic.holding is not None for topic in former)
     waves = waves_of(topology(plan, now_ms, drains=drains).topics)
     specs = [spec for wave in waves for spec in wave]

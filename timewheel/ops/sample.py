@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import (
     AdminDenied,
     AdminError,
@@ -44,7 +44,7 @@ __all__ = [
     "Unread",
     "draw",
     "envelope_in",
-    "look",
+    "inspect",
     "places_of",
     "sample",
     "sampled",
@@ -62,7 +62,7 @@ MAX_GONE_SHARE = 0.1
 """Largest fraction of the chosen entries that may disappear; beyond it, the rest is no fair sample of the topic."""
 
 T = TypeVar("T")
-Tell = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Progress callback: called with the number of entries read, and of all entries to read."""
 
 
@@ -166,7 +166,7 @@ def sample(
     now_ms: int,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Sample:
     """Read random entries of a topic.
 
@@ -176,7 +176,7 @@ def sample(
         now_ms: Present time, UTC milliseconds.
         samples: Number of entries; all if the topic has fewer.
         seed: Seed of the sample.
-        tell: Progress callback; called in the caller's thread.
+        on_progress: Progress callback; called in the caller's thread.
 
     Raises:
         ValueError: The number of samples is out of range.
@@ -191,7 +191,7 @@ def sample(
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
     # In the order of the draw, not of the topic, so that calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
-    read, unread = look(admin, topic, places_of(numbers, stretches), len(numbers), _sampled, tell)
+    read, unread = inspect(admin, topic, places_of(numbers, stretches), len(numbers), _sampled, on_progress)
     found = [entry for entry in read if entry is not None]
     if not found:
         problem = f"all {len(read):,} entries that were looked at were put there by its shadow, and are no sends"
@@ -247,13 +247,13 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
     return partitions, stretches
 
 
-def look(
+def inspect(
     admin: AdminClient,
     topic: str,
     places: Iterable[Place],
     chosen: int,
     read: Callable[[Place, StoredEntry], T],
-    tell: Tell,
+    on_progress: ProgressCallback,
 ) -> tuple[list[T], Unread]:
     """Read entries, some of them concurrently.
 
@@ -263,7 +263,7 @@ def look(
         places: Places of the entries.
         chosen: Number of places.
         read: Converts each entry.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The converted entries, and the number of entries that could not be read.
@@ -272,8 +272,8 @@ def look(
         NothingToSample: More than a tenth disappeared too soon, or no entry could be read.
         AdminError: A call failed for a reason other than the entry.
     """
-    tell(0, chosen)
-    found, errors = _look(admin, topic, places, chosen, read, tell)
+    on_progress(0, chosen)
+    found, errors = _look(admin, topic, places, chosen, read, on_progress)
     refused = {place: error for place, error in errors.items() if (error.status or 0) >= HTTPStatus.BAD_REQUEST}
     if refused:
         # Try again at the end: while a topic moves to another broker, reads of it fail for seconds.
@@ -297,7 +297,7 @@ def _look(
     places: Iterable[Place],
     chosen: int,
     read: Callable[[Place, StoredEntry], T],
-    tell: Tell,
+    on_progress: ProgressCallback,
 ) -> tuple[list[T], dict[Place, AdminError]]:
     """Return the converted entries, and the errors of the others."""
     found: list[T] = []
@@ -312,7 +312,7 @@ def _look(
                 raise NothingToSample(topic, f"{problem}; if it drains as fast as that, take fewer samples")
         else:
             found.append(read(place, outcome))
-        tell(done, chosen)
+        on_progress(done, chosen)
     return found, errors
 
 
@@ -346,7 +346,7 @@ def _sampled(place: Place, entry: StoredEntry) -> SampledEntry | None:
     """Convert a stored entry to a row of the history; None if the topic's shadow put it there."""
     envelope = envelope_in(entry.properties)
     is_copy = envelope is not None and envelope.hops > 0 and is_native_id(envelope.timer_id, place.topic)
-    is_own = TIMER_PROPERTY not in entry.properties and entry.properties.keys() & {STIR_PROPERTY, PROBE_PROPERTY}
+    is_own = TIMER_PROPERTY not in entry.properties and entry.properties.keys() & {NUDGE_PROPERTY, PROBE_PROPERTY}
     return None if is_copy or is_own else sampled(entry)
 
 

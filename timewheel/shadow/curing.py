@@ -41,10 +41,10 @@ class Excess:
         topic: Full name of the worst partition.
         subscription: The worst subscription there.
         gaps: Its gaps now.
-        gaps_after: Its gaps once all timers far from due are lifted.
+        gaps_after: Its gaps once all timers far from due are moved.
         limit: The broker's limit.
         cure: The plan with a window that would be short enough; None: there is none.
-        shortest_ms: Remaining time from which an entry is lifted with the shortest window.
+        shortest_ms: Remaining time from which an entry is moved with the shortest window.
         stays: Pending entries of the partition that stay even then.
         pending: All pending entries of the partition that were read.
     """
@@ -70,7 +70,7 @@ class Excess:
             return found
         return (
             f"{found}. No window would do: of {self.pending:,} pending entries {self.stays:,} are due within "
-            f"{format_duration(self.shortest_ms)}, or cannot be lifted"
+            f"{format_duration(self.shortest_ms)}, or cannot be moved"
         )
 
     def cure_in(self, target: str, reached_by: Sequence[str] = ()) -> str:
@@ -126,7 +126,7 @@ def _tiered(window_ms: int, plan: Plan) -> Tiered:
 
 
 def windows(plan: Plan) -> list[Plan]:
-    """Return the plan with each window that lifts more than its own, the longest first; its revision stays."""
+    """Return the plan with each window that moves more than its own, the longest first; its revision stays."""
     return [one for one in reversed(_with_each_window(plan)) if far_ms(one) < far_ms(plan)]
 
 
@@ -137,22 +137,22 @@ def neighbours(plan: Plan) -> list[Plan]:
 
 
 def _with_each_window(plan: Plan) -> list[Plan]:
-    most_ms = plan.max_delay_ms - plan.guard_ms
-    windows_ms = [window_ms for window_ms in WINDOWS_MS if plan.guard_ms <= window_ms < most_ms]
+    max_ms = plan.max_delay_ms - plan.guard_ms
+    windows_ms = [window_ms for window_ms in WINDOWS_MS if plan.guard_ms <= window_ms < max_ms]
     return [replace(plan, scheme=_tiered(window_ms, plan)) for window_ms in windows_ms]
 
 
-def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | None:
+def curing(plan: Plan, limit: int, max_after: Callable[[int], int]) -> Plan | None:
     """Return the plan, or the plan with the longest shorter window, that leaves room below the limit or is below it at
     all.
 
     Args:
         plan: A plan that holds in relays.
         limit: The broker's limit.
-        most_after: Returns the gaps of the worst subscription once all entries with at least this remaining time are
-            lifted.
+        max_after: Returns the gaps of the worst subscription once all entries with at least this remaining time are
+            moved.
     """
-    every = [(one, most_after(far_ms(one))) for one in (plan, *windows(plan))]
+    every = [(one, max_after(far_ms(one))) for one in (plan, *windows(plan))]
     for share in SHARES:
         for one, after in every:
             if after <= share * limit:

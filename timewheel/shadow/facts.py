@@ -12,7 +12,7 @@ from timewheel.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
 from timewheel.admin.stats import TopicStats, is_users
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
-from timewheel.ops.doctor import Seen, Unread, look_at_topic
+from timewheel.ops.doctor import Seen, Unread, inspect_topic
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import SeenTopic, Source
 from timewheel.shadow.machine.acked import Acked
@@ -97,7 +97,7 @@ def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
         NoSuchTarget: The topic does not exist.
         AdminUnreachable: No broker answers.
     """
-    seen = look_at_topic(admin, plan.due_topic)
+    seen = inspect_topic(admin, plan.due_topic)
     asking = Asking()
     topic = seen.topics[0]
     parts = {

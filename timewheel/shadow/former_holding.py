@@ -1,4 +1,4 @@
-"""Holding topics of earlier plans: timers lifted before a plan changed wait there until a relay has drained them."""
+"""Holding topics of earlier plans: timers moved before a plan changed wait there until a relay has drained them."""
 
 from __future__ import annotations
 

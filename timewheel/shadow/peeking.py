@@ -15,8 +15,8 @@ from timewheel.binary_protocol.entries import Entry
 from timewheel.binary_protocol.errors import BinaryProtocolError, ConsumerLost
 from timewheel.binary_protocol.events import ConsumerClosed
 from timewheel.binary_protocol.session import Session
-from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.rng import Random, system_random
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PEEK_MS", "EntryPeeker"]
@@ -32,16 +32,14 @@ class EntryPeeker:
 
     Args:
         dial: Returns the dialer for the broker of a topic.
-        chance: Source of randomness for the readers' names, shown in the topic's stats.
+        rng: Source of randomness for the readers' names, shown in the topic's stats.
         clock: None: the system's clock.
     """
 
-    def __init__(
-        self, dial: Callable[[str], Dialer], *, chance: Chance | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, dial: Callable[[str], Dialer], *, rng: Random | None = None, clock: Clock | None = None) -> None:
         self._dial = dial
         self._clock = clock or SystemClock()
-        self._name = f"timewheel-look-{int((chance or system_chance()).random() * (1 << 48)):012x}"
+        self._name = f"timewheel-look-{int((rng or system_random()).random() * (1 << 48)):012x}"
         self._lock = threading.Lock()
         self._looks = 0
         self._idle: deque[tuple[str, Session]] = deque()

@@ -26,7 +26,7 @@ from timewheel.ops.foreign_settings import set_delayed_delivery
 from timewheel.ops.provision_steps import policy_steps
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
-from timewheel.shadow.machine.lifting import Fate
+from timewheel.shadow.machine.move_decider import MoveDecision
 
 __all__ = ["KINDS", "findings_on", "is_refused", "right_to"]
 
@@ -62,7 +62,7 @@ KEY_SHARED = _kind(
 OTHER_SUBSCRIPTIONS = _kind(
     "subscriptions-differ",
     Severity.ERROR,
-    "What is lifted must be pending on every subscription, and its copy reaches each: the plan must name them all.",
+    "What is moved must be pending on every subscription, and its copy reaches each: the plan must name them all.",
     "Write the topic's subscriptions into the plan, or remove unused ones.",
 )
 OTHER_PARTITIONS = _kind(
@@ -80,7 +80,7 @@ OWN_TOPIC = _kind(
 ENDED = _kind(
     "topic-ended",
     Severity.ERROR,
-    "Nothing can be sent to a topic that was terminated, so nothing that is lifted could come back.",
+    "Nothing can be sent to a topic that was terminated, so nothing that is moved could come back.",
     "Let it be drained as it is.",
 )
 REPLICATED = _kind(
@@ -134,7 +134,7 @@ STILL_OVER = _kind(
 STAYS = _kind(
     "some-stay",
     Severity.WARNING,
-    "What cannot be lifted waits in the topic until it is due, and keeps its gaps.",
+    "What cannot be moved waits in the topic until it is due, and keeps its gaps.",
     "Nothing if they are few; else change how they are sent.",
 )
 SETS_POLICIES = _kind(
@@ -174,7 +174,7 @@ _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXP
 _UNKNOWN = "None"
 _NUMBERS_TWICE = "Pulsar-CPP"
 """Begin of the version text of such clients (broker-facts: numbers-used-twice, delayed-never-batched)."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 JOINS = 2
 """Consumers of each subscription: one acknowledges originals of new copies, the other acknowledges again."""
 
@@ -205,7 +205,7 @@ def findings_on(
     Args:
         facts: The facts about the topic.
         longest_ms: The longest delay that was seen, milliseconds; None: no delay was seen.
-        stays: Entries far from due that stay all the same, by fate.
+        stays: Entries far from due that stay all the same, by decision.
         excess: Gaps beyond the limit that would be left; None: there are none.
     """
     found = [
@@ -300,14 +300,14 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
 
 
 def _of_clients(facts: Facts) -> Iterator[Finding]:
-    """Check limits on clients of a partition: relays, lifters and strikers count like any other client."""
+    """Check limits on clients of a partition: relays, movers and strikers count like any other client."""
     if not facts.plan.intake:
         return
     every = [part.stats for part in facts.topic.parts]
     of_each = [len(one.consumers or ()) for stats in every for one in stats.subscriptions.values()]
     of_part = [sum(len(one.consumers or ()) for one in stats.subscriptions.values()) for stats in every]
     producers = max((stats.publishers or 0 for stats in every), default=0)
-    # A producer for each topic that timers come from, and the producer of stirs.
+    # A producer for each topic that timers come from, and the producer of nudges.
     needed = 2 + len(topology(facts.plan, 0).holding)
     joins = JOINS * len(facts.types)
     yield from _bounded(facts, FEW_PRODUCERS, "maxProducersPerTopic", producers, needed)
@@ -317,7 +317,7 @@ def _of_clients(facts: Facts) -> Iterator[Finding]:
 
 def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int) -> Iterator[Finding]:
     policies, namespace = facts.seen.namespaces.get(facts.topic.namespace), facts.topic.namespace
-    words = re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), setting)
+    words = re.sub("[A-Z]", lambda dead_letter: "_" + dead_letter[0].lower(), setting)
     of_namespace = None if policies is None else policies.document.get(words)
     bound = of_namespace or number(facts.seen.settings, setting, 0)
     if bound and connected + needed > bound:
@@ -337,10 +337,10 @@ def _of_excess(facts: Facts, excess: Excess | None) -> Iterator[Finding]:
 
 
 def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
-    for fate, entries in sorted(stays.items(), key=lambda one: -one[1]):
-        read = f"about {entries:,} entries that are far from due stay: {fate}"
+    for decision, entries in sorted(stays.items(), key=lambda one: -one[1]):
+        read = f"about {entries:,} entries that are far from due stay: {decision}"
         cure = STAYS.do
-        if fate == Fate.BEYOND.value and facts.plan.max_delay_ms < MAX_DURATION_MS:
+        if decision == MoveDecision.BEYOND.value and facts.plan.max_delay_ms < MAX_DURATION_MS:
             cure = f"raise max_delay in {facts.seen.target}, to {format_duration(MAX_DURATION_MS)} at most"
         yield _finding(STAYS, facts.topic.name, read, cure)
 
@@ -360,8 +360,8 @@ def _of_policies(facts: Facts) -> Iterator[Finding]:
         where = "" if deduplication is None else f", {deduplication.where}"
         producers = [one for part in topic.parts for one in part.stats.producers]
         if such := sorted({(one.name, one.client) for one in producers if one.client.startswith(_NUMBERS_TWICE)}):
-            names = ", ".join(f"{name} ({client})" for name, client in such[:MOST_NAMED])
-            more = f", and {len(such) - MOST_NAMED} more" if such[MOST_NAMED:] else ""
+            names = ", ".join(f"{name} ({client})" for name, client in such[:MAX_NAMED])
+            more = f", and {len(such) - MAX_NAMED} more" if such[MAX_NAMED:] else ""
             read = f"deduplication is off{where}; of the producers that are connected it concerns {names}{more}"
             yield _finding(DEDUPLICATES, topic.name, read, DEDUPLICATES.do)
 

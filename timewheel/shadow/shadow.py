@@ -1,4 +1,4 @@
-"""The shadow of a due topic: lifters and a relay, which follow the wish for the topic."""
+"""The shadow of a due topic: movers and a relay, which follow the wish for the topic."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from timewheel.consumers.relay.driver.memory import MEMORY_BYTES
 from timewheel.consumers.relay.driver.source import Source
 from timewheel.consumers.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
 from timewheel.consumers.relay.status import RelayStatus
-from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock, wait_until
 from timewheel.core.errors import ClientMisuse, PlanError
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
+from timewheel.core.rng import Random, system_random
 from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
-from timewheel.shadow.driver.gate import StruckFirst
-from timewheel.shadow.driver.lift_tools import LiftTools
-from timewheel.shadow.driver.lifter import Lifter
-from timewheel.shadow.driver.looking import Looker, View
-from timewheel.shadow.driver.striking import Striker, Subscription
+from timewheel.shadow.driver.ack_before_relay import AckBeforeRelay
+from timewheel.shadow.driver.acker import OriginalAcker, Subscription
+from timewheel.shadow.driver.inspector import TopicInspector, View
+from timewheel.shadow.driver.mover import Mover
+from timewheel.shadow.driver.mover_tools import MoverTools
 from timewheel.shadow.machine.journal import HOLD_MS
-from timewheel.shadow.machine.lifting import Fate
-from timewheel.shadow.machine.states import Wish, drains
-from timewheel.shadow.status import LifterStatus, ShadowStatus
+from timewheel.shadow.machine.move_decider import MoveDecision
+from timewheel.shadow.machine.states import DesiredState, drains
+from timewheel.shadow.status import MoverStatus, ShadowStatus
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import EntryPosition
 from timewheel.wire.reaching import reaching
@@ -43,7 +43,7 @@ UNHEARD_MS = 10_000
 
 
 class Shadow:
-    """Lifts timers far from due out of a topic of plain clients, and relays them back near their time.
+    """Moves timers far from due out of a topic of plain clients, and relays them back near their time.
 
     Any number of shadows of a plan may run, in as many processes: they share the partitions, and take over from each
     other. The wished state is stored on the broker (`timewheel shadow start`, `pause`, `abort`).
@@ -55,7 +55,7 @@ class Shadow:
         admin: An admin client; the caller closes it.
         relay_id: As for a `Relay`.
         clock: Time.
-        chance: For pauses; None: the machine's.
+        rng: For pauses; None: the machine's.
         hooks: Receive events; None: they are logged.
         hop_linger_ms: As for a `Relay`.
         memory_bytes: As for a `Relay`.
@@ -75,7 +75,7 @@ class Shadow:
         *,
         relay_id: str | None = None,
         clock: Clock | None = None,
-        chance: Chance | None = None,
+        rng: Random | None = None,
         hooks: tuple[Hook, ...] | None = None,
         hop_linger_ms: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
@@ -89,41 +89,41 @@ class Shadow:
         self._client = reaching(client)
         self._dialer = dialer
         self._clock = clock or SystemClock()
-        self._chance = chance or system_chance()
+        self._rng = rng or system_random()
         self._names = Names(plan)
         self._hooks = Hooks(hooks)
-        self._looker = Looker(admin, plan, self._clock, self._hooks)
+        self._inspector = TopicInspector(admin, plan, self._clock, self._hooks)
         # By partition: of ended sessions only the count is kept.
-        self._gates: dict[int, StruckFirst] = {}
-        self._struck_before = 0
+        self._gates: dict[int, AckBeforeRelay] = {}
+        self._acked_before = 0
         self._options: dict[str, Any] = {
             "relay_id": self.relay_id,
             "clock": self._clock,
-            "chance": self._chance,
+            "rng": self._rng,
             "hooks": hooks,
             "hop_linger_ms": hop_linger_ms,
             "former_topics": former_topics,
             "gate": self._gate,
         }
         self._memory_bytes = memory_bytes
-        tools = LiftTools(
+        tools = MoverTools(
             client=client,
             dialer=dialer,
             admin=admin,
             plan=plan,
-            looker=self._looker,
+            inspector=self._inspector,
             clock=self._clock,
-            chance=self._chance,
+            rng=self._rng,
             hooks=self._hooks,
             hold_ms=hold_ms,
-            struck_to=self._struck_to,
+            acked_to=self._acked_to,
         )
-        self._lifters = tuple(
-            Lifter(tools, part, number) for number, part in enumerate(parts_of(plan.due_topic, plan.partitions))
+        self._movers = tuple(
+            Mover(tools, part, number) for number, part in enumerate(parts_of(plan.due_topic, plan.partitions))
         )
         self._threads = [
-            threading.Thread(target=lifter.run, name=f"timewheel-lifter {lifter.part}", daemon=True)
-            for lifter in self._lifters
+            threading.Thread(target=mover.run, name=f"timewheel-mover {mover.part}", daemon=True)
+            for mover in self._movers
         ]
         self._thread = threading.Thread(target=self._look_after, name="timewheel-shadow", daemon=True)
         self._heartbeat_ms = self._clock.monotonic_ms()
@@ -150,20 +150,20 @@ class Shadow:
         if self._started:
             raise ClientMisuse("a shadow is started once; make a new one")
         self._started = True
-        view = self._looker.look()
-        self._drains = drains(view.wish.state)
-        self._relay = self._relay_for(_drains_from_ms(view.wish)).start()
+        view = self._inspector.inspect()
+        self._drains = drains(view.desired.state)
+        self._relay = self._relay_for(_drains_from_ms(view.desired)).start()
         for thread in (*self._threads, self._thread):
             thread.start()
         return self
 
     def stop(self, drain_ms: int = DRAIN_MS) -> None:
-        """Stop lifting, wait for hops under way, and end all threads."""
+        """Stop moving, wait for hops under way, and end all threads."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        for lifter in self._lifters:
-            lifter.handle.stop(drain_ms)
+        for mover in self._movers:
+            mover.handle.stop(drain_ms)
         if self._thread.is_alive():
             self._clock.join(self._thread, drain_ms + STUCK_MS)
         if self._relay is not None:
@@ -176,9 +176,9 @@ class Shadow:
     def ready(self) -> bool:
         """True if the relay is ready, and no obstacle forbids the wished state.
 
-        A partition may be lifted by another shadow.
+        A partition may be moved by another shadow.
         """
-        relay, view = self._relay, self._looker.view
+        relay, view = self._relay, self._inspector.view
         return relay is not None and relay.ready and not self._stopping and not view.refusal and self.alive
 
     @property
@@ -189,7 +189,7 @@ class Shadow:
         return (
             (relay is None or relay.alive)
             and (not self._started or self._heartbeat_ms > since_ms)
-            and all(not self._started or lifter.handle.heartbeat_ms > since_ms for lifter in self._lifters)
+            and all(not self._started or mover.handle.heartbeat_ms > since_ms for mover in self._movers)
         )
 
     def status(self) -> RelayStatus:
@@ -210,40 +210,40 @@ class Shadow:
 
     @property
     def view(self) -> View:
-        """The last view of the topic: the wish, the subscriptions, obstacles to lifting."""
-        return self._looker.view
+        """The last view of the topic: the wish, the subscriptions, obstacles to moving."""
+        return self._inspector.view
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
         """Return the subscriptions on which originals of a partition of the due topic are acknowledged."""
-        return self._looker.subscriptions(part)
+        return self._inspector.subscriptions(part)
 
     def shadow_status(self) -> ShadowStatus:
-        """Return the counters of the lifters."""
-        view = self._looker.view
+        """Return the counters of the movers."""
+        view = self._inspector.view
         return ShadowStatus(
-            state=view.wish.state,
+            state=view.desired.state,
             refusal=view.refusal,
-            struck=self._struck_before + sum(gate.struck for gate in tuple(self._gates.values())),
-            lifters=tuple(self._status_of(lifter) for lifter in self._lifters),
+            acked_originals=self._acked_before + sum(gate.acked_originals for gate in tuple(self._gates.values())),
+            movers=tuple(self._status_of(mover) for mover in self._movers),
         )
 
-    def _status_of(self, lifter: Lifter) -> LifterStatus:
-        counts = lifter.counts
+    def _status_of(self, mover: Mover) -> MoverStatus:
+        counts = mover.counts
         lags = sorted(counts.lags_ms)
-        return LifterStatus(
-            topic=lifter.part,
-            leads=lifter.leads,
-            alive=lifter.handle.heartbeat_ms > self._clock.monotonic_ms() - STUCK_MS,
+        return MoverStatus(
+            topic=mover.part,
+            leads=mover.leads,
+            alive=mover.handle.heartbeat_ms > self._clock.monotonic_ms() - STUCK_MS,
             caught_up=counts.caught_up,
-            lifted=counts.lifted,
+            moved=counts.moved,
             deduplicated=counts.deduplicated,
-            struck_again=counts.struck_again,
-            stirs=counts.stirs,
+            acked_again=counts.acked_again,
+            nudges=counts.nudges,
             failures=counts.failures,
-            fates={fate.value: counts.fates[fate] for fate in Fate},
+            decisions={decision.value: counts.decisions[decision] for decision in MoveDecision},
             lag_p50_ms=lags[len(lags) // 2] if lags else None,
             lag_p99_ms=lags[len(lags) * 99 // 100] if lags else None,
-            reason=lifter.reason,
+            reason=mover.reason,
         )
 
     def _relay_for(self, drains_from_ms: int | None) -> Relay:
@@ -252,17 +252,17 @@ class Shadow:
 
     def _gate(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
         part = self._names.part(self.plan.due_topic, source.partition)
-        striker = Striker(self._dialer, part, self._looker, self._clock)
-        gate = StruckFirst(consumer, striker, handle, self._clock, self._chance)
+        acker = OriginalAcker(self._dialer, part, self._inspector, self._clock)
+        gate = AckBeforeRelay(consumer, acker, handle, self._clock, self._rng)
         with self._changed:
             before = self._gates.get(source.partition)
-            self._struck_before += 0 if before is None else before.struck
+            self._acked_before += 0 if before is None else before.acked_originals
             self._gates[source.partition] = gate
         return gate
 
-    def _struck_to(self, partition: int) -> EntryPosition | None:
+    def _acked_to(self, partition: int) -> EntryPosition | None:
         gate = self._gates.get(partition)
-        return None if gate is None else gate.struck_to
+        return None if gate is None else gate.acked_to
 
     def _look_after(self) -> None:
         while True:
@@ -271,30 +271,30 @@ class Shadow:
                 if self._stopping:
                     return
             self._heartbeat_ms = self._clock.monotonic_ms()
-            view = self._looker.look()
-            if drains(view.wish.state) is not self._drains:
-                self._turn(view.wish)
+            view = self._inspector.inspect()
+            if drains(view.desired.state) is not self._drains:
+                self._turn(view.desired)
 
-    def _turn(self, wish: Wish) -> None:
+    def _turn(self, desired: DesiredState) -> None:
         """Send all waiting timers back at once, or let them wait again."""
         before, self._relay = self._relay, None
         if before is not None:
             before.stop(DRAIN_MS)
-        relay = self._relay_for(_drains_from_ms(wish))
+        relay = self._relay_for(_drains_from_ms(desired))
         try:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again at the next look
-            self._tell_failure(str(error) or repr(error))
+            self._report_failure(str(error) or repr(error))
             relay.stop(0)
             return
         self._failure = ""
-        self._relay, self._drains = relay, drains(wish.state)
+        self._relay, self._drains = relay, drains(desired.state)
 
-    def _tell_failure(self, reason: str) -> None:
+    def _report_failure(self, reason: str) -> None:
         if reason != self._failure:
             self._hooks.emit(RelayPlanNotStarted(due_topic=self.plan.due_topic, reason=reason))
         self._failure = reason
 
 
-def _drains_from_ms(wish: Wish) -> int | None:
-    return wish.since_ms + UNHEARD_MS if drains(wish.state) else None
+def _drains_from_ms(desired: DesiredState) -> int | None:
+    return desired.since_ms + UNHEARD_MS if drains(desired.state) else None

@@ -7,25 +7,25 @@ from typing import Any
 
 from timewheel.shadow.machine.states import State
 
-__all__ = ["LifterStatus", "ShadowStatus"]
+__all__ = ["MoverStatus", "ShadowStatus"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LifterStatus:
-    """The status of a lifter of a partition of the due topic.
+class MoverStatus:
+    """The status of a mover of a partition of the due topic.
 
     Args:
         topic: Full name of the partition.
-        leads: It lifts here; otherwise another shadow does, or it is beginning.
+        leads: It moves here; otherwise another shadow does, or it is beginning.
         alive: Its thread gave a sign of life lately.
         caught_up: It has processed the backlog.
-        lifted: Copies that are stored.
+        moved: Copies that are stored.
         deduplicated: Copies that the broker had already.
-        struck_again: Originals whose acknowledgement a broker had forgotten.
-        stirs: Messages against starving.
+        acked_again: Originals whose acknowledgement a broker had forgotten.
+        nudges: Messages against starving.
         failures: Sessions that began anew.
-        fates: Entries by the value of their `timewheel.shadow.machine.lifting.Fate`.
-        lag_p50_ms: From an original's publish to its lift, of originals that came while it ran; None: none yet.
+        decisions: Entries by the value of their `timewheel.shadow.machine.move_decider.MoveDecision`.
+        lag_p50_ms: From an original's publish to its move, of originals that came while it ran; None: none yet.
         lag_p99_ms: The same, 99th percentile.
         reason: Why it last began anew; None: it never had to.
     """
@@ -34,12 +34,12 @@ class LifterStatus:
     leads: bool
     alive: bool
     caught_up: bool
-    lifted: int
+    moved: int
     deduplicated: int
-    struck_again: int
-    stirs: int
+    acked_again: int
+    nudges: int
     failures: int
-    fates: dict[str, int]
+    decisions: dict[str, int]
     lag_p50_ms: int | None
     lag_p99_ms: int | None
     reason: str | None
@@ -51,16 +51,16 @@ class ShadowStatus:
 
     Args:
         state: The wished state of the topic.
-        refusal: Why no timer is lifted; empty: there is no obstacle.
-        struck: Originals that were acknowledged for arriving copies.
-        lifters: A status for each partition.
+        refusal: Why no timer is moved; empty: there is no obstacle.
+        acked_originals: Originals that were acknowledged for arriving copies.
+        movers: A status for each partition.
     """
 
     state: State
     refusal: str
-    struck: int
-    lifters: tuple[LifterStatus, ...]
+    acked_originals: int
+    movers: tuple[MoverStatus, ...]
 
     def story(self) -> dict[str, Any]:
         """Return all of it, for JSON."""
-        return {**asdict(self), "state": self.state.value, "lifters": [asdict(lifter) for lifter in self.lifters]}
+        return {**asdict(self), "state": self.state.value, "movers": [asdict(mover) for mover in self.movers]}

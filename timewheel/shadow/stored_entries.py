@@ -87,7 +87,7 @@ def _stored(entry: Entry) -> StoredEntry:
             raise ValueError(f"a time of {name} of {at_ms} ms; the latest is {MAX_TIME_MS}")
     # To decompress an encrypted entry or a chunk, a key or the other chunks are needed.
     is_closed = entry.is_encrypted or entry.is_chunked
-    payload = (entry.payload or b"") if is_closed else opened(entry, most_bytes=MAX_OPENED_BYTES)
+    payload = (entry.payload or b"") if is_closed else opened(entry, max_bytes=MAX_OPENED_BYTES)
     if entry.batch_size and not is_closed and entry.batch_size * LEAST_BYTES > len(payload):
         raise ValueError(f"a batch of {entry.batch_size} messages in {len(payload)} bytes")
     return StoredEntry(

@@ -12,7 +12,7 @@ from timewheel.core.digits import whole_number
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.shadow.driver.content import DamagedPayload, opened
-from timewheel.shadow.machine.lifting import lifted_from
+from timewheel.shadow.machine.move_decider import moved_from
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["StoredTimer", "key_of", "original_of", "properties_in", "timers_in"]
@@ -86,5 +86,5 @@ def timers_in(entry: Entry) -> Iterator[StoredTimer]:
         except EnvelopeError:
             continue
         if envelope is not None:
-            found = lifted_from(properties.get(FROM_PROPERTY, "")) or (None, 0)
+            found = moved_from(properties.get(FROM_PROPERTY, "")) or (None, 0)
             yield StoredTimer(envelope.timer_id, envelope.due_ms, *found)

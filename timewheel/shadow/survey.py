@@ -11,7 +11,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import spare_ms
 from timewheel.ops.doctor import Finding
 from timewheel.shadow.curing import Excess
-from timewheel.shadow.machine.lifting import Fate
+from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.refusing import is_refused
 
 __all__ = ["Amount", "Cost", "Delays", "PartSurvey", "SubscriptionSurvey", "Survey", "survey_facts"]
@@ -38,7 +38,7 @@ class SubscriptionSurvey:
         pending: Entries that it has not acknowledged.
         acked: Entries behind its mark-delete position that it has acknowledged.
         gaps: Gaps now, by the broker's count.
-        gaps_after: Gaps once all lifted entries are acknowledged.
+        gaps_after: Gaps once all moved entries are acknowledged.
     """
 
     name: str
@@ -59,7 +59,7 @@ class PartSurvey:
         read: Number of them that were read.
         is_whole: All were read: figures are exact, as of the moment of the survey.
         subscriptions: The users' subscriptions.
-        fates: Entries that any subscription has pending, by fate.
+        decisions: Entries that any subscription has pending, by decision.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class PartSurvey:
     read: int
     is_whole: bool
     subscriptions: tuple[SubscriptionSurvey, ...]
-    fates: Mapping[str, Amount]
+    decisions: Mapping[str, Amount]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +87,8 @@ class Cost:
     Args:
         memory_bytes: Memory of its process.
         entries_per_s: Rate at which entries were read just now.
-        catch_up_ms: Time to read all entries and to move those that are lifted.
-        writes: Mean writes for each lifted timer: into the journal, from hold to hold, back into the topic.
+        catch_up_ms: Time to read all entries and to move those that are moved.
+        writes: Mean writes for each moved timer: into the journal, from hold to hold, back into the topic.
     """
 
     memory_bytes: int
@@ -104,7 +104,7 @@ class Survey:
     Args:
         plan: The plan for its shadow.
         at_ms: Time of the survey, UTC milliseconds.
-        far_ms: Remaining time from which an entry is lifted.
+        far_ms: Remaining time from which an entry is moved.
         gap_limit: The broker's limit.
         parts: By partition.
         delays: None: no entry that was read has a delay.
@@ -113,7 +113,7 @@ class Survey:
         excess: Gaps beyond the limit that the shadow would leave; None: there are none.
         fitting: The plan itself, or with the longest shorter window that leaves so few gaps that the broker keeps them
             with room to spare; None: no window does.
-        native_per_hour: Number of delayed messages an hour that are sent too short before they are due to be lifted.
+        native_per_hour: Number of delayed messages an hour that are sent too short before they are due to be moved.
         native_seen_ms: Time over which these were counted: since the oldest pending entry was sent.
         gaps_with: Gaps of the worst subscription once the shadow has caught up, with the next shorter and the next
             longer window, by the window, milliseconds.
@@ -144,21 +144,21 @@ class Survey:
         return all(part.is_whole for part in self.parts)
 
     @property
-    def fates(self) -> Mapping[str, Amount]:
-        """Entries by fate, over all partitions."""
-        return summed(part.fates for part in self.parts)
+    def decisions(self) -> Mapping[str, Amount]:
+        """Entries by decision, over all partitions."""
+        return summed(part.decisions for part in self.parts)
 
     @property
-    def lifted(self) -> Amount:
-        """Entries that would be lifted now."""
-        return self.fates.get(Fate.LIFT.value, Amount(entries=0, size_bytes=0))
+    def moved(self) -> Amount:
+        """Entries that would be moved now."""
+        return self.decisions.get(MoveDecision.MOVE.value, Amount(entries=0, size_bytes=0))
 
 
 def summed(every: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """Sum amounts by fate over several partitions, the largest first."""
+    """Sum amounts by decision over several partitions, the largest first."""
     found: dict[str, Amount] = {}
-    for fates in every:
-        for name, amount in fates.items():
+    for decisions in every:
+        for name, amount in decisions.items():
             found[name] = found[name] + amount if name in found else amount
     return dict(sorted(found.items(), key=lambda one: -one[1].entries))
 
@@ -177,7 +177,7 @@ def survey_facts(found: Survey) -> dict[str, Any]:
         "native_seen_ms": found.native_seen_ms,
         "gaps_after_with": {format_duration(window_ms): gaps for window_ms, gaps in found.gaps_with.items()},
         "gap_limit": found.gap_limit,
-        "fates": {name: _amount(amount) for name, amount in found.fates.items()},
+        "decisions": {name: _amount(amount) for name, amount in found.decisions.items()},
         "delays_ms": None
         if delays is None
         else {"p50": delays.p50_ms, "p90": delays.p90_ms, "p99": delays.p99_ms, "longest": delays.longest_ms},
@@ -187,7 +187,7 @@ def survey_facts(found: Survey) -> dict[str, Any]:
             "memory_bytes": cost.memory_bytes,
             "entries_per_s": round(cost.entries_per_s),
             "catch_up_ms": cost.catch_up_ms,
-            "writes_per_lifted": round(cost.writes, 2),
+            "writes_per_moved": round(cost.writes, 2),
         },
         "partitions": [
             {
@@ -195,7 +195,7 @@ def survey_facts(found: Survey) -> dict[str, Any]:
                 "entries": part.entries,
                 "read": part.read,
                 "is_whole": part.is_whole,
-                "fates": {name: _amount(amount) for name, amount in part.fates.items()},
+                "decisions": {name: _amount(amount) for name, amount in part.decisions.items()},
                 "subscriptions": [
                     {
                         "name": one.name,

@@ -21,15 +21,15 @@ from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import far_ms, steps
 from timewheel.shadow.curing import Excess, curing, neighbours, windows
 from timewheel.shadow.facts import Facts, acked_in, facts_about
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.machine.pending import ORDINARY
 from timewheel.shadow.machine.stretches import acked_entries, entries_after, stretches_of
-from timewheel.shadow.machine.tally import Tally
+from timewheel.shadow.machine.survey_counters import SurveyCounters
 from timewheel.shadow.refusing import findings_on
 from timewheel.shadow.survey import Amount, Cost, Delays, PartSurvey, SubscriptionSurvey, Survey, summed
 from timewheel.shadow.walking import entries_in
 
-__all__ = ["DEFAULT_ENTRIES", "Tell", "TopicRead", "read_topic", "writes_of"]
+__all__ = ["DEFAULT_ENTRIES", "ProgressCallback", "TopicRead", "read_topic", "writes_of"]
 
 DEFAULT_ENTRIES = 100_000
 """Limit of entries that are read in each partition."""
@@ -39,12 +39,12 @@ BYTES_PER_PARTITION = 40_000_000
 """Most memory while a partition is caught up: entries in flight, and entries that are read ahead."""
 BYTES_PER_GAP = 80
 """Memory of a cursor's range, for each subscription."""
-WORK_PER_LIFTED = 3.0
+WORK_PER_MOVED = 3.0
 """Moving an entry takes as long as reading this many: it is sent, read back, acknowledged and sent on."""
 DRAWN = 1_000
 """Number of timers whose route through the plan is followed."""
 
-Tell = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with the progress: entries read, entries to read."""
 
 
@@ -54,7 +54,7 @@ class _Read:
 
     stats: InternalStats
     entries: int
-    tally: Tally
+    tally: SurveyCounters
     wanted: int
     is_whole: bool
 
@@ -82,20 +82,20 @@ class TopicRead:
 
     def survey(self, plan: Plan) -> Survey:
         """Survey the topic by a plan."""
-        lifting, facts = Lifting(plan), replace(self.facts, plan=plan)
-        reads = {name: replace(read, tally=read.tally.under(lifting)) for name, read in self.reads.items()}
+        move_decider, facts = MoveDecider(plan), replace(self.facts, plan=plan)
+        reads = {name: replace(read, tally=read.tally.under(move_decider)) for name, read in self.reads.items()}
         parts = tuple(_part(facts, name, read) for name, read in reads.items())
         gap_limit = facts.seen.profile.gap_limit_ranges
-        fitting = curing(plan, gap_limit, partial(_most_after, reads)) if plan.holds_in_relay else None
+        fitting = curing(plan, gap_limit, partial(_max_after, reads)) if plan.holds_in_relay else None
         excess = _excess(plan, parts, reads, gap_limit, fitting)
         delays = _delays([read.tally.delays_ms for read in reads.values()])
-        fates = summed(part.fates for part in parts)
-        stays = {fate: amount.entries for fate, amount in fates.items() if fate not in ORDINARY}
+        decisions = summed(part.decisions for part in parts)
+        stays = {decision: amount.entries for decision, amount in decisions.items() if decision not in ORDINARY}
         per_s = sum(read.tally.seen for read in reads.values()) * 1_000 / self.took_ms
         return Survey(
             plan=plan,
             at_ms=self.at_ms,
-            far_ms=lifting.far_ms,
+            far_ms=move_decider.far_ms,
             gap_limit=gap_limit,
             parts=parts,
             delays=delays,
@@ -116,7 +116,7 @@ def read_topic(
     *,
     target: str,
     most: int = DEFAULT_ENTRIES,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> TopicRead:
     """Read a plan's due topic.
 
@@ -127,7 +127,7 @@ def read_topic(
         target: Name of the plan as the user typed it.
         most: Limit of entries that are read in each partition; of a larger partition a sample is read, at even
             distances.
-        tell: Called with the progress.
+        on_progress: Called with the progress.
 
     Raises:
         NoSuchTarget: The topic does not exist.
@@ -136,19 +136,19 @@ def read_topic(
     """
     facts = facts_about(admin, plan, target=target)
     at_ms, clock = admin.clock.now_ms(), admin.clock
-    lifting = Lifting(plan)
+    move_decider = MoveDecider(plan)
     of_stats = {part.name: part.stats for part in facts.topic.parts}
     reads = {
-        name: _prepared(internal, of_stats[name], lifting, at_ms, most)
+        name: _prepared(internal, of_stats[name], move_decider, at_ms, most)
         for name, internal in facts.parts.items()
         if name in of_stats
     }
     began_ms = clock.monotonic_ms()
-    _read_all(dialer, clock, reads, most, tell)
+    _read_all(dialer, clock, reads, most, on_progress)
     return TopicRead(facts=facts, reads=reads, at_ms=at_ms, took_ms=max(clock.monotonic_ms() - began_ms, 1))
 
 
-def _prepared(internal: InternalStats, stats: TopicStats, lifting: Lifting, at_ms: int, most: int) -> _Read:
+def _prepared(internal: InternalStats, stats: TopicStats, move_decider: MoveDecider, at_ms: int, most: int) -> _Read:
     acked = acked_in(internal, stats)
     entries = 0
     if acked:
@@ -156,15 +156,17 @@ def _prepared(internal: InternalStats, stats: TopicStats, lifting: Lifting, at_m
     return _Read(
         stats=internal,
         entries=entries,
-        tally=Tally(lifting, acked, internal.ledgers, at_ms),
+        tally=SurveyCounters(move_decider, acked, internal.ledgers, at_ms),
         wanted=min(entries, most),
         is_whole=entries <= most,
     )
 
 
-def _read_all(dialer: Dialer, clock: Clock, reads: Mapping[str, _Read], most: int, tell: Tell) -> None:
+def _read_all(
+    dialer: Dialer, clock: Clock, reads: Mapping[str, _Read], most: int, on_progress: ProgressCallback
+) -> None:
     total, done = sum(read.wanted for read in reads.values()), 0
-    tell(0, total)
+    on_progress(0, total)
     for name, read in reads.items():
         tally = read.tally
         if not tally.acked:
@@ -175,7 +177,7 @@ def _read_all(dialer: Dialer, clock: Clock, reads: Mapping[str, _Read], most: in
                 for entry in entries:
                     tally.see(entry)
                 done += len(entries)
-                tell(done, total)
+                on_progress(done, total)
             if not read.is_whole:
                 tally.new_stretch()
 
@@ -204,15 +206,15 @@ def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
         read=tally.seen,
         is_whole=read.is_whole,
         subscriptions=tuple(subscriptions),
-        fates={
-            fate: Amount(entries=round(heap.entries * scale), size_bytes=round(heap.size_bytes * scale))
-            for fate, heap in sorted(tally.fates.items(), key=lambda one: -one[1].entries)
+        decisions={
+            decision: Amount(entries=round(heap.entries * scale), size_bytes=round(heap.size_bytes * scale))
+            for decision, heap in sorted(tally.decisions.items(), key=lambda one: -one[1].entries)
         },
     )
 
 
 def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> int:
-    """Return the gaps once all entries with at least this remaining time are lifted."""
+    """Return the gaps once all entries with at least this remaining time are moved."""
     now, after = read.tally.gaps(subscription, read.stats.last_confirmed if read.is_whole else None, far_ms)
     if read.is_whole:
         return after
@@ -221,8 +223,8 @@ def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> in
     return round(gap_count * after / now if now else after * read.entries / read.wanted)
 
 
-def _most_after(reads: Mapping[str, _Read], far_ms: int) -> int:
-    """Return the gaps of the worst subscription once all entries with at least this remaining time are lifted."""
+def _max_after(reads: Mapping[str, _Read], far_ms: int) -> int:
+    """Return the gaps of the worst subscription once all entries with at least this remaining time are moved."""
     every = (_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
     return max(every, default=0)
 
@@ -239,13 +241,13 @@ def _gaps_with(plan: Plan, reads: Mapping[str, _Read]) -> dict[int, int]:
     if not plan.holds_in_relay:
         return {}
     others = [(one.scheme, far_ms(one)) for one in neighbours(plan)]
-    return {scheme.window_ms: _most_after(reads, far) for scheme, far in others if isinstance(scheme, Tiered)}
+    return {scheme.window_ms: _max_after(reads, far) for scheme, far in others if isinstance(scheme, Tiered)}
 
 
 def _excess(
     plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int, cure: Plan | None
 ) -> Excess | None:
-    """Return the excess of the worst subscription; None: the broker keeps all remaining gaps, or the plan lifts
+    """Return the excess of the worst subscription; None: the broker keeps all remaining gaps, or the plan moves
     nothing.
     """
     every = [(one.gaps_after, part.topic, one) for part in parts for one in part.subscriptions]
@@ -276,11 +278,13 @@ def _delays(every: Sequence[array[int]]) -> Delays | None:
 
 
 def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s: float, at_ms: int) -> Cost:
-    lifted = sum(part.fates[Fate.LIFT.value].entries for part in parts if Fate.LIFT.value in part.fates)
+    moved = sum(
+        part.decisions[MoveDecision.MOVE.value].entries for part in parts if MoveDecision.MOVE.value in part.decisions
+    )
     remaining = [one for read in reads for one in read.tally.remaining_ms]
     drawn = remaining[:: max(len(remaining) // DRAWN, 1)]
     gaps = sum(max(one.gaps, one.gaps_after) for part in parts for one in part.subscriptions)
-    work = sum(part.entries for part in parts) + lifted * WORK_PER_LIFTED
+    work = sum(part.entries for part in parts) + moved * WORK_PER_MOVED
     return Cost(
         memory_bytes=PROCESS_BYTES + BYTES_PER_PARTITION * len(parts) + BYTES_PER_GAP * gaps,
         entries_per_s=per_s,
@@ -290,12 +294,12 @@ def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s
 
 
 def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
-    """Compute how often a lifted timer is written, on average: into the journal, into each hold, back into the due
+    """Compute how often a moved timer is written, on average: into the journal, into each hold, back into the due
     topic.
 
     Args:
         plan: The plan that holds the timers.
-        at_ms: When they are lifted, UTC milliseconds.
+        at_ms: When they are moved, UTC milliseconds.
         remaining_ms: Times until they are due.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The results of a verification of a shadow's books, as values."""
+"""The results of a verification of a shadow's audit, as values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Unread
-from timewheel.shadow.machine.books import Place, Trouble, Wrong
-from timewheel.shadow.machine.states import Wish
+from timewheel.shadow.machine.audit import Place, Trouble, Wrong
+from timewheel.shadow.machine.states import DesiredState
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["PartBooks", "Verification", "verification_facts"]
+__all__ = ["PartitionAudit", "Verification", "verification_facts"]
 
 SHOWN = 20
 """Troubles of each kind and partition that are listed individually."""
@@ -34,19 +34,19 @@ class Stuck(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartBooks:
-    """The books of a partition.
+class PartitionAudit:
+    """The audit of a partition.
 
     Args:
         topic: Its full name.
         entries: Entries stored behind the lowest mark-delete position.
         read: Of these, those that the broker has delivered: it does not deliver its own entries.
         acked: Of those, those that every subscription has acknowledged.
-        fates: The others, by fate.
-        is_caught_up: The lifter has processed the backlog.
+        decisions: The others, by decision.
+        is_caught_up: The mover has processed the backlog.
         journal: Copies that the journal holds.
         places: Copies by place.
-        troubles: Timers with the same defect at every look.
+        troubles: Timers with the same defect at every snapshot.
         memory_bytes: Most memory for the copies.
     """
 
@@ -54,7 +54,7 @@ class PartBooks:
     entries: int
     read: int
     acked: int
-    fates: Mapping[str, int]
+    decisions: Mapping[str, int]
     is_caught_up: bool
     journal: int
     places: Mapping[Place, int]
@@ -70,24 +70,24 @@ class PartBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The books of a plan.
+    """The audit of a plan.
 
     Args:
         plan: The plan.
-        at_ms: When the last look began, UTC milliseconds.
-        wish: The wished state.
+        at_ms: When the last snapshot began, UTC milliseconds.
+        desired: The wished state.
         looks: More than 1: a defect was suspected, and checked again.
         parts: By partition.
         missing: Topics of the plan that do not exist.
-        stuck: Partitions that had the same head at every look, though it should have moved on long ago.
+        stuck: Partitions that had the same head at every snapshot, though it should have moved on long ago.
         unread: Topics that could not be read: timers that wait there count as lost.
     """
 
     plan: Plan
     at_ms: int
-    wish: Wish
+    desired: DesiredState
     looks: int
-    parts: tuple[PartBooks, ...]
+    parts: tuple[PartitionAudit, ...]
     missing: tuple[str, ...] = ()
     stuck: tuple[Stuck, ...] = ()
     unread: tuple[Unread, ...] = ()
@@ -108,8 +108,8 @@ def verification_facts(found: Verification) -> dict[str, Any]:
     return {
         "due_topic": found.plan.due_topic,
         "at_ms": found.at_ms,
-        "state": found.wish.state.value,
-        "since_ms": found.wish.since_ms,
+        "state": found.desired.state.value,
+        "since_ms": found.desired.since_ms,
         "is_balanced": found.is_balanced,
         "looks": found.looks,
         "missing": list(found.missing),
@@ -122,7 +122,7 @@ def verification_facts(found: Verification) -> dict[str, Any]:
                 "entries": part.entries,
                 "read": part.read,
                 "acked": part.acked,
-                "fates": dict(part.fates),
+                "decisions": dict(part.decisions),
                 "is_caught_up": part.is_caught_up,
                 "journal": part.journal,
                 "places": {place.name.lower(): count for place, count in part.places.items()},
@@ -135,7 +135,7 @@ def verification_facts(found: Verification) -> dict[str, Any]:
     }
 
 
-def shown(part: PartBooks) -> list[Trouble]:
+def shown(part: PartitionAudit) -> list[Trouble]:
     """Return some troubles of each kind."""
     return [one for wrong in Wrong for one in [each for each in part.troubles if each.wrong is wrong][:SHOWN]]
 

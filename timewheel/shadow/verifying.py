@@ -1,8 +1,8 @@
-"""Verifies that the books of a shadow balance, entry by entry: nothing is consumed or changed.
+"""Verifies that the audit of a shadow balance, entry by entry: nothing is consumed or changed.
 
 Topics are read in the order of the timers' route, and each up to an end that is requested after the read has begun: a
 timer that moves on meanwhile is read again further on, and never missed. A suspected defect is checked again, and only
-defects that appear at every look are reported.
+defects that appear at every snapshot are reported.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from timewheel.ops.doctor.seen import Source
 from timewheel.shadow.facts import acked_in
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.acked import Acked, AckedByAll
-from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble, Wrong
-from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.audit import BYTES_PER_COPY, Audit, Place, Trouble, Wrong
+from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
-from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
+from timewheel.shadow.machine.states import DesiredState, State, caught_up_in, desired_in
 from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.standing import STUCK_MS
+from timewheel.shadow.overview import STUCK_MS
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, timers_in
-from timewheel.shadow.verification import PartBooks, Stuck, Verification
+from timewheel.shadow.verification import PartitionAudit, Stuck, Verification
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
@@ -49,13 +49,13 @@ __all__ = ["AGAIN_MS", "verify"]
 AGAIN_MS = 3_000
 """Time between two looks: by then timers that were on their way have arrived."""
 LOOKS = 3
-"""A timer that hops during a look is read twice; it may do so at two looks, with tiers of seconds."""
+"""A timer that hops during a snapshot is read twice; it may do so at two looks, with tiers of seconds."""
 TICKS = 3
 """A broker delivers up to two ticks early, and this machine's clock may differ."""
 
 _BEFORE_ALL = EntryPosition(-1, -1)
 
-Tell = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with the progress: entries that are read, and entries to read as far as known."""
 
 
@@ -66,7 +66,7 @@ def verify(
     *,
     again_ms: int = AGAIN_MS,
     arrived_ms: int = ARRIVED_MS,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Verification:
     """Verify all partitions.
 
@@ -78,13 +78,13 @@ def verify(
         plan: A plan with an intake, whose topics exist.
         again_ms: Pause before suspected timers are checked again.
         arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
-        tell: Called with the progress.
+        on_progress: Called with the progress.
 
     Raises:
         AdminError: The broker does not answer, or the topics do not exist.
         BinaryProtocolError: Entries cannot be read.
     """
-    look = _Look(admin, dialer, plan, arrived_ms, tell)
+    look = _Look(admin, dialer, plan, arrived_ms, on_progress)
     found = look.run()
     while not found.is_balanced and found.looks < LOOKS:
         pause(admin.clock, again_ms)
@@ -93,7 +93,7 @@ def verify(
 
 
 def _at_both(first: Verification, second: Verification) -> Verification:
-    """Return the second look, with only the defects that the first look found too."""
+    """Return the second look, with only the defects that the first snapshot found too."""
     before = {(part.topic, one.wrong, one.key) for part in first.parts for one in part.troubles}
     parts = tuple(
         replace(part, troubles=tuple(one for one in part.troubles if (part.topic, one.wrong, one.key) in before))
@@ -115,14 +115,16 @@ class _Native:
 
 
 class _Look:
-    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, arrived_ms: int, tell: Tell) -> None:
+    def __init__(
+        self, admin: AdminClient, dialer: Dialer, plan: Plan, arrived_ms: int, on_progress: ProgressCallback
+    ) -> None:
         self._admin = admin
         self._dialer = dialer
         self._plan = plan
         self._arrived_ms = arrived_ms
-        self._tell = tell
+        self._report = on_progress
         self._names = Names(plan)
-        self._lifting = Lifting(plan)
+        self._move_decider = MoveDecider(plan)
         self._holding = [topic.name for topic in topology(plan, 0).holding]
         self._former: Mapping[int, list[str]] = {}
         self._asking = Asking()
@@ -136,20 +138,20 @@ class _Look:
         """Look once."""
         self._at_ms = self._admin.clock.now_ms()
         properties = self._admin.topics.properties(self._names.journal)
-        wish = wish_in(properties)
+        desired = desired_in(properties)
         self._missing.clear()
         self._stuck.clear()
         self._asking = Asking()
         self._former = former_partitions(self._admin, self._plan, self._asking)
         self._done = self._total = 0
         parts = tuple(
-            self._part(number, wish, caught_up_in(properties, number, wish) is not None)
+            self._part(number, desired, caught_up_in(properties, number, desired) is not None)
             for number in range(self._plan.own_partitions)
         )
         return Verification(
             plan=self._plan,
             at_ms=self._at_ms,
-            wish=wish,
+            desired=desired,
             looks=1,
             parts=parts,
             missing=tuple(dict.fromkeys(self._missing)),
@@ -157,48 +159,48 @@ class _Look:
             unread=self._asking.unread,
         )
 
-    def _part(self, number: int, wish: Wish, is_caught_up: bool) -> PartBooks:
+    def _part(self, number: int, desired: DesiredState, is_caught_up: bool) -> PartitionAudit:
         native = self._names.part(self._plan.due_topic, number)
         # The original of a copy on its way was acknowledged before. An original that is not by now is checked again.
         before = AckedByAll(self._cursors(native)[1].values())
-        books = Books()
+        audit = Audit()
         suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
         self._see_intake(number)
-        self._read_journal(number, books)
+        self._read_journal(number, audit)
         for timer, may_have_moved in self._held(number):
             key = key_of(timer.timer_id)
-            books.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
+            audit.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
             original = original_of(timer.timer_id, native)
             if original is not None and original not in before:
                 suspects[key] = (timer, original)
         stats, acked = self._cursors(native)
-        struck = AckedByAll(acked.values())
-        counts = self._read_native(native, stats, acked, books, suspects)
+        acked_originals = AckedByAll(acked.values())
+        counts = self._read_native(native, stats, acked, audit, suspects)
         for timer, _ in self._dead_letters():
-            books.meets(key_of(timer.timer_id), Place.DEAD)
+            audit.meets(key_of(timer.timer_id), Place.DEAD)
         due_until_ms = self._admin.clock.now_ms() + TICKS * self._plan.tick_ms + self._plan.lead_ms
-        troubles = [*books.troubles(struck, due_until_ms)]
+        troubles = [*audit.troubles(acked_originals, due_until_ms)]
         known = {one.key for one in troubles}
         troubles += [
             Trouble(Wrong.DOUBLE, key, timer.due_ms, original, None)
             for key, (timer, original) in suspects.items()
-            if original not in struck and key not in known
+            if original not in acked_originals and key not in known
         ]
-        # If lifting is not wished, or the backlog is not processed yet, liftable entries that are left are no defect.
-        if wish.state is State.SHADOWING and is_caught_up:
+        # If moving is not wished, or the backlog is not processed yet, liftable entries that are left are no defect.
+        if desired.state is State.SHADOWING and is_caught_up:
             told = {one.original for one in troubles}
             troubles += (one for one in counts.troubles if one.original not in told)
-        return PartBooks(
+        return PartitionAudit(
             topic=native,
             entries=counts.entries,
             read=counts.read,
             acked=counts.pending.acked,
-            fates=dict(counts.pending.fates.most_common()),
+            decisions=dict(counts.pending.decisions.most_common()),
             is_caught_up=is_caught_up,
-            journal=len(books),
-            places=books.places(),
+            journal=len(audit),
+            places=audit.places(),
             troubles=tuple(troubles),
-            memory_bytes=BYTES_PER_COPY * len(books),
+            memory_bytes=BYTES_PER_COPY * len(audit),
         )
 
     def _cursors(self, part: str) -> tuple[InternalStats, dict[str, Acked]]:
@@ -207,7 +209,7 @@ class _Look:
         internal = topics.internal_stats(part)
         return internal, acked_in(internal, stats)
 
-    def _read_journal(self, number: int, books: Books) -> None:
+    def _read_journal(self, number: int, audit: Audit) -> None:
         """Read the journal, with the copies that have not moved on yet."""
         part = partition_topic(self._names.journal, number)
         stats = self._admin.topics.internal_stats(part)
@@ -222,12 +224,12 @@ class _Look:
                 if timer.original is None:
                     continue  # no shadow has stored it
                 key = key_of(timer.timer_id)
-                books.holds(key, timer.due_ms, timer.original, entry.position)
+                audit.holds(key, timer.due_ms, timer.original, entry.position)
                 if entry.position > relay:
                     waiting.append((key, entry.position == first))
-        books.close_journal()
+        audit.close_journal()
         for key, may_have_moved in waiting:
-            books.meets(key, Place.JOURNAL, may_have_moved=may_have_moved)
+            audit.meets(key, Place.JOURNAL, may_have_moved=may_have_moved)
 
     def _see_intake(self, number: int) -> None:
         part = partition_topic(self._names.intake, number)
@@ -253,11 +255,11 @@ class _Look:
         part: str,
         stats: InternalStats,
         acked: Mapping[str, Acked],
-        books: Books,
+        audit: Audit,
         suspects: dict[int, tuple[StoredTimer, EntryPosition]],
     ) -> _Native:
         now_ms = self._admin.clock.now_ms()
-        counts = _Native(Pending(self._lifting, acked.values(), now_ms, self._arrived_ms))
+        counts = _Native(Pending(self._move_decider, acked.values(), now_ms, self._arrived_ms))
         by_all = AckedByAll(acked.values())
         lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         counts.entries = sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62))
@@ -265,7 +267,7 @@ class _Look:
             is_old = entry.position <= stats.last_confirmed
             counts.read += is_old
             if entry.deliver_at_ms or entry.batch_size or TIMER_PROPERTY in entry.properties:
-                self._meet(entry, part, books, by_all, suspects)
+                self._meet(entry, part, audit, by_all, suspects)
             if is_old and counts.pending.see(entry):
                 place = entry.position
                 key = key_of(native_id(part, place))
@@ -276,8 +278,8 @@ class _Look:
     def _meet(
         entry: Entry,
         part: str,
-        books: Books,
-        struck: AckedByAll,
+        audit: Audit,
+        acked_originals: AckedByAll,
         suspects: dict[int, tuple[StoredTimer, EntryPosition]],
     ) -> None:
         """Record a copy that is back; if its original is pending there are two, even if the copy was handled
@@ -285,10 +287,10 @@ class _Look:
         """
         for timer in timers_in(entry):
             key = key_of(timer.timer_id)
-            # An acknowledged copy was handled, or lifted once more.
-            books.meets(key, Place.DUE, may_have_moved=entry.position in struck)
+            # An acknowledged copy was handled, or moved once more.
+            audit.meets(key, Place.DUE, may_have_moved=entry.position in acked_originals)
             original = original_of(timer.timer_id, part)
-            if original is not None and original < entry.position and original not in struck:
+            if original is not None and original < entry.position and original not in acked_originals:
                 suspects[key] = (timer, original)
 
     def _dead_letters(self) -> Iterator[tuple[StoredTimer, bool]]:
@@ -347,4 +349,4 @@ class _Look:
             for entries in entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True):
                 yield from entries
                 self._done += len(entries)
-                self._tell(self._done, self._total)
+                self._report(self._done, self._total)

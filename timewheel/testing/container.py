@@ -132,7 +132,7 @@ class PulsarContainer:
                 container.start()
             with self._trying("tell the broker its address", MEND):
                 self._check_running(container)
-                self._tell_address(container)
+                self._report_address(container)
             self._await_healthy(container)
         except BaseException as error:
             self._remove_after(error)
@@ -203,7 +203,7 @@ class PulsarContainer:
             if "error" in line:
                 raise OSError(line["error"])
 
-    def _tell_address(self, container: DockerContainer) -> None:
+    def _report_address(self, container: DockerContainer) -> None:
         host = container.get_container_host_ip()
         # The name may resolve to ::1 first, and an engine need not have opened the port there.
         host = LOOPBACK if host == "localhost" else f"[{host}]" if ":" in host else host

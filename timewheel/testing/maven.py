@@ -184,7 +184,7 @@ def _fetch(version: str, home: Path, say: Progress) -> None:
 
 def _run_maven(command: list[str], version: str, say: Progress) -> None:
     lines: list[str] = []
-    jars, size_bytes, told_at = 0, 0.0, time.monotonic()
+    jars, size_bytes, reported_at = 0, 0.0, time.monotonic()
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as maven:
@@ -194,8 +194,8 @@ def _run_maven(command: list[str], version: str, say: Progress) -> None:
                 if found := _DOWNLOADED.search(line):
                     jars += 1
                     size_bytes += float(found["size"]) * _UNIT_BYTES[found["unit"]]
-                    if time.monotonic() - told_at >= 1.0:
-                        told_at = time.monotonic()
+                    if time.monotonic() - reported_at >= 1.0:
+                        reported_at = time.monotonic()
                         say(f"fetching Pulsar {version}: {jars} jars, {size_bytes / 1e6:.0f} MB")
             code = maven.wait(timeout=FETCH_TIMEOUT_S)
         except BaseException:

@@ -75,7 +75,7 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
     with ExitStack() as stack:
         with skipped_or_failed(asked_for=bool(os.environ.get(BROKER_VARIABLE))):
-            broker = stack.enter_context(pulsar_service(progress=_teller(request.config)))
+            broker = stack.enter_context(pulsar_service(progress=_reporter(request.config)))
         yield broker
 
 
@@ -98,7 +98,7 @@ def make_local_pulsar(request: pytest.FixtureRequest) -> Iterator[MakeLocalPulsa
 
         def make(*, config: dict[str, str] | None = None) -> LocalPulsar:
             with skipped_or_failed():
-                return stack.enter_context(LocalPulsar(config=config, progress=_teller(request.config)))
+                return stack.enter_context(LocalPulsar(config=config, progress=_reporter(request.config)))
 
         yield make
 
@@ -118,13 +118,13 @@ def skipped_or_failed(*, asked_for: bool = False) -> Iterator[None]:
         pytest.skip(f"no Pulsar: {error}")
 
 
-def _teller(config: pytest.Config) -> Callable[[str], None]:
+def _reporter(config: pytest.Config) -> Callable[[str], None]:
     """Print at once, past pytest's capturing: a first download takes a minute, and silence looks like a hang."""
     capture: Any = config.pluginmanager.getplugin("capturemanager")
 
-    def tell(line: str) -> None:
+    def on_progress(line: str) -> None:
         with capture.global_and_fixture_disabled() if capture else nullcontext():
             sys.stderr.write(f"\n{line}\n")
             sys.stderr.flush()
 
-    return tell
+    return on_progress

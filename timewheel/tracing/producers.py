@@ -64,7 +64,7 @@ class TracedProducer(DelayedProducer):
     def send_async(self, content: Any, callback: TimerCallback, **options: Unpack[SendOptions]) -> None:
         """Send a timer without waiting for its outcome, and trace the send; see `DelayedProducer.send_async`."""
         with self._spans.begin(options) as span:
-            told = span.telling(callback)
+            told = span.reporting(callback)
             try:
                 super().send_async(content, told, **span.options)
             except PayloadTooLarge:

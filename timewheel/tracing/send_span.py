@@ -98,14 +98,14 @@ class SendSpan:
         if span.is_recording():
             span.set_attribute(OUTCOME, _outcome(error))
             if timer is not None:
-                self._tell(timer)
+                self._report(timer)
             if error is not None:
                 span.set_attribute(ERROR_TYPE, type(error).__qualname__)
                 span.record_exception(error)
                 span.set_status(Status(StatusCode.ERROR, str(error)))
         span.end()
 
-    def telling(self, callback: TimerCallback) -> TimerCallback:
+    def reporting(self, callback: TimerCallback) -> TimerCallback:
         """Return a callback that ends the span, then calls the user's callback in the context of the sender."""
         context = get_current()
 
@@ -119,7 +119,7 @@ class SendSpan:
 
         return told
 
-    def _tell(self, timer: Timer) -> None:
+    def _report(self, timer: Timer) -> None:
         self._span.set_attribute(TIMER_ID, timer.id)
         self._span.set_attribute(DUE, due_text(timer.due_at))
         self._span.set_attribute(DELAY_S, max(timer.due_ms - self._began_ms, 0) / 1_000)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.core.doors import names_on_first_use
 from timewheel.core.extras import missing_extra
+from timewheel.core.lazy_exports import names_on_first_use
 
 if TYPE_CHECKING:
     from timewheel.watch.change import Change, change_for
     from timewheel.watch.checking import Checked, check
+    from timewheel.watch.comparison import GapComparison
     from timewheel.watch.drift import Drift
     from timewheel.watch.facts import checked_facts
     from timewheel.watch.growth import Growth
     from timewheel.watch.log import CheckLine, append_check, read_checks
     from timewheel.watch.sends import Sends
-    from timewheel.watch.standing import Standing
     from timewheel.watch.verdict import Finding, Level
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
     "Checked",
     "Drift",
     "Finding",
+    "GapComparison",
     "Growth",
     "Level",
     "Sends",
-    "Standing",
     "append_check",
     "change_for",
     "check",
@@ -48,7 +48,7 @@ _NAMES_OF = {
     "growth": ("Growth",),
     "log": ("CheckLine", "append_check", "read_checks"),
     "sends": ("Sends",),
-    "standing": ("Standing",),
+    "comparison": ("GapComparison",),
     "verdict": ("Finding", "Level"),
 }
 __getattr__ = names_on_first_use(

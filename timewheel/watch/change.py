@@ -13,7 +13,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import dump_plan
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, SIZE_BYTES, TOPIC
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.progress import Tell, untold
+from timewheel.spark_planner.progress import ProgressCallback, no_report
 from timewheel.spark_planner.traffic import survey
 from timewheel.watch.checking import Checked
 from timewheel.watch.expected import turns_of
@@ -21,9 +21,9 @@ from timewheel.watch.expected import turns_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MOST_ROWS", "Change", "change_for", "changed_plan", "diff_of"]
+__all__ = ["MAX_ROWS", "Change", "change_for", "changed_plan", "diff_of"]
 
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 """Upper limit of rows handed to the planner, repetitions included: a laptop plans for this many within a minute."""
 
 
@@ -62,13 +62,13 @@ class Change:
         return diff_of(self.before, self.after, path)
 
 
-def change_for(spark: SparkSession, checked: Checked, *, tell: Tell = untold) -> Change | None:
+def change_for(spark: SparkSession, checked: Checked, *, on_progress: ProgressCallback = no_report) -> Change | None:
     """Plan again for the volume expected at the check's horizon.
 
     Args:
         spark: Session in which the planner counts candidates.
         checked: Result of the check.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Returns:
         The change; None if too few sends were sampled to plan from.
@@ -77,7 +77,7 @@ def change_for(spark: SparkSession, checked: Checked, *, tell: Tell = untold) ->
         return None
     plan = checked.plan
     rows, scale = _rows(checked)
-    history = survey(spark.createDataFrame(rows), source="the live topics", tell=tell)
+    history = survey(spark.createDataFrame(rows), source="the live topics", on_progress=on_progress)
     longest_ms = max(timer.due_ms - timer.entered_ms for timer in checked.sends.timers)
     planned = plan_for(
         history,
@@ -88,7 +88,7 @@ def change_for(spark: SparkSession, checked: Checked, *, tell: Tell = untold) ->
         max_delay_ms=max(plan.max_delay_ms, longest_ms),
         growth=scale * checked.outlook.times,
         as_is=checked.sends.window_ms < DAY_MS,
-        tell=tell,
+        on_progress=on_progress,
     )
     return Change(before=plan, after=changed_plan(plan, planned.plan), times=checked.outlook.times, planned=planned)
 
@@ -136,7 +136,7 @@ def _rows(checked: Checked) -> tuple[pa.Table, float]:
     turns = 1
     if sends.window_ms < DAY_MS:
         turns = turns_of(sends.window_ms, max(timer.due_ms - timer.entered_ms for timer in timers))
-        turns = max(min(turns, MOST_ROWS // len(timers)), 1)
+        turns = max(min(turns, MAX_ROWS // len(timers)), 1)
     shifts_ms = [turn * sends.window_ms for turn in range(turns)]
     table = pa.table(
         {

@@ -13,19 +13,19 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
 from timewheel.ops.plan_sample import sample_plan
 from timewheel.ops.plan_stored import PlanSample
-from timewheel.ops.sample import DEFAULT_SAMPLES, Tell
+from timewheel.ops.sample import DEFAULT_SAMPLES, ProgressCallback
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
-from timewheel.spark_planner.steady.trend import trend_of
+from timewheel.spark_planner.extrapolation.trend import trend_of
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
+from timewheel.watch.comparison import GapComparison, comparisons, together
 from timewheel.watch.drift import Drift, Reference, drift, reference_of
 from timewheel.watch.expected import Expected, expected
 from timewheel.watch.growth import Growth, growth_of
 from timewheel.watch.log import CheckLine
 from timewheel.watch.outlook import Outlook, outlook_of
 from timewheel.watch.sends import Sends, sends_of
-from timewheel.watch.standing import Standing, standings, together
 from timewheel.watch.verdict import Finding, Level, findings_of, level_of
 
 __all__ = ["HORIZON_MS", "Checked", "check", "judged"]
@@ -53,8 +53,8 @@ class Checked:
     sample: PlanSample
     profile: BrokerProfile
     constraints: Constraints
-    parts: tuple[Standing, ...]
-    wholes: tuple[Standing, ...]
+    parts: tuple[GapComparison, ...]
+    wholes: tuple[GapComparison, ...]
     sends: Sends
     expected: Expected | None
     drift: Drift | None
@@ -72,12 +72,12 @@ class Checked:
         return level_of(self.findings)
 
     @property
-    def worst(self) -> Standing:
+    def worst(self) -> GapComparison:
         """The subscription and partition with the most gaps by the broker's counter."""
         return max(self.parts, key=lambda part: part.counted)
 
     @property
-    def fullest(self) -> Standing:
+    def fullest(self) -> GapComparison:
         """The subscription with the most gaps, all partitions together."""
         return max(self.wholes, key=lambda whole: whole.counted)
 
@@ -119,7 +119,7 @@ def check(
     horizon_ms: int = HORIZON_MS,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Checked:
     """Check a live plan without consuming or changing anything.
 
@@ -135,7 +135,7 @@ def check(
         horizon_ms: Time ahead within which reaching a limit matters.
         samples: Number of entries to sample from the due topics, and again from the holding topics.
         seed: Seed of the sample.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Raises:
         NothingToSample: The plan has no due topic, or all its topics are empty.
@@ -145,7 +145,7 @@ def check(
         AdminError: A call failed; `AdminDenied` if the role lacks permission.
     """
     cells = None if statistic is None else _cells(statistic, plan, topic)
-    sample = sample_plan(admin, plan, clock or SystemClock(), samples=samples, seed=seed, tell=tell)
+    sample = sample_plan(admin, plan, clock or SystemClock(), samples=samples, seed=seed, on_progress=on_progress)
     return judged(sample, profile, constraints or Constraints(), cells=cells, earlier=earlier, horizon_ms=horizon_ms)
 
 
@@ -168,7 +168,7 @@ def judged(
         earlier: Checks of the same due topic, in order.
         horizon_ms: Time ahead within which reaching a limit matters.
     """
-    parts = standings(sample, profile.tick_ms)
+    parts = comparisons(sample, profile.tick_ms)
     wholes = together(sample.plan.due_topic, parts)
     sends = sends_of(sample)
     seen = expected(sends, sample.plan, profile, constraints) if sends.is_enough else None

@@ -14,21 +14,21 @@ from timewheel.core.plan import Plan
 from timewheel.ops.plan_stored import StoredTimer
 from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.exact.extended import Stretch
+from timewheel.spark_planner.extrapolation.continuing import continuation, extended_cells
+from timewheel.spark_planner.extrapolation.days import days_of
+from timewheel.spark_planner.extrapolation.warm_up import warm_up
 from timewheel.spark_planner.history.keys import LEAST_SHARE, KeyShares
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.steady.continuing import continuation, extended_cells
-from timewheel.spark_planner.steady.days import days_of
-from timewheel.spark_planner.steady.settling import settling
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.watch.sends import Sends
 
-__all__ = ["MOST_TURNS", "Expected", "expected", "turns_of"]
+__all__ = ["MAX_TURNS", "Expected", "expected", "turns_of"]
 
 CELL_LIMIT = 200_000
 LEAST_CELLS = 500
 """Least number of cells of a repeated window: even the coarsest level may need this many."""
-MOST_TURNS = 400
+MAX_TURNS = 400
 """Limit of repetitions of a window shorter than a day: an hour of sends does not show the timers due in months."""
 LEAST_OF_KEY = 10
 """Least number of sampled timers with the same key from which the key's share is estimated."""
@@ -73,13 +73,13 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
     is_day = shows_day(sends.window_ms)
     is_short = False
     if is_day:
-        found = settling(cells)
+        found = warm_up(cells)
         if found is not None and found.has_rate:
-            further = continuation(days_of(cells), found.settles_ms, np.random.default_rng(_SEED))
+            further = continuation(days_of(cells), found.warm_up_ms, np.random.default_rng(_SEED))
             cells = extended_cells(cells, further.stretches, CELL_LIMIT)
     else:
         turns = turns_of(sends.window_ms, int((due_ms - publish_ms).max()))
-        is_short = turns == MOST_TURNS
+        is_short = turns == MAX_TURNS
         again = tuple(
             Stretch(from_ms=sends.from_ms, until_ms=sends.until_ms, shift_ms=turn * sends.window_ms)
             for turn in range(1, 1 if is_short else turns)
@@ -98,7 +98,7 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
 
 def turns_of(window_ms: int, longest_ms: int) -> int:
     """Return how many turns of a window bring all sends of the first turn due, plus one more turn."""
-    return min(max(-(-longest_ms // window_ms) + 2, 2), MOST_TURNS)
+    return min(max(-(-longest_ms // window_ms) + 2, 2), MAX_TURNS)
 
 
 def _times(timers: Sequence[StoredTimer]) -> tuple[np.ndarray, np.ndarray]:

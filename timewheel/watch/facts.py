@@ -10,8 +10,8 @@ from timewheel.watch.sends import SHARES
 if TYPE_CHECKING:
     from timewheel.watch.change import Change
     from timewheel.watch.checking import Checked
+    from timewheel.watch.comparison import GapComparison
     from timewheel.watch.growth import Growth
-    from timewheel.watch.standing import Standing
 
 __all__ = ["change_facts", "checked_facts"]
 
@@ -27,11 +27,11 @@ def checked_facts(checked: Checked) -> dict[str, Any]:
         "revision": checked.plan.revision,
         "broker": {"name": checked.profile.name, "gap_limit": checked.profile.gap_limit_ranges},
         "sampled": {
-            "due": {"entries": sample.in_due.population, "looked_at": sample.in_due.looked_at},
-            "holding": {"entries": sample.in_holding.population, "looked_at": sample.in_holding.looked_at},
+            "due": {"entries": sample.in_due.population, "inspected": sample.in_due.inspected},
+            "holding": {"entries": sample.in_holding.population, "inspected": sample.in_holding.inspected},
         },
-        "subscriptions": [_standing_facts(whole) for whole in checked.wholes],
-        "partitions": [_standing_facts(part) for part in checked.parts],
+        "subscriptions": [_comparison_facts(whole) for whole in checked.wholes],
+        "partitions": [_comparison_facts(part) for part in checked.parts],
         "sends": {
             "from_ms": sends.from_ms,
             "until_ms": sends.until_ms,
@@ -87,8 +87,8 @@ def change_facts(change: Change, path: str) -> dict[str, Any]:
     }
 
 
-def _standing_facts(standing: Standing) -> dict[str, Any]:
-    return {**asdict(standing), "low": standing.low, "high": standing.high, "agrees": standing.agrees}
+def _comparison_facts(comparison: GapComparison) -> dict[str, Any]:
+    return {**asdict(comparison), "low": comparison.low, "high": comparison.high, "agrees": comparison.agrees}
 
 
 def _quantiles(delays_ms: tuple[int, ...]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from timewheel.watch.errors import LogUnreadable
 __all__ = ["CheckLine", "append_check", "read_checks"]
 
 FORMAT = 1
-MOST_LINES = 100_000
+MAX_LINES = 100_000
 """Eleven years of hourly checks."""
 
 
@@ -62,8 +62,8 @@ def read_checks(path: Path, due_topic: str) -> tuple[CheckLine, ...]:
         return ()
     except (OSError, ValueError) as error:
         raise LogUnreadable(str(path), 0, str(error)) from error
-    if len(lines) > MOST_LINES:
-        raise LogUnreadable(str(path), 0, f"it has more than {MOST_LINES:,} lines: begin another one")
+    if len(lines) > MAX_LINES:
+        raise LogUnreadable(str(path), 0, f"it has more than {MAX_LINES:,} lines: begin another one")
     found = [_line(str(path), number, text) for number, text in enumerate(lines, start=1) if text.strip()]
     return tuple(sorted((line for line in found if line.due_topic == due_topic), key=lambda line: line.at_ms))
 

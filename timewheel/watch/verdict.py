@@ -14,11 +14,11 @@ from timewheel.core.routing import release_at
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.ops.plan_stored import PlanSample, PlanTopic
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.watch.comparison import GapComparison
 from timewheel.watch.drift import Drift
 from timewheel.watch.expected import Expected
 from timewheel.watch.outlook import Outlook
 from timewheel.watch.sends import LEAST_TIMERS, SHARES, Sends
-from timewheel.watch.standing import Standing
 
 __all__ = ["Finding", "Level", "findings_of", "level_of", "span"]
 
@@ -59,8 +59,8 @@ def level_of(findings: Sequence[Finding]) -> Level:
 
 def findings_of(
     sample: PlanSample,
-    parts: Sequence[Standing],
-    wholes: Sequence[Standing],
+    parts: Sequence[GapComparison],
+    wholes: Sequence[GapComparison],
     sends: Sends,
     expected: Expected | None,
     drift: Drift | None,
@@ -94,7 +94,7 @@ def findings_of(
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
 
 
-def _counted(parts: Sequence[Standing], profile: BrokerProfile, constraints: Constraints) -> Iterator[Finding]:
+def _counted(parts: Sequence[GapComparison], profile: BrokerProfile, constraints: Constraints) -> Iterator[Finding]:
     worst = max(parts, key=lambda part: part.counted, default=None)
     limit = profile.gap_limit_ranges
     if worst is None or worst.counted <= constraints.gap_fraction * limit:
@@ -110,7 +110,7 @@ def _counted(parts: Sequence[Standing], profile: BrokerProfile, constraints: Con
     )
 
 
-def _compared(wholes: Sequence[Standing]) -> Iterator[Finding]:
+def _compared(wholes: Sequence[GapComparison]) -> Iterator[Finding]:
     for whole in wholes:
         if whole.overdue:
             text = (

@@ -21,16 +21,16 @@ class ConnectionWatch:
         hooks: Called once when the connection has been lost for `LOST_AFTER_MS`, and when it is back.
     """
 
-    __slots__ = ("_clock", "_hooks", "_is_told", "_since_ms", "_topic")
+    __slots__ = ("_clock", "_hooks", "_is_reported", "_since_ms", "_topic")
 
     def __init__(self, topic: str, clock: Clock, hooks: Hooks) -> None:
         self._topic = topic
         self._clock = clock
         self._hooks = hooks
         self._since_ms: int | None = None
-        self._is_told = False
+        self._is_reported = False
 
-    def look(self, *, is_connected: bool) -> None:
+    def inspect(self, *, is_connected: bool) -> None:
         """Take the client's present report."""
         if is_connected:
             if self._since_ms is not None:
@@ -39,11 +39,11 @@ class ConnectionWatch:
         now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
             self._since_ms = now_ms
-        elif not self._is_told and now_ms - self._since_ms >= LOST_AFTER_MS:
-            self._is_told = True
+        elif not self._is_reported and now_ms - self._since_ms >= LOST_AFTER_MS:
+            self._is_reported = True
             self._hooks.emit(ConnectionLost(topic=self._topic))
 
     def _back(self, since_ms: int) -> None:
-        if self._is_told:
+        if self._is_reported:
             self._hooks.emit(ConnectionBack(topic=self._topic, away_ms=self._clock.monotonic_ms() - since_ms))
-        self._since_ms, self._is_told = None, False
+        self._since_ms, self._is_reported = None, False

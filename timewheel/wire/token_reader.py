@@ -36,7 +36,7 @@ class TokenReader:
         ValueError: The token is empty, or not text.
     """
 
-    __slots__ = ("_clock", "_hooks", "_name", "_read", "_token", "_told_of")
+    __slots__ = ("_clock", "_hooks", "_name", "_read", "_reported_of", "_token")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TokenReader:
         self._name = name or (str(source) if isinstance(source, Path) else "a function")
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
-        self._told_of: str | None = None
+        self._reported_of: str | None = None
         self._token = self._current()
 
     def __call__(self) -> str:
@@ -59,7 +59,7 @@ class TokenReader:
             self._token = self._current()
         except Exception as error:  # noqa: BLE001 - on the client's thread it would end the process
             self._hooks.emit(TokenUnreadable(source=self._name, reason=str(error) or repr(error)))
-        self._tell_if_expired(self._token)
+        self._report_if_expired(self._token)
         return self._token
 
     def _current(self) -> str:
@@ -68,10 +68,10 @@ class TokenReader:
             raise ValueError("it is empty")
         return token
 
-    def _tell_if_expired(self, token: str) -> None:
+    def _report_if_expired(self, token: str) -> None:
         expires_ms = expires_ms_of(token)
-        if expires_ms is not None and expires_ms <= self._clock.now_ms() and token != self._told_of:
-            self._told_of = token
+        if expires_ms is not None and expires_ms <= self._clock.now_ms() and token != self._reported_of:
+            self._reported_of = token
             self._hooks.emit(TokenExpired(source=self._name, expired_at_ms=expires_ms))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from timewheel.consumers.relay.driver.groups import Group
 from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.hop_batches import HopBatch
 from timewheel.consumers.relay.machine.commands import NEVER
 from timewheel.core.clock import Clock
 from timewheel.wire.results import SEEN_BEFORE, is_of_message
@@ -36,7 +36,7 @@ class Confirmations:
         self._clock = clock
         self.outcomes: deque[tuple[int, str | None]] = deque()
         """(ordinal, failure). Public, since checking its length directly costs a call less than a method."""
-        self.cut: deque[tuple[Group, bool]] = deque()
+        self.cut: deque[tuple[HopBatch, bool]] = deque()
         """Groups not sent as one entry, each with whether the client refused it whole; else its outcome is unknown."""
         self._wake_at = NEVER
 
@@ -75,7 +75,7 @@ class Confirmations:
         if failure is not None or len(self.outcomes) >= self._wake_at:
             self._wake()
 
-    def on_group(self, group: Group, result: Any, message_id: Any) -> None:
+    def on_group(self, group: HopBatch, result: Any, message_id: Any) -> None:
         """Record the outcome of a group's last message; runs on the client's thread, like `on_sent`."""
         members = group.members
         failure = None

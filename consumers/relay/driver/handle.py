@@ -59,9 +59,9 @@ class Handle:
         "held_names",
         "in_flight",
         "reason",
+        "reported_of_hops",
         "state",
         "stopping",
-        "told_of_hops",
     )
 
     def __init__(self, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class Handle:
         self.consumer: ConsumerLike | None = None
         """The client's consumer; None between subscriptions."""
         self.heartbeat_ms = clock.monotonic_ms()
-        self.told_of_hops = False
+        self.reported_of_hops = False
         self.held_names = HeldNames()
 
     @property

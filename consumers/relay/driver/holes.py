@@ -18,7 +18,7 @@ from timewheel.consumers.relay.machine.order import Spot, begins_ledger, follows
 from timewheel.wire.native import first_chunk_of
 from timewheel.wire.positions import Position
 
-__all__ = ["Seen", "look"]
+__all__ = ["Seen", "inspect"]
 
 READ_TIMEOUT_MS = 5_000
 READ_AHEAD = 10
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
     is_hidden: bool
 
 
-def look(client: Any, topic: str, after: Spot, before: Position, waits_on: Callable[[int], bool]) -> Seen:
+def inspect(client: Any, topic: str, after: Spot, before: Position, waits_on: Callable[[int], bool]) -> Seen:
     """Return the first readable message behind a position. Later positions are met later, or were acknowledged.
 
     A message must be there, since the caller has received a later position. So silence is no answer: it means a broker

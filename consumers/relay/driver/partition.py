@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pulsar
 
-from timewheel.consumers.relay.driver.burying import Verdicts
+from timewheel.consumers.relay.driver.dead_letter_writer import Verdicts
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.prefetch import Prefetch
@@ -22,7 +22,7 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.visits import Visit
-from timewheel.consumers.relay.machine.window import Fate
+from timewheel.consumers.relay.machine.window import Outcome
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.events import RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
@@ -53,7 +53,7 @@ class Partition:
         self.moving: Forwarding | BrokerHeld | None = None
         """The messages in flight, of the last subscription; others may read how many they are and how old."""
         self._known: Spot | None = None
-        self._confirmed_behind: Mapping[Position, Fate] = {}
+        self._confirmed_behind: Mapping[Position, Outcome] = {}
         self._beginning = Beginning()
         self._verdicts = Verdicts()
         self._arrivals = Arrivals(source.step.stay_ms, tools.router.plan.skew_ms)
@@ -64,7 +64,7 @@ class Partition:
     def run(self) -> None:
         """Work until stopped."""
         handle = self.handle
-        backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
+        backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.rng)
         while not handle.stopping:
             done = handle.counts.done
             try:
@@ -152,7 +152,7 @@ class Partition:
                 out_of_order,
                 window_limit=limit,
                 counts=counts,
-                chance=tools.chance,
+                rng=tools.rng,
                 window_bytes=tools.memory.window_bytes(),
             )
             return machine
@@ -173,7 +173,7 @@ class Partition:
             forwarding,
             visit=self._visiting.now,
             lease_idle_ms=tools.lease_idle_ms,
-            chance=tools.chance,
+            rng=tools.rng,
         )
 
     def _failed(self, reason: str, kind: type[RelaySessionFailed | RelaySessionCrashed] = RelaySessionFailed) -> None:

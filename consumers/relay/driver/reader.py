@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timewheel.consumers.relay.driver.burying import Verdicts
+from timewheel.consumers.relay.driver.dead_letter_writer import Verdicts
 from timewheel.consumers.relay.driver.source import Source
 from timewheel.consumers.relay.machine.commands import Reading, Unreadable, judged, of_large_batch
 from timewheel.consumers.relay.machine.intake import taken_in

@@ -3,7 +3,7 @@
 It executes the machine's commands and reports their results; the machine makes all decisions. Any failure ends the
 subscription: consumer and producers are dropped, and `partition` begins a new subscription from the mark-delete
 position (broker-facts: exact-hops). A message that is refused for good, and not for the topic's sake, becomes a dead
-letter (`burying`).
+letter (`dead_letter_writer`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.relay.driver.burying import Burying, Verdicts, refusal
 from timewheel.consumers.relay.driver.confirmations import Confirmations
+from timewheel.consumers.relay.driver.dead_letter_writer import DeadLetterWriter, Verdicts, refusal
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
-from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
+from timewheel.consumers.relay.driver.hop_batches import HopBatch, HopBatches, Member
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.reader import Reader
@@ -30,16 +30,16 @@ from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AskLast,
     Command,
-    DeadLetter,
+    Examine,
     Forward,
     GiveBack,
     Leave,
-    Look,
     PutProbe,
     Receive,
     Refile,
     SendGroups,
     Stop,
+    StoreDeadLetter,
     Wait,
 )
 from timewheel.consumers.relay.machine.interface import Machine
@@ -49,7 +49,7 @@ from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
-from timewheel.events import RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
+from timewheel.events import RelayBatchSplit, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.native import (
     NO_SCHEMA,
@@ -108,8 +108,8 @@ class Session:
         self._hop_bound = hop_bound(tools.router.plan)
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
-        self._groups = Groups(self._hops, self._confirmations.on_group)
-        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts, handle)
+        self._groups = HopBatches(self._hops, self._confirmations.on_group)
+        self._dead_letter_writer = DeadLetterWriter(source, tools, self._hops, self._confirmations, verdicts, handle)
         self._reader = Reader(source, tools.router.plan, verdicts)
         self._entry = self._reader.entry
         self._prefetch = prefetch
@@ -197,8 +197,8 @@ class Session:
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
             case AskLast():
                 return self._ask_last()
-            case Look(after=after, before=before):
-                found = self._burying.look(after, before)
+            case Examine(after=after, before=before):
+                found = self._dead_letter_writer.inspect(after, before)
                 return machine.found(found, self._clock.now_ms())
             case Stop(reason=reason):
                 raise HoleFound(reason)
@@ -247,13 +247,15 @@ class Session:
                 self._groups.send()
             case PutProbe():
                 self._put_probe()
-            case DeadLetter(ordinal=ordinal, reason=reason):
+            case StoreDeadLetter(ordinal=ordinal, reason=reason):
                 assert self.position is not None, "a dead letter of no message"
                 if self._entry.batch_size > LARGEST_BATCH:
-                    self._burying.put_entry(ordinal, reason, self.position)
+                    self._dead_letter_writer.put_entry(ordinal, reason, self.position)
                 else:
                     large = self._size >= LARGE_BYTES
-                    self._burying.put(ordinal, self._message, self._properties, reason, self.position, large=large)
+                    self._dead_letter_writer.put(
+                        ordinal, self._message, self._properties, reason, self.position, large=large
+                    )
                 self.begins_anew |= self._prefetch.is_spent
             case _:
                 raise AssertionError(command)
@@ -296,7 +298,7 @@ class Session:
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope
         if envelope.hops > self._hop_bound:
-            self._tell_of_hops(envelope)
+            self._report_of_hops(envelope)
         alone = None
         try:
             if command.in_group:
@@ -337,23 +339,23 @@ class Session:
             on_sent = partial(told.on_batched, command.ordinal)
         carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
 
-    def _send_singly(self, group: Group, *, refused: bool) -> None:
+    def _send_singly(self, group: HopBatch, *, refused: bool) -> None:
         """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.
 
         If it was cut, it is unknown which part is stored.
         """
         if not refused:
             self._tools.hooks.emit(
-                RelayGroupCut(topic=self._source.name, destination=group.topic, messages=len(group.members))
+                RelayBatchSplit(topic=self._source.name, destination=group.topic, messages=len(group.members))
             )
         producer = self._hops.to(group.topic, group.version, named=False)
         for ordinal, message, properties, _ in group.members:
             carry(producer, message, partial(self._confirmations.on_batched, ordinal), properties)
 
-    def _tell_of_hops(self, envelope: Envelope) -> None:
+    def _report_of_hops(self, envelope: Envelope) -> None:
         plan, handle = self._tools.router.plan, self._handle
-        if envelope.revision == plan.revision and not handle.told_of_hops:
-            handle.told_of_hops = True
+        if envelope.revision == plan.revision and not handle.reported_of_hops:
+            handle.reported_of_hops = True
             self._tools.hooks.emit(
                 RelayHopsBeyondPlan(
                     topic=self._source.name, timer_id=envelope.timer_id, hops=envelope.hops, bound=self._hop_bound
@@ -388,14 +390,14 @@ class Session:
         if not self._confirmations.outcomes:
             return
         ordinals, failures = self._confirmations.take()
-        self._burying.stored(ordinals)
+        self._dead_letter_writer.stored(ordinals)
         acknowledgement = self._machine.confirmed(ordinals)
         if acknowledgement is not None:
             self._acknowledge(acknowledgement)
         for ordinal, failure in failures:
             if not is_of_message(failure):
                 raise SessionFailed(f"a send failed: {failure}")
-            self._burying.refused(ordinal, self._machine.failed(ordinal), refusal(failure))
+            self._dead_letter_writer.refused(ordinal, self._machine.failed(ordinal), refusal(failure))
             self.begins_anew = True
 
     def _acknowledge_confirmed(self) -> None:
@@ -412,4 +414,4 @@ class Session:
         handle.in_flight = machine.in_flight
         handle.head_release_ms = machine.head_release_ms
         handle.state = _SHOWN.get(machine.state, PartitionState.RUNNING)
-        self._watch.look(is_connected=handle.connected)
+        self._watch.inspect(is_connected=handle.connected)

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.memory import Memory
-from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names, partition_topic
+from timewheel.core.rng import Random
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step
 from timewheel.core.topology import HoldingTopic
@@ -20,7 +20,7 @@ from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ConsumerLike
 
-__all__ = ["Gate", "Source", "Tools", "consumer_name"]
+__all__ = ["JournalGate", "Source", "Tools", "consumer_name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Source:
         return self.holding.step.kind == "journal"
 
 
-class Gate(Protocol):
+class JournalGate(Protocol):
     """Stands between a journal's partition and its relay."""
 
     def __call__(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
@@ -87,7 +87,7 @@ class Tools:
         names: Topic names of the plan.
         relay_id: Id of this relay, unique among relays that run at once.
         clock: Source of time.
-        chance: Randomness for `Backoff`.
+        rng: Randomness for `Backoff`.
         hooks: Receive events.
         alarms: Receive events about single messages, limited in rate.
         max_in_flight: Maximum number of hops under way, per partition.
@@ -106,7 +106,7 @@ class Tools:
     names: Names
     relay_id: str
     clock: Clock
-    chance: Chance
+    rng: Random
     hooks: Hooks
     alarms: Alarms
     max_in_flight: int
@@ -115,7 +115,7 @@ class Tools:
     hop_linger_ms: int
     memory: Memory
     is_dead: Callable[[Envelope], bool] | None = None
-    gate: Gate | None = None
+    gate: JournalGate | None = None
     drains_from_ms: int | None = None
 
 

@@ -20,11 +20,11 @@ from timewheel.consumers.relay.machine.commands import (
     Acknowledge,
     AskAgain,
     Command,
-    DeadLetter,
     Forward,
     PassedOver,
     Reading,
     Refile,
+    StoreDeadLetter,
     Unreadable,
     Wait,
     why_dead,
@@ -35,10 +35,10 @@ from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.silence import Silence
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.window import WINDOW_BYTES
-from timewheel.core.chance import Chance
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Bury, Drop, NextHop
+from timewheel.core.next_hop import Drop, NextHop, ToDeadLetter
 from timewheel.core.out_of_order import OutOfOrder
+from timewheel.core.rng import Random
 from timewheel.wire.positions import Position
 
 __all__ = ["BrokerHeld"]
@@ -63,7 +63,7 @@ class BrokerHeld(Machine):
         window_limit: Maximum number of messages under way.
         window_bytes: Their maximum bytes, except for a single message (broker-facts: windows-in-bytes).
         counts: Counters to continue.
-        chance: Randomness for `Backoff`.
+        rng: Randomness for `Backoff`.
 
     Attributes:
         state: Its state: `RECEIVING`, `IDLE`, `CROWDED`, `DRAINING` or `LEFT`.
@@ -95,7 +95,7 @@ class BrokerHeld(Machine):
         *,
         window_limit: int,
         counts: Counts,
-        chance: Chance,
+        rng: Random,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self._next_hop = next_hop
@@ -104,7 +104,7 @@ class BrokerHeld(Machine):
         self._limit_bytes = window_bytes
         self._counts = counts
         # Only there: on a Shared subscription it would have messages redelivered whose acknowledgement is under way.
-        self._silence = Silence(chance) if next_hop.is_native else None
+        self._silence = Silence(rng) if next_hop.is_native else None
         self._ordinal = 0
         self._under_way: dict[int, tuple[_Message, Literal["forwarded", "dead"]]] = {}
         self._bytes = 0
@@ -155,9 +155,9 @@ class BrokerHeld(Machine):
     def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
         receipts = []
         for ordinal in ordinals:
-            message, fate = self._under_way.pop(ordinal)
+            message, outcome = self._under_way.pop(ordinal)
             self._bytes -= message.size
-            self._counts.add(fate)
+            self._counts.add(outcome)
             receipts.append(message.receipt)
         return Acknowledge(tuple(receipts)) if receipts else None
 
@@ -181,20 +181,20 @@ class BrokerHeld(Machine):
             self._head = None
             return Acknowledge((message.receipt,))
         if not isinstance(reading, Envelope):
-            return self._dead_letter(message, why_dead(reading))
+            return self._store_dead_letter(message, why_dead(reading))
         decision = self._next_hop.delivered(reading, now_ms)
         if isinstance(decision, Drop):
             self._head = None
             self._counts.add("dropped")
             return Acknowledge((message.receipt,))
-        if isinstance(decision, Bury):
-            return self._dead_letter(message, decision.reason)
+        if isinstance(decision, ToDeadLetter):
+            return self._store_dead_letter(message, decision.reason)
         deliver_at_ms = self._out_of_order.asked_of(decision)
         ordinal = self._push(message, "forwarded")
         return Forward(ordinal, decision.topic, deliver_at_ms, NO_SEQUENCE_ID, decision.envelope)
 
     def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
-        if isinstance(undone, Forward | DeadLetter | Refile):
+        if isinstance(undone, Forward | StoreDeadLetter | Refile):
             self._withdraw(undone.ordinal)
         if self._under_way and left_ms > 0:
             self.state = State.DRAINING
@@ -202,13 +202,13 @@ class BrokerHeld(Machine):
         self.state = State.LEFT
         return LEAVE
 
-    def _dead_letter(self, message: _Message, reason: str) -> Command:
-        return DeadLetter(self._push(message, "dead"), reason)
+    def _store_dead_letter(self, message: _Message, reason: str) -> Command:
+        return StoreDeadLetter(self._push(message, "dead"), reason)
 
-    def _push(self, message: _Message, fate: Literal["forwarded", "dead"]) -> int:
+    def _push(self, message: _Message, outcome: Literal["forwarded", "dead"]) -> int:
         self._head = None
         self._ordinal += 1
-        self._under_way[self._ordinal] = message, fate
+        self._under_way[self._ordinal] = message, outcome
         self._bytes += message.size
         return self._ordinal
 

@@ -34,13 +34,12 @@ __all__ = [
     "AwaitAll",
     "AwaitRoom",
     "Command",
-    "DeadLetter",
     "Decision",
+    "Examine",
     "Forward",
     "GiveBack",
     "HoldUntil",
     "Leave",
-    "Look",
     "PassedOver",
     "Probe",
     "PutProbe",
@@ -49,6 +48,7 @@ __all__ = [
     "Refile",
     "SendGroups",
     "Stop",
+    "StoreDeadLetter",
     "Unreadable",
     "Wait",
     "judged",
@@ -160,7 +160,7 @@ class SendGroups:
 SEND_GROUPS = SendGroups()
 
 
-class DeadLetter(NamedTuple):
+class StoreDeadLetter(NamedTuple):
     """Publish the head to the dead-letter topic, with the reason."""
 
     ordinal: int
@@ -177,7 +177,7 @@ class Refile(NamedTuple):
     envelope: Envelope
 
 
-class Look(NamedTuple):
+class Examine(NamedTuple):
     """Examine a gap between two messages, or the end of a ledger.
 
     Report the position that can be read right behind ``after``, once a dead letter names the messages that the client
@@ -252,16 +252,16 @@ LEAVE = Leave()
 PROBED = -1
 """The ordinal of probes."""
 
-Decision = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
+Decision = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | StoreDeadLetter | Refile | Examine | Stop
 """A decision about a message (`forwarding`)."""
 Command = (
     Receive
     | AskAgain
     | Forward
     | SendGroups
-    | DeadLetter
+    | StoreDeadLetter
     | Refile
-    | Look
+    | Examine
     | Stop
     | Wait
     | Acknowledge

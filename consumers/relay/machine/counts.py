@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timewheel.consumers.relay.machine.window import Fate
+from timewheel.consumers.relay.machine.window import Outcome
 
 __all__ = ["Counts"]
 
@@ -42,18 +42,18 @@ class Counts:
 
     @property
     def done(self) -> int:
-        """Number of messages that are done with, with any fate."""
+        """Number of messages that are done with, with any decision."""
         return self.forwarded + self.late + self.dead + self.refiled + self.dropped
 
-    def add(self, fate: Fate) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Count a confirmed message; a probe is not counted."""
-        if fate == "forwarded":
+        if outcome == "forwarded":
             self.forwarded += 1
-        elif fate == "late":
+        elif outcome == "late":
             self.late += 1
-        elif fate == "dead":
+        elif outcome == "dead":
             self.dead += 1
-        elif fate == "refiled":
+        elif outcome == "refiled":
             self.refiled += 1
-        elif fate == "dropped":
+        elif outcome == "dropped":
             self.dropped += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.machine.order import Spot
-from timewheel.core.chance import Chance
+from timewheel.core.rng import Random
 from timewheel.wire.positions import Position
 
 __all__ = ["Emptiness", "is_proven"]
@@ -37,13 +37,13 @@ class Emptiness:
     """Decides when to put a probe; for a single session.
 
     Args:
-        chance: Randomness for `Backoff`.
+        rng: Randomness for `Backoff`.
     """
 
     __slots__ = ("_backoff", "_next_ms", "probing")
 
-    def __init__(self, chance: Chance) -> None:
-        self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, chance)
+    def __init__(self, rng: Random) -> None:
+        self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, rng)
         self._next_ms = 0
         self.probing = False
         """True while a probe is under way."""

@@ -17,23 +17,23 @@ from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
-    DeadLetter,
     Decision,
+    Examine,
     Forward,
     HoldUntil,
-    Look,
     PassedOver,
     Probe,
     Reading,
     Refile,
     Stop,
+    StoreDeadLetter,
     Unreadable,
     why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
-from timewheel.consumers.relay.machine.window import WINDOW_BYTES, Fate, Item, Window
+from timewheel.consumers.relay.machine.window import WINDOW_BYTES, Item, Outcome, Window
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet
@@ -106,7 +106,7 @@ class Forwarding:
         *,
         known: Spot | None = None,
         beginning: Beginning | None = None,
-        confirmed_behind: Mapping[Position, Fate] | None = None,
+        confirmed_behind: Mapping[Position, Outcome] | None = None,
         first_chunk: Callable[[Any], Position | None] = lambda _: None,
         window_limit: int = 1_000,
         window_bytes: int = WINDOW_BYTES,
@@ -121,7 +121,7 @@ class Forwarding:
         # After the messages that this process has confirmed, the beginning is right by itself.
         self._beginning = (beginning or Beginning()) if known is None else None
         self._contiguity = Contiguity(known)
-        self._confirmed_before: dict[Position, Fate] = dict(confirmed_behind or {})
+        self._confirmed_before: dict[Position, Outcome] = dict(confirmed_behind or {})
         self._first_chunk = first_chunk
         self._window = Window()
         self._head: Item | None = None
@@ -134,7 +134,7 @@ class Forwarding:
         self._late_run = 0
         self._sweep_to: Position | None = None
         self._stopped: Stop | None = None
-        self._look: Look | None = None
+        self._look: Examine | None = None
         # The end of the confirmed prefix and the message before it: see `acknowledge`.
         self._ackable: tuple[Position, Any] | None = None
         self._previous: tuple[Position, Any] | None = None
@@ -168,9 +168,9 @@ class Forwarding:
         return self._window.unanswered
 
     @property
-    def confirmed_behind(self) -> Mapping[Position, Fate]:
+    def confirmed_behind(self) -> Mapping[Position, Outcome]:
         """Messages confirmed behind an unconfirmed message, and so not acknowledged; outlives the subscription."""
-        behind: dict[Position, Fate] = {item.spot.position: item.fate for item in self._window.confirmed}
+        behind: dict[Position, Outcome] = {item.spot.position: item.outcome for item in self._window.confirmed}
         return self._confirmed_before | behind
 
     def received(
@@ -193,7 +193,7 @@ class Forwarding:
         self._head = Item(spot, reading, receipt, size)
         if sight is not Sight.NEXT:
             assert highest is not None
-            self._look = Look(highest, position)
+            self._look = Examine(highest, position)
         return self.tick(now_ms)
 
     @property
@@ -217,8 +217,8 @@ class Forwarding:
         window = self._window
         if self._look is not None or len(window) >= self.window_limit or window.size >= self._window_bytes:
             return self._look or _AWAIT_ROOM
-        if self._confirmed_before and (fate := self._confirmed_before.pop(head.spot.position, None)) is not None:
-            return self._drop(head, fate)
+        if self._confirmed_before and (outcome := self._confirmed_before.pop(head.spot.position, None)) is not None:
+            return self._drop(head, outcome)
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._without_envelope(head)
@@ -228,7 +228,11 @@ class Forwarding:
             return self._forward(head, decision, now_ms)
         if isinstance(decision, NotYet):
             return self._hold(head, reading, decision)
-        return self._drop(head, "dropped") if isinstance(decision, Drop) else self._dead_letter(head, decision.reason)
+        return (
+            self._drop(head, "dropped")
+            if isinstance(decision, Drop)
+            else self._store_dead_letter(head, decision.reason)
+        )
 
     def confirmed(self, ordinal: int) -> None:
         """Record that the publish of the command with this ordinal is stored."""
@@ -237,7 +241,7 @@ class Forwarding:
             return
         counts = self.counts
         for item in grown:
-            counts.add(item.fate)
+            counts.add(item.outcome)
         if len(grown) > 1:
             before = grown[-2]
             self._previous = before.spot.position, before.receipt
@@ -281,7 +285,7 @@ class Forwarding:
         return self._ackable is not None and not self._window
 
     def found(self, position: Position) -> None:
-        """Take the answer to `Look`."""
+        """Take the answer to `Examine`."""
         look = self._look
         assert look is not None, "nobody looked"
         if position == look.before:
@@ -344,17 +348,17 @@ class Forwarding:
             return RECEIVE
         if isinstance(head.reading, Probe):
             return self._drop(head, "probe")
-        return self._dead_letter(head, why_dead(head.reading))
+        return self._store_dead_letter(head, why_dead(head.reading))
 
-    def _drop(self, head: Item, fate: Fate) -> Decision:
+    def _drop(self, head: Item, outcome: Outcome) -> Decision:
         """Send a message nowhere, and have it acknowledged in its turn."""
-        self.confirmed(self._push(head, fate))
+        self.confirmed(self._push(head, outcome))
         return RECEIVE
 
-    def _dead_letter(self, head: Item, reason: str) -> Decision:
+    def _store_dead_letter(self, head: Item, reason: str) -> Decision:
         if self._must_drain(unnamed=True):
             return _AWAIT_ALL
-        return DeadLetter(self._push(head, "dead"), reason)
+        return StoreDeadLetter(self._push(head, "dead"), reason)
 
     def _refile(self, head: Item, envelope: Envelope) -> Decision:
         if self._must_drain(unnamed=True):
@@ -369,11 +373,11 @@ class Forwarding:
         self._unnamed = unnamed
         return False
 
-    def _push(self, head: Item, fate: Fate) -> int:
+    def _push(self, head: Item, outcome: Outcome) -> int:
         self._head, self._withdrawable = None, head
         self._joined = False
         self.head_release_ms = None
-        head.fate = fate
+        head.outcome = outcome
         return self._window.push(head)
 
     def _seen_again(self, position: Position, receipt: Any) -> Decision:

@@ -123,7 +123,7 @@ class Machine(ABC):
         raise self._out_of_table()
 
     def found(self, position: Position, now_ms: int) -> Command:
-        """Take the answer to `Look`: the first readable position behind the named position."""
+        """Take the answer to `Examine`: the first readable position behind the named position."""
         raise self._out_of_table(position, now_ms)
 
     def lease_held(self) -> Command:

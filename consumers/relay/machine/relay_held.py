@@ -25,18 +25,18 @@ from timewheel.consumers.relay.machine.commands import (
     AwaitAll,
     AwaitRoom,
     Command,
-    DeadLetter,
     Decision,
+    Examine,
     Forward,
     GiveBack,
     HoldUntil,
-    Look,
     PutProbe,
     Reading,
     Receive,
     Refile,
     SendGroups,
     Stop,
+    StoreDeadLetter,
     Wait,
 )
 from timewheel.consumers.relay.machine.emptiness import Emptiness, is_proven
@@ -46,7 +46,7 @@ from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.silence import Silence
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.visits import Sweeps, Visit
-from timewheel.core.chance import Chance
+from timewheel.core.rng import Random
 from timewheel.wire.positions import Position
 
 __all__ = ["RelayHeld"]
@@ -68,7 +68,7 @@ class RelayHeld(Machine):
         forwarding: Decides about its messages.
         visit: Returns the visit to a slot of a ring; None to stay.
         lease_idle_ms: A longer pause gives the names of producers back.
-        chance: Randomness for `Backoff`.
+        rng: Randomness for `Backoff`.
     """
 
     cumulative = True
@@ -101,16 +101,16 @@ class RelayHeld(Machine):
         *,
         visit: Callable[[], Visit | None],
         lease_idle_ms: int,
-        chance: Chance,
+        rng: Random,
     ) -> None:
         self._forwarding = forwarding
         self._gathering = forwarding.gathering
         self._visit = visit
         self._room = max(forwarding.window_limit // 4, 1)
         self._lease_idle_ms = lease_idle_ms
-        self._lease_backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, chance)
-        self._silence = Silence(chance)
-        self._emptiness = Emptiness(chance)
+        self._lease_backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, rng)
+        self._silence = Silence(rng)
+        self._emptiness = Emptiness(rng)
         self._sweeps = Sweeps()
         self._unacknowledged = 0
         self._idle_since_ms: int | None = None
@@ -147,7 +147,7 @@ class RelayHeld(Machine):
         if self.state is not State.RECEIVING:
             self._wake()
         decision = self._forwarding.received(position, batch_size, reading, receipt, now_ms, size)
-        return decision if type(decision) is Forward else self._told(decision, now_ms)
+        return decision if type(decision) is Forward else self._reported(decision, now_ms)
 
     def nothing_came(self, now_ms: int) -> Command:
         self.state = State.CLEARING
@@ -168,7 +168,7 @@ class RelayHeld(Machine):
 
     def refused(self, reason: str, now_ms: int) -> Command:
         self._forwarding.refused(reason)
-        return self._told(self._forwarding.tick(now_ms), now_ms)
+        return self._reported(self._forwarding.tick(now_ms), now_ms)
 
     def done(self, now_ms: int) -> Command:
         if self._gathering.is_due(now_ms):
@@ -179,7 +179,7 @@ class RelayHeld(Machine):
             return RECEIVE_IDLE
         if self._must_wait:
             return self._wait_for_lease()
-        return self._told(self._forwarding.tick(now_ms), now_ms)
+        return self._reported(self._forwarding.tick(now_ms), now_ms)
 
     def last_position(self, last: Position, now_ms: int) -> Command:
         if self.state is State.DRAINING:
@@ -187,7 +187,7 @@ class RelayHeld(Machine):
             return self._drain(0)
         if self.state is State.SWEEPING:
             self._sweep(last)
-            return self._told(self._forwarding.tick(now_ms), now_ms)
+            return self._reported(self._forwarding.tick(now_ms), now_ms)
         self._last = last
         if self._sweeps.is_due(self._visit(), self._asked_ms):
             self._sweep(last)
@@ -222,13 +222,13 @@ class RelayHeld(Machine):
             return undone
         if isinstance(undone, SendGroups):
             return self._send_groups()
-        if isinstance(undone, Forward | DeadLetter | Refile):
+        if isinstance(undone, Forward | StoreDeadLetter | Refile):
             self._forwarding.withdraw()  # it was never sent: no confirmation of it could end the drain
         return self._drain(left_ms)
 
     # Decisions
 
-    def _told(self, decision: Decision, now_ms: int) -> Command:
+    def _reported(self, decision: Decision, now_ms: int) -> Command:
         if isinstance(decision, HoldUntil):
             return self._hold(decision, now_ms)
         if isinstance(decision, AwaitRoom | AwaitAll):
@@ -239,9 +239,9 @@ class RelayHeld(Machine):
             return self._stop(decision)
         if self.state is State.WAITING_FOR_LEASE and isinstance(decision, Forward) and not decision.named:
             return self._begin_anew()
-        if isinstance(decision, Look):
+        if isinstance(decision, Examine):
             self.state = State.LOOKING
-            return self._send_groups() if self._gathering.members else decision  # a look may take long
+            return self._send_groups() if self._gathering.members else decision  # an examination may take long
         if not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
             # Only the send shows whether a lease is there.
             self.state = State.RECEIVING

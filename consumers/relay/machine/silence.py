@@ -7,7 +7,7 @@ publish (seen on 4.0.7). The pauses grow, since a relay that is not the active c
 from __future__ import annotations
 
 from timewheel.consumers.relay.machine.backoff import Backoff
-from timewheel.core.chance import Chance
+from timewheel.core.rng import Random
 
 __all__ = ["Silence"]
 
@@ -20,13 +20,13 @@ class Silence:
     """Measures how long no message has come; for a single session.
 
     Args:
-        chance: Randomness for `Backoff`.
+        rng: Randomness for `Backoff`.
     """
 
     __slots__ = ("_ask_at_ms", "_backoff")
 
-    def __init__(self, chance: Chance) -> None:
-        self._backoff = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS, chance)
+    def __init__(self, rng: Random) -> None:
+        self._backoff = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS, rng)
         self._ask_at_ms: int | None = None
 
     def is_too_long(self, now_ms: int) -> bool:

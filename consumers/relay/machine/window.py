@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from timewheel.consumers.relay.machine.order import Spot
 
-__all__ = ["WINDOW_BYTES", "Fate", "Item", "Window"]
+__all__ = ["WINDOW_BYTES", "Item", "Outcome", "Window"]
 
 WINDOW_BYTES = 16_000_000
 """Maximum bytes under way, exceeded only by a single larger message (broker-facts: windows-in-bytes)."""
 
-Fate = Literal["forwarded", "late", "dead", "refiled", "dropped", "probe"]
+Outcome = Literal["forwarded", "late", "dead", "refiled", "dropped", "probe"]
 
 
 class Item:
@@ -29,17 +29,17 @@ class Item:
         size: Its bytes.
 
     Attributes:
-        fate: Its fate, once that is decided.
+        outcome: Its decision, once that is decided.
     """
 
-    __slots__ = ("fate", "reading", "receipt", "size", "spot")
+    __slots__ = ("outcome", "reading", "receipt", "size", "spot")
 
     def __init__(self, spot: Spot, reading: Any, receipt: Any, size: int = 0) -> None:
         self.spot = spot
         self.reading = reading
         self.receipt = receipt
         self.size = size
-        self.fate: Fate = "forwarded"
+        self.outcome: Outcome = "forwarded"
 
 
 class Window:

@@ -126,17 +126,17 @@ class ModelRelay:
             if broker.now_ms >= self._joins_ms:
                 self._begin()
             return
-        while self._in_hand and self._rng.random() < 0.3:
-            entry = self._in_hand.popleft()
+        while self._in_flight and self._rng.random() < 0.3:
+            entry = self._in_flight.popleft()
             self._world.store(entry)
             self._confirmed = entry
             broker.acknowledged = max(broker.acknowledged, entry + 1)
             if broker.sizes[entry] == SEALED and self._is_spent:
                 self._end()
                 return
-        if self._consumer.received and len(self._in_hand) < QUEUE:
+        if self._consumer.received and len(self._in_flight) < QUEUE:
             self._receive(self._consumer)
-        elif not self._in_hand and broker.now_ms - self._received_ms > SILENCE_MS:
+        elif not self._in_flight and broker.now_ms - self._received_ms > SILENCE_MS:
             self._received_ms = broker.now_ms
             self._ask(self._consumer)
 
@@ -148,7 +148,7 @@ class ModelRelay:
         self._consumer = self._world.broker.join(self._name)
         self._beginning = self._carried if self._confirmed is None else None
         self._expected = 0 if self._confirmed is None else self._confirmed + 1
-        self._in_hand: deque[int] = deque()
+        self._in_flight: deque[int] = deque()
         self._uncounted = 0
         self._received_ms = self._world.broker.now_ms
 
@@ -191,7 +191,7 @@ class ModelRelay:
             self._beginning = None
             self._expected = entry
         if entry == self._expected:
-            self._in_hand.append(entry)
+            self._in_flight.append(entry)
             self._expected += 1
         elif entry > self._expected:
             self._end(at_hole=True)
@@ -231,7 +231,7 @@ class FailoverWorld:
         self.repeated = sum(count > 1 for count, size in single if size == 1)
 
     def store(self, entry: int) -> None:
-        """As a destination with deduplication, which takes no number below the highest; a letter has no number."""
+        """As a destination with deduplication, which takes no number below the highest; a dead letter has no number."""
         if self.broker.sizes[entry] == SEALED:
             self._stored[entry] += 1
         elif entry > self._mark:

@@ -20,17 +20,17 @@ from timewheel.consumers.relay.machine.commands import (
     Acknowledge,
     AskLast,
     Command,
-    DeadLetter,
+    Examine,
     Forward,
     GiveBack,
     Leave,
-    Look,
     PutProbe,
     Reading,
     Receive,
     Refile,
     SendGroups,
     Stop,
+    StoreDeadLetter,
     Unreadable,
     Wait,
 )
@@ -140,7 +140,9 @@ class Walk:
     def _met(self, event: str, command: Command, state: State) -> Command:
         self.met.append(Met(state, event, self.machine.state, type(command)))
         if self._stopping:
-            assert not isinstance(command, Receive | Forward | DeadLetter | Refile), f"{command} after the wish to stop"
+            assert not isinstance(command, Receive | Forward | StoreDeadLetter | Refile), (
+                f"{command} after the wish to stop"
+            )
         return command
 
     def _carry_out(self, command: Command) -> Command:
@@ -154,7 +156,7 @@ class Walk:
                 if self.rng.random() < 0.05:
                     return self._met("no last position", machine.no_last_position(), state)
                 return self._met("last position", machine.last_position(self._last_position(), self.now_ms), state)
-            case Look(before=before):
+            case Examine(before=before):
                 found = before if self.rng.random() < 0.8 else before._replace(entry=before.entry + 9)
                 return self._met("found", machine.found(found, self.now_ms), state)
             case Wait():
@@ -171,7 +173,7 @@ class Walk:
         match command:
             case SendGroups():
                 self._send_groups()
-            case DeadLetter(ordinal=ordinal) | Refile(ordinal=ordinal):
+            case StoreDeadLetter(ordinal=ordinal) | Refile(ordinal=ordinal):
                 assert not self._gathered, "another lane while groups wait for their hops"
                 self._sent[ordinal] = self._last_sent
             case Acknowledge(receipts=receipts):
@@ -310,7 +312,7 @@ def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:
 
 def _relay_held(plan: Plan, rng: random.Random, visit: Callable[[], Visit | None]) -> RelayHeld:
     forwarding = _forwarding(plan, rng)
-    return RelayHeld(forwarding, visit=visit, lease_idle_ms=LEASE_IDLE_MS, chance=rng)
+    return RelayHeld(forwarding, visit=visit, lease_idle_ms=LEASE_IDLE_MS, rng=rng)
 
 
 def walk_tier(seed: int, count: int) -> list[Met]:
@@ -349,7 +351,7 @@ def walk_broker_held(seed: int, count: int) -> list[Met]:
     """Through the machine of a tier that the broker holds."""
     rng = random.Random(seed)
     next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_dead)
-    machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts(), chance=rng)
+    machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts(), rng=rng)
 
     def timer(now_ms: int) -> Envelope:
         return Envelope(

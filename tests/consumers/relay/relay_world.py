@@ -15,13 +15,13 @@ from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
-    DeadLetter,
     Decision,
+    Examine,
     Forward,
     HoldUntil,
-    Look,
     Receive,
     Stop,
+    StoreDeadLetter,
 )
 from timewheel.consumers.relay.machine.forwarding import Forwarding
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot, is_hidden
@@ -77,7 +77,7 @@ class Rules:
     client_cuts: bool = False
     """The client sends some groups in two parts, and nobody notices."""
     names_hidden: bool = True
-    """A letter is stored before a relay goes on behind what the client hides."""
+    """A dead letter is stored before a relay goes on behind what the client hides."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class World:
     """How many messages of the source are acknowledged, from its start."""
     jumps: int = 0
     named: set[Position] = field(default_factory=set)
-    """What is hidden, and a letter names."""
+    """What is hidden, and a dead letter names."""
     trusting: bool = False
     """A control's relay acknowledges what it never saw: its checks are off, its losses are counted."""
 
@@ -132,11 +132,11 @@ class World:
         return next(stored.spot.position for stored in self.source[at + 1 :] if not stored.is_hidden)
 
     def name(self, after: Position, before: Position) -> None:
-        """A letter is stored."""
+        """A dead letter is stored."""
         self.named |= {s.spot.position for s in self.source if s.is_hidden and after < s.spot.position < before}
 
     def unnamed(self) -> list[Position]:
-        """What is hidden, and no letter names."""
+        """What is hidden, and no dead letter names."""
         hidden = [stored.spot.position for stored in self.source if stored.is_hidden]
         return [position for position in hidden if position not in self.named]
 
@@ -199,7 +199,7 @@ class _Session:
         self.cursor = world.acknowledged
         left = len(world.source) - world.acknowledged
         if rng.random() < 0.4 and left > 2:
-            # Another consumer has had the first ones in hand, and the broker goes back to them later or never.
+            # Another consumer has had the first ones in flight, and the broker goes back to them later or never.
             self.cursor += rng.randrange(1, left)
         if trusting and known is None and self.cursor:
             known = world.source[self.cursor - 1].spot
@@ -241,14 +241,14 @@ class _Session:
             case HoldUntil(at_ms=at_ms):
                 self.now_ms += max(min(at_ms - self.now_ms, rng.randrange(1, 500)), 1)
                 return forwarding.tick(self.now_ms)
-            case Look(after=after, before=before):
+            case Examine(after=after, before=before):
                 return self._look(after, before)
             case AwaitAll() | AwaitRoom():
                 assert self.pending, "waits for confirmations while nothing is under way"
                 return command
             case Forward():
                 return self._forward(command)
-            case DeadLetter(ordinal=ordinal):
+            case StoreDeadLetter(ordinal=ordinal):
                 return self._send(ordinal, "dead", NO_SEQUENCE_ID)
             case _:
                 raise AssertionError(command)
@@ -259,7 +259,7 @@ class _Session:
         if is_hidden(after, before, found, found, is_gone=False) and self.rules.names_hidden:
             self.world.name(after.position, found)
             if self.rng.random() < 0.1:
-                return Stop("killed with the letter stored", after, before)
+                return Stop("killed with the dead letter stored", after, before)
         self.forwarding.found(found)
         return self.forwarding.tick(self.now_ms)
 

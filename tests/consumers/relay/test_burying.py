@@ -11,8 +11,14 @@ import pytest
 
 from tests.consumers.relay.relay_world import PLAN, SOURCE
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers.relay.driver import burying as buryings
-from timewheel.consumers.relay.driver.burying import MAX_JUMPS, MAX_VERDICTS, Burying, Verdict, Verdicts
+from timewheel.consumers.relay.driver import dead_letter_writer as buryings
+from timewheel.consumers.relay.driver.dead_letter_writer import (
+    MAX_JUMPS,
+    MAX_VERDICTS,
+    DeadLetterWriter,
+    Verdict,
+    Verdicts,
+)
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.holes import Seen
 from timewheel.consumers.relay.driver.source import Source
@@ -115,7 +121,7 @@ def test_parts_of_which_one_is_refused_are_refused() -> None:
     assert outcomes == [pulsar.Result.MessageTooBig]
 
 
-class Letters:
+class DeadLetters:
     """Stores each letter, but for those that it fails at."""
 
     def __init__(self, *fails: int) -> None:
@@ -137,19 +143,21 @@ class Letters:
 AFTER, FOUND, BEFORE = Spot(Position(7, 3, -1), 0), Position(7, 6, -1), Position(7, 9, -1)
 
 
-class Looks:
+class GapHistory:
     """What looks find, one after the other."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, letters: Letters, *found: Seen | int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, dead_letters: DeadLetters, *found: Seen | int) -> None:
         self.found = list(found)
         self.raised: list[Any] = []
         self.waited: list[int] = []
         tools: Any = SimpleNamespace(client=None, names=Names(PLAN), alarms=SimpleNamespace(raised=self.raised.append))
         self.handle = Handle(ManualClock())
-        hops: Any = letters
+        hops: Any = dead_letters
         confirmations: Any = None
-        self.burying = Burying(SOURCE_PARTITION, tools, hops, confirmations, Verdicts(), self.handle)
-        monkeypatch.setattr(buryings, "look", self._look)
+        self.dead_letter_writer = DeadLetterWriter(
+            SOURCE_PARTITION, tools, hops, confirmations, Verdicts(), self.handle
+        )
+        monkeypatch.setattr(buryings, "inspect", self._look)
 
     def _look(self, *asked: Any) -> Seen:
         waits_on, found = asked[-1], self.found.pop(0)
@@ -163,15 +171,15 @@ def test_thousands_of_hidden_entries_are_one_letter_that_is_stored_before_anythi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     far = Position(7, 9_999, -1)
-    letters = Letters(1)
-    it = Looks(monkeypatch, letters, *[Seen(far, is_hidden=True)] * 4)
+    dead_letters = DeadLetters(1)
+    it = GapHistory(monkeypatch, dead_letters, *[Seen(far, is_hidden=True)] * 4)
     with pytest.raises(pulsar.Timeout):
-        it.burying.look(AFTER, far)
+        it.dead_letter_writer.inspect(AFTER, far)
     assert it.raised == []
     for _ in range(3):  # met again by later subscriptions, whose acknowledgement was lost
-        assert it.burying.look(AFTER, far) == far
-    assert [letter["tw-dead-at"] for letter in letters.sent] == ["7:3..7:9999"]
-    assert "hidden by the client" in letters.sent[0]["tw-dead-reason"]
+        assert it.dead_letter_writer.inspect(AFTER, far) == far
+    assert [dead_letter["tw-dead-at"] for dead_letter in dead_letters.sent] == ["7:3..7:9999"]
+    assert "hidden by the client" in dead_letters.sent[0]["tw-dead-reason"]
     assert [(alarm.name, alarm.position) for alarm in it.raised] == [("relay_dead_letter", "7:3..7:9999")]
     assert it.handle.counts.dead == 1
 
@@ -181,21 +189,21 @@ def test_what_the_broker_leaves_out_again_and_again_is_named_and_holds_nobody_up
     monkeypatch: pytest.MonkeyPatch, *, is_hidden: bool
 ) -> None:
     """A message that somebody has acknowledged by itself can be read, and never comes."""
-    letters = Letters()
-    it = Looks(monkeypatch, letters, *[Seen(FOUND, is_hidden=is_hidden)] * (MAX_JUMPS + 1)).burying
-    assert [it.look(AFTER, BEFORE) for _ in range(MAX_JUMPS)] == [FOUND] * MAX_JUMPS, "begins anew each time"
-    assert len(letters.sent) == is_hidden
-    assert it.look(AFTER, BEFORE) == BEFORE
-    assert letters.sent[-1]["tw-dead-at"] == "7:3..7:9"
-    assert "left out by the broker" in letters.sent[-1]["tw-dead-reason"]
+    dead_letters = DeadLetters()
+    it = GapHistory(monkeypatch, dead_letters, *[Seen(FOUND, is_hidden=is_hidden)] * (MAX_JUMPS + 1)).dead_letter_writer
+    assert [it.inspect(AFTER, BEFORE) for _ in range(MAX_JUMPS)] == [FOUND] * MAX_JUMPS, "begins anew each time"
+    assert len(dead_letters.sent) == is_hidden
+    assert it.inspect(AFTER, BEFORE) == BEFORE
+    assert dead_letters.sent[-1]["tw-dead-at"] == "7:3..7:9"
+    assert "left out by the broker" in dead_letters.sent[-1]["tw-dead-reason"]
 
 
 def test_nothing_is_named_that_another_subscription_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = Letters()
-    it = Looks(monkeypatch, letters, *[Seen(FOUND, is_hidden=False)] * 3 * MAX_JUMPS)
+    dead_letters = DeadLetters()
+    it = GapHistory(monkeypatch, dead_letters, *[Seen(FOUND, is_hidden=False)] * 3 * MAX_JUMPS)
     for number in range(3 * MAX_JUMPS):
-        assert it.burying.look(AFTER, BEFORE._replace(entry=9 + number)) == FOUND
-    assert letters.sent == it.raised == []
+        assert it.dead_letter_writer.inspect(AFTER, BEFORE._replace(entry=9 + number)) == FOUND
+    assert dead_letters.sent == it.raised == []
     assert it.handle.counts.dead == 0
 
 
@@ -203,18 +211,18 @@ def test_a_look_that_hears_nothing_waits_longer_the_next_time_and_names_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A client that passes over a million entries is silent for as long as a broker that was killed."""
-    letters = Letters()
-    it = Looks(monkeypatch, letters, 999, 999, 999, Seen(BEFORE, is_hidden=True), 999, 999)
+    dead_letters = DeadLetters()
+    it = GapHistory(monkeypatch, dead_letters, 999, 999, 999, Seen(BEFORE, is_hidden=True), 999, 999)
 
-    def look() -> None:
+    def inspect() -> None:
         with pytest.raises(pulsar.Timeout):
-            it.burying.look(AFTER, BEFORE)
+            it.dead_letter_writer.inspect(AFTER, BEFORE)
 
     for _ in range(3):
-        look()
-    assert letters.sent == []
-    assert it.burying.look(AFTER, BEFORE) == BEFORE
-    look()
+        inspect()
+    assert dead_letters.sent == []
+    assert it.dead_letter_writer.inspect(AFTER, BEFORE) == BEFORE
+    inspect()
     it.handle.stop(0)
-    look()
+    inspect()
     assert it.waited == [1, 2, 4, 1, 1], "and not while it is to stop"

@@ -15,15 +15,15 @@ from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
-    DeadLetter,
     Decision,
+    Examine,
     Forward,
     HoldUntil,
-    Look,
     Reading,
     Receive,
     Refile,
     Stop,
+    StoreDeadLetter,
     Unreadable,
     judged,
     why_dead,
@@ -182,7 +182,7 @@ def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
 )
 def test_what_cannot_be_a_timer_is_a_dead_letter_at_once(envelope: Reading, reason: str) -> None:
     command = receive(forwarding(), 0, envelope, START_MS)
-    assert isinstance(command, DeadLetter)
+    assert isinstance(command, StoreDeadLetter)
     assert reason in command.reason
 
 
@@ -216,7 +216,7 @@ def test_at_a_hole_the_topic_is_looked_at(before: Position, size: int, after: Po
     for found in (before, after._replace(entry=after.entry + 9)):
         it = forwarding(known=Spot(before, size))
         look = it.received(after, 0, timer(5_000), "receipt", RELEASE_MS)
-        assert look == Look(Spot(before, size), after) == it.tick(RELEASE_MS)
+        assert look == Examine(Spot(before, size), after) == it.tick(RELEASE_MS)
         it.found(found)
         stop = it.tick(RELEASE_MS + 1_000_000)
         assert isinstance(stop, Stop), "for good: it can be read, so that another subscription gets it"
@@ -227,7 +227,7 @@ def test_at_a_hole_the_topic_is_looked_at(before: Position, size: int, after: Po
 def test_what_a_look_has_found_goes_on_behind_what_the_client_hides_and_behind_a_ledgers_end(behind: Position) -> None:
     it = from_entry(4)
     it.confirmed(forwarded(receive(it, 4, timer(5_000), RELEASE_MS)).ordinal)
-    assert it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS) == Look(Spot(at(4), 0), behind)
+    assert it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS) == Examine(Spot(at(4), 0), behind)
     it.found(behind)
     assert forwarded(it.tick(RELEASE_MS)).ordinal == 1
     assert it.acknowledge() == "receipt 4"
@@ -238,18 +238,18 @@ def test_what_a_look_has_found_goes_on_behind_what_the_client_hides_and_behind_a
 @pytest.mark.parametrize("reading", [Unreadable("encrypted"), judged({"tw-id": "x", "tw-timer": "3 later"})])
 def test_what_cannot_be_read_goes_to_the_dead_letters_and_what_is_behind_goes_on(reading: Reading) -> None:
     it = forwarding()
-    letter = receive(it, 0, reading, RELEASE_MS)
-    assert isinstance(letter, DeadLetter)
-    assert letter.reason == why_dead(reading)
-    it.confirmed(letter.ordinal)
-    assert forwarded(receive(it, 1, timer(5_000), RELEASE_MS)).ordinal == letter.ordinal + 1
+    dead_letter = receive(it, 0, reading, RELEASE_MS)
+    assert isinstance(dead_letter, StoreDeadLetter)
+    assert dead_letter.reason == why_dead(reading)
+    it.confirmed(dead_letter.ordinal)
+    assert forwarded(receive(it, 1, timer(5_000), RELEASE_MS)).ordinal == dead_letter.ordinal + 1
 
 
 def test_a_hop_that_is_refused_for_good_makes_its_message_a_dead_letter() -> None:
     it = forwarding()
     assert isinstance(receive(it, 0, timer(5_000), RELEASE_MS), Forward)
     it.refused("no topic takes it")
-    assert it.tick(RELEASE_MS) == DeadLetter(0, "no topic takes it")
+    assert it.tick(RELEASE_MS) == StoreDeadLetter(0, "no topic takes it")
 
 
 def test_what_was_confirmed_behind_a_failure_is_not_sent_again_by_the_next_subscription() -> None:
@@ -274,7 +274,7 @@ def test_a_message_in_chunks_stands_where_its_first_chunk_does() -> None:
     it = from_entry(5, first_chunk={"receipt 8": at(5)}.get)
     assert isinstance(receive(it, 8, timer(5_000), RELEASE_MS), Forward)
     assert isinstance(receive(it, 9, timer(5_000), RELEASE_MS), Forward)
-    assert isinstance(receive(it, 11, timer(5_000), RELEASE_MS), Look)
+    assert isinstance(receive(it, 11, timer(5_000), RELEASE_MS), Examine)
 
 
 def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
@@ -286,8 +286,8 @@ def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
     assert it.acknowledge() == "receipt 0"
     assert it.acknowledge() is None
     assert it.keeps_back
-    assert isinstance(receive(it, 3, timer(5_000), RELEASE_MS), Look)
-    assert it.acknowledge() is None, "not before a letter names what is hidden there"
+    assert isinstance(receive(it, 3, timer(5_000), RELEASE_MS), Examine)
+    assert it.acknowledge() is None, "not before a dead letter names what is hidden there"
 
 
 def test_the_last_message_of_the_topic_is_acknowledged() -> None:
@@ -417,7 +417,7 @@ def test_one_whose_turn_never_comes_is_refiled_as_often_as_hops_go_and_then_buri
     assert isinstance(refile, Refile)
     assert refile.envelope == last._replace(hops=MAX_HOPS)
     it.confirmed(refile.ordinal)
-    assert isinstance(receive(it, 1, refile.envelope, release_ms), DeadLetter)
+    assert isinstance(receive(it, 1, refile.envelope, release_ms), StoreDeadLetter)
 
 
 def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
@@ -452,7 +452,7 @@ def test_the_article_s_plan_is_relayed_too() -> None:
 
 
 def told(it: Forwarding) -> tuple[int | None, int | None]:
-    """When the head may leave, and when the newest message in hand."""
+    """When the head may leave, and when the newest message in flight."""
     return it.head_release_ms, it.newest_release_ms
 
 
@@ -474,7 +474,7 @@ def test_how_old_the_newest_message_in_hand_is_can_be_told_while_nothing_is_held
 def test_a_broker_held_tier_tells_it_too() -> None:
     plan = Plan(due_topic=DUE, subscriptions=("billing",), scheme=PLAN.scheme, max_delay_ms=PLAN.max_delay_ms)
     next_hop = NextHop(Router(plan), steps(plan)[0])
-    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts(), chance=random.Random(7))
+    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts(), rng=random.Random(7))
     assert (it.newest_release_ms, it.in_flight_bytes) == (None, 0)
     sent = it.received(at(0), 0, timer(5_000), "receipt", RELEASE_MS + 60_000, 200)
     assert isinstance(sent, Forward)
@@ -488,6 +488,6 @@ def test_a_broker_held_tier_asks_after_a_silence_only_by_a_native_plan(scheme: S
     """On its Shared subscription that would bring again every timer whose acknowledgement is under way."""
     plan = replace(PLAN, scheme=scheme)
     next_hop = NextHop(Router(plan), steps(PLAN)[0])
-    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts(), chance=random.Random(7))
+    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts(), rng=random.Random(7))
     answers = {type(it.nothing_came(START_MS + second * 1_000)) for second in range(120)}
     assert (AskAgain in answers) is asks

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver.confirmations import Confirmations
-from timewheel.consumers.relay.driver.groups import Group, Member
 from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.hop_batches import HopBatch, Member
 from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, default_linger_ms
 from timewheel.wire.results import SEEN_BEFORE
@@ -66,8 +66,8 @@ def test_without_members_nothing_goes() -> None:
 # The members
 
 
-def group(*sequence_ids: int, mark: int = -1, size: int = 1) -> Group:
-    found = Group(TOPIC, -1, None, mark)
+def group(*sequence_ids: int, mark: int = -1, size: int = 1) -> HopBatch:
+    found = HopBatch(TOPIC, -1, None, mark)
     for ordinal, sequence_id in enumerate(sequence_ids):
         found.add(Member(ordinal, None, {}, size), sequence_id)
     return found
@@ -106,7 +106,7 @@ def message_id(batch_index: int, ledger: int = 7) -> Any:
     return SimpleNamespace(batch_index=lambda: batch_index, ledger_id=lambda: ledger)
 
 
-def told(members: Group, result: Any, of_last: Any) -> Confirmations:
+def told(members: HopBatch, result: Any, of_last: Any) -> Confirmations:
     confirmations = Confirmations(Handle(ManualClock()), ManualClock())
     confirmations.on_group(members, result, of_last)
     return confirmations

@@ -61,13 +61,13 @@ def plan(max_delay_ms: int) -> Plan:
             {"tw-due": f"{DUE}", "tw-from": "1:2 3", "tw-new": "x"},
             Envelope(OWN_ID, DUE, PUBLISHED, revision=REVISION),
             {"tw-id": OWN_ID, "tw-timer": f"1 {DUE} 0 0 {PUBLISHED} {REVISION}", "tw-new": "x"},
-            id="where it was lifted from stays behind, and what is not ours goes along",
+            id="where it was moved from stays behind, and what is not ours goes along",
         ),
         pytest.param(
             {**TIMER, "tw-from": "17:42 1767139100000"},
             Envelope("sub-42", DUE, PUBLISHED, hops=1, revision=3),
             TIMER,
-            id="a lifted copy has its own envelope",
+            id="a moved copy has its own envelope",
         ),
         pytest.param(
             {**TIMER, "tw-due": "garbled"},
@@ -166,7 +166,7 @@ def test_a_relay_s_own_probe_is_known() -> None:
 
 
 texts = st.text(max_size=5) | st.integers(-5, MAX_TIME_MS * 2).map(str) | st.just("x" * 300)
-ours = st.sampled_from(["tw-id", "tw-timer", "tw-due", "tw-from", "tw-group", "tw-for", "tw-probe", "tw-stir"])
+ours = st.sampled_from(["tw-id", "tw-timer", "tw-due", "tw-from", "tw-group", "tw-for", "tw-probe", "tw-nudge"])
 numbers = st.integers(0, MAX_TIME_MS) | st.sampled_from([0, PUBLISHED, DUE, 999_999])
 lines = st.tuples(st.sampled_from([1, 2, 3]), st.lists(numbers, min_size=5, max_size=7)).map(
     lambda drawn: " ".join(map(str, (drawn[0], *drawn[1])))

@@ -11,10 +11,10 @@ import pytest
 from tests.consumers.relay.relay_world import PLAN, ROUTER, START_MS
 from tests.consumers.relay.test_session import SOURCE_PARTITION
 from timewheel.binary_protocol.fields import number_field
-from timewheel.consumers.relay.driver.burying import Verdicts
+from timewheel.consumers.relay.driver.dead_letter_writer import Verdicts
 from timewheel.consumers.relay.driver.reader import Reader
 from timewheel.consumers.relay.machine.broker_held import BrokerHeld
-from timewheel.consumers.relay.machine.commands import Acknowledge, DeadLetter, Look
+from timewheel.consumers.relay.machine.commands import Acknowledge, Examine, StoreDeadLetter
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.forwarding import Forwarding
 from timewheel.consumers.relay.machine.order import Spot
@@ -35,7 +35,7 @@ class Relay:
     def __init__(self, machine: Any) -> None:
         self.machine = machine
         self.reader = Reader(SOURCE_PARTITION, PLAN, Verdicts())
-        self.letters: list[tuple[Position, str]] = []
+        self.dead_letters: list[tuple[Position, str]] = []
         self.acknowledged: list[Position] = []
 
     def entry(self, ledger: int, entry: int, messages: int) -> None:
@@ -45,11 +45,11 @@ class Relay:
             message = SimpleNamespace(properties=dict, schema_version=lambda: "")
             reading = self.reader.read(position, message, message_id)
             command = self.machine.received(position, messages, reading, position, START_MS)
-            if isinstance(command, Look):
+            if isinstance(command, Examine):
                 self.machine.found(command.before)
                 command = self.machine.tick(START_MS)
-            if isinstance(command, DeadLetter):
-                self.letters.append((position, command.reason))
+            if isinstance(command, StoreDeadLetter):
+                self.dead_letters.append((position, command.reason))
                 command = self.machine.confirmed([command.ordinal] if self.is_broker_held else command.ordinal)
             if isinstance(command, Acknowledge):
                 self.acknowledged += command.receipts
@@ -65,7 +65,7 @@ def relay_held() -> Relay:
 
 
 def broker_held() -> Relay:
-    return Relay(BrokerHeld(HOP, IN_ORDER, window_limit=100, counts=Counts(), chance=random.Random(1)))
+    return Relay(BrokerHeld(HOP, IN_ORDER, window_limit=100, counts=Counts(), rng=random.Random(1)))
 
 
 @pytest.mark.parametrize("held", [relay_held, broker_held])
@@ -73,7 +73,7 @@ def broker_held() -> Relay:
 def test_a_batch_beyond_the_bound_is_one_letter_at_its_last(held: Any, ledger: int) -> None:
     it, many, entry = held(), LARGEST_BATCH + 1, 8 - ledger
     it.entry(ledger, entry, many)
-    ((position, reason),) = it.letters
+    ((position, reason),) = it.dead_letters
     assert position == (ledger, entry, many - 1)
     assert str(many) in reason
     assert str(LARGEST_BATCH) in reason
@@ -82,11 +82,11 @@ def test_a_batch_beyond_the_bound_is_one_letter_at_its_last(held: Any, ledger: i
     else:
         assert it.machine.confirmed_to == Spot(position, many)
     it.entry(ledger, entry + 1, 2)
-    assert [place for place, _ in it.letters[1:]] == [(ledger, entry + 1, 0), (ledger, entry + 1, 1)]
+    assert [place for place, _ in it.dead_letters[1:]] == [(ledger, entry + 1, 0), (ledger, entry + 1, 1)]
 
 
 @pytest.mark.parametrize("held", [relay_held, broker_held])
 def test_a_batch_at_the_bound_is_read_message_by_message(held: Any) -> None:
     it = held()
     it.entry(7, 1, LARGEST_BATCH)
-    assert len(it.letters) == LARGEST_BATCH
+    assert len(it.dead_letters) == LARGEST_BATCH

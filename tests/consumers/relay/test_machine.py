@@ -109,7 +109,7 @@ def relay_held(
         Forwarding(next_hop, OutOfOrder(plan), known=before, window_limit=window_limit, linger_ms=linger_ms),
         visit=lambda: visit,
         lease_idle_ms=LEASE_IDLE_MS,
-        chance=random.Random(3),
+        rng=random.Random(3),
     )
 
 
@@ -232,7 +232,7 @@ def test_who_cannot_have_a_lease_holds_none_and_tries_again_rarer_and_rarer() ->
 
 
 def test_who_waits_for_a_lease_until_its_head_is_late_begins_anew_and_sends_nothing_without_one() -> None:
-    """It was displaced, and what it has in hand was sent long since: by the late lane it would be stored twice."""
+    """It was displaced, and what it has in flight was sent long since: by the late lane it would be stored twice."""
     it = relay_held()
     first = forwarded(it, 0)
     second = it.received(at(1), 0, timer(30_000), "receipt 1", RELEASE_MS)

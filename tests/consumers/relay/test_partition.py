@@ -25,7 +25,7 @@ VISIT = Visit(0)
 HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
 
 
-class Told:
+class Reported:
     def __init__(self) -> None:
         self.names: list[str] = []
 
@@ -38,7 +38,7 @@ OLD: Literal["old"] = "old"
 Ending = BaseException | Literal["outgrown", "old"] | None
 
 
-def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[Any, Told]:
+def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[Any, Reported]:
     """One whose subscriptions end so, one after the other."""
 
     class Played:
@@ -59,12 +59,12 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[A
                 self.begins_anew = True
 
     monkeypatch.setattr(partitions, "Session", Played)
-    told = Told()
+    told = Reported()
     tools: Any = SimpleNamespace(
         client=None,
         router=ROUTER,
         clock=LeapingClock(),
-        chance=random.Random(1),
+        rng=random.Random(1),
         hooks=told,
         max_in_flight=10,
         lease_idle_ms=1_000,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from timewheel.consumers.relay.registry import RelayRegistry
 from timewheel.consumers.relay.reloading import Reloading
-from timewheel.consumers.relay.roster import Roster
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TopologyError
 from timewheel.core.plan import Plan, Tiered
@@ -61,7 +61,7 @@ class FakeRelay:
 
 
 class Stage:
-    """A roster of A alone, and a folder that says so."""
+    """A registry of A alone, and a folder that says so."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,9 +70,9 @@ class Stage:
         self.settled = 0
         self.write(a=A)
         files = PlanFiles([folder])
-        self.roster = Roster([self.make(A)])
+        self.registry = RelayRegistry([self.make(A)])
         self.reloading = Reloading(
-            self.roster,
+            self.registry,
             files,
             files.read(),
             self.make,
@@ -90,7 +90,7 @@ class Stage:
 
     def facts(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...], bool]:
         """Who is served, who should be, and whether that makes it ready."""
-        return self.roster.plans, self.roster.missing, self.roster.ready
+        return self.registry.plans, self.registry.missing, self.registry.ready
 
     def write(self, **plans: Plan) -> None:
         """Exactly these."""
@@ -99,10 +99,10 @@ class Stage:
         for name, plan in plans.items():
             save_plan(plan, self.folder / f"{name}.toml")
 
-    def look(self, times: int = 2) -> None:
+    def inspect(self, times: int = 2) -> None:
         """As often as a change needs to count."""
         for _ in range(times):
-            self.reloading.look()
+            self.reloading.inspect()
 
 
 @pytest.fixture
@@ -111,30 +111,30 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_nothing_changes_while_the_files_do_not(stage: Stage) -> None:
-    stage.look(5)
+    stage.inspect(5)
     assert (stage.journal.done, stage.events, stage.settled) == ([], [], 0)
 
 
 def test_a_plan_that_is_added_begins_beside_the_others(stage: Stage) -> None:
     stage.write(a=A, b=B)
-    stage.look()
+    stage.inspect()
     assert stage.journal.done == [("start", B)]
-    assert stage.roster.plans == (A, B)
+    assert stage.registry.plans == (A, B)
     assert stage.events == [RelayPlansChanged(added=B.due_topic, removed="", changed="")]
     assert stage.settled == 1
 
 
 def test_a_plan_that_is_removed_drains_ends_and_leaves_word_of_what_waits(stage: Stage) -> None:
     stage.write(b=B)
-    stage.look()
+    stage.inspect()
     assert stage.journal.done == [("stop", A), ("start", B)]
-    assert stage.roster.plans == (B,)
+    assert stage.registry.plans == (B,)
     assert stage.events[1:] == [RelayPlanDropped(due_topic=A.due_topic, waiting=18)]
 
 
 def test_a_plan_that_is_changed_ends_before_it_begins(stage: Stage) -> None:
     stage.write(a=A2)
-    stage.look()
+    stage.inspect()
     assert stage.journal.done == [("stop", A), ("start", A2)]
     assert stage.events == [RelayPlansChanged(added="", removed="", changed=A.due_topic)]
 
@@ -146,8 +146,8 @@ def test_a_holding_namespace_that_the_changed_plan_does_not_name_is_an_event(
     held = replace(A, scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), holding_namespace="t/held")
     for plan in (held, replace(held, holding_namespace=None, former_namespaces=former)):
         stage.write(a=plan)
-        stage.look()
-        stage.look()
+        stage.inspect()
+        stage.inspect()
 
     told = [event for event in stage.events if isinstance(event, RelayNamespaceDropped)]
 
@@ -157,79 +157,79 @@ def test_a_holding_namespace_that_the_changed_plan_does_not_name_is_an_event(
 
 def test_a_change_counts_when_it_stands_there_twice_or_at_once_when_asked(stage: Stage) -> None:
     stage.write(a=A2)
-    stage.look(1)
+    stage.inspect(1)
     assert stage.journal.done == []
-    stage.look(1)
-    assert stage.roster.plans == (A2,)
+    stage.inspect(1)
+    assert stage.registry.plans == (A2,)
     stage.write(a=A)
     stage.reloading.ask_from_signal()
-    stage.look(1)
-    assert stage.roster.plans == (A,)
+    stage.inspect(1)
+    assert stage.registry.plans == (A,)
 
 
 @pytest.mark.parametrize("text", ["no TOML", "format = 1", ""])
 def test_a_file_that_is_wrong_changes_nothing_and_is_told_once(stage: Stage, text: str) -> None:
     stage.write(a=A2, b=B)
     (stage.folder / "c.toml").write_text(text)
-    stage.look(4)
-    assert (stage.journal.done, stage.roster.plans) == ([], (A,))
+    stage.inspect(4)
+    assert (stage.journal.done, stage.registry.plans) == ([], (A,))
     (refused,) = stage.events
     assert isinstance(refused, RelayPlansRefused)
     assert "c.toml" in refused.reason
     stage.reloading.ask_from_signal()
-    stage.look(1)
+    stage.inspect(1)
     assert len(stage.events) == 2, "who asks is told again"
     (stage.folder / "c.toml").unlink()
-    stage.look()
-    assert set(stage.roster.plans) == {A2, B}
+    stage.inspect()
+    assert set(stage.registry.plans) == {A2, B}
 
 
 def test_a_slip_that_was_taken_back_is_told_when_it_comes_again(stage: Stage) -> None:
     for _ in range(2):
         (stage.folder / "c.toml").write_text("no TOML")
-        stage.look()
+        stage.inspect()
         (stage.folder / "c.toml").unlink()
-        stage.look()
+        stage.inspect()
     assert [event.name for event in stage.events] == ["relay_plans_refused"] * 2
 
 
 def test_a_folder_that_was_emptied_is_a_slip(stage: Stage) -> None:
     stage.write()
-    stage.look(3)
-    assert (stage.journal.done, stage.roster.plans, len(stage.events)) == ([], (A,), 1)
+    stage.inspect(3)
+    assert (stage.journal.done, stage.registry.plans, len(stage.events)) == ([], (A,), 1)
 
 
 def test_topics_that_are_missing_change_nothing_until_they_are_made(stage: Stage) -> None:
     stage.journal.topics_missing = {B}
     stage.write(a=A2, b=B)
-    stage.look(4)
-    assert (stage.journal.done, stage.roster.plans) == ([], (A,))
+    stage.inspect(4)
+    assert (stage.journal.done, stage.registry.plans) == ([], (A,))
     (refused,) = stage.events
     assert "timewheel topics ensure" in str(refused.fields["reason"])
     stage.journal.topics_missing = set()
-    stage.look(1)
-    assert set(stage.roster.plans) == {A2, B}
+    stage.inspect(1)
+    assert set(stage.registry.plans) == {A2, B}
 
 
 def test_a_relay_that_cannot_begin_is_tried_again_and_told_once(stage: Stage) -> None:
     stage.journal.cannot_start = {A2}
     stage.write(a=A2, b=B)
-    stage.look(5)
+    stage.inspect(5)
     assert stage.facts() == ((B,), (A2,), False), "one is missing"
     told = [event for event in stage.events if isinstance(event, RelayPlanNotStarted)]
     assert told == [RelayPlanNotStarted(due_topic=A.due_topic, reason="no broker")]
     stage.journal.cannot_start = set()
-    stage.look(1)
+    stage.inspect(1)
     assert stage.facts() == ((B, A2), (), True)
 
 
 def test_what_cannot_begin_can_be_taken_back(stage: Stage) -> None:
     stage.journal.cannot_start = {A2}
     stage.write(a=A2)
-    stage.look(3)
+    stage.inspect(3)
     stage.write(a=A)
-    stage.look()
-    assert (stage.roster.plans, stage.roster.missing) == ((A,), ())
+    stage.inspect()
+    assert (stage.registry.plans, stage.registry.missing) == ((A,), ())
 
 
 def test_whatever_goes_wrong_in_between_the_files_are_looked_at_again(
@@ -249,5 +249,5 @@ def test_whatever_goes_wrong_in_between_the_files_are_looked_at_again(
 
     eventually(lambda: any("unforeseen" in str(event.fields) for event in stage.events), 10)
     stage.write(a=A2)
-    eventually(lambda: stage.roster.plans == (A2,), 10)
+    eventually(lambda: stage.registry.plans == (A2,), 10)
     stage.reloading.stop()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers.relay.driver.ring_keeper import WAKE_MS, RingKeeper
+from timewheel.consumers.relay.driver.slot_scheduler import WAKE_MS, SlotScheduler
 from timewheel.consumers.relay.machine.visits import OPEN_AHEAD_MS, Visit, next_times
 from timewheel.core.plan import Plan, Ring, Wheel
 from timewheel.core.steps import steps
@@ -48,9 +48,9 @@ class Keeper:
         self.slots = [Slot(number) for number in range(SLOTS)]
         partitions: Any = self.slots
         tools: Any = SimpleNamespace(clock=self.clock, router=SimpleNamespace(is_native=False))
-        self.ring_keeper = RingKeeper(partitions, tools)
-        self.ring_keeper.start()
-        eventually(self.ring_keeper.caught_up.is_set)
+        self.slot_scheduler = SlotScheduler(partitions, tools)
+        self.slot_scheduler.start()
+        eventually(self.slot_scheduler.caught_up.is_set)
         for slot in self.slots:
             slot.visits.clear()
 
@@ -61,16 +61,16 @@ class Keeper:
             self.clock.advance(500)
 
     def stop(self) -> None:
-        self.ring_keeper.stop()
-        self.ring_keeper.join(1_000)
+        self.slot_scheduler.stop()
+        self.slot_scheduler.join(1_000)
 
 
 @pytest.fixture
 def keepers() -> Iterator[list[Keeper]]:
     made: list[Keeper] = []
     yield made
-    for keeper in made:
-        keeper.stop()
+    for scheduler in made:
+        scheduler.stop()
 
 
 def first_visits() -> dict[int, Visit]:
@@ -79,20 +79,20 @@ def first_visits() -> dict[int, Visit]:
 
 
 def test_each_slot_is_visited_shortly_before_its_release_once_a_turn(keepers: list[Keeper]) -> None:
-    keepers.append(keeper := Keeper())
-    keeper.pass_time(SLOTS * SLOT_MS - OPEN_AHEAD_MS - WAKE_MS)
-    eventually(lambda: all(slot.visits for slot in keeper.slots))
-    assert {number: slot.visits[0] for number, slot in enumerate(keeper.slots)} == first_visits()
-    assert all(len(slot.visits) == 1 for slot in keeper.slots)
+    keepers.append(scheduler := Keeper())
+    scheduler.pass_time(SLOTS * SLOT_MS - OPEN_AHEAD_MS - WAKE_MS)
+    eventually(lambda: all(slot.visits for slot in scheduler.slots))
+    assert {number: slot.visits[0] for number, slot in enumerate(scheduler.slots)} == first_visits()
+    assert all(len(slot.visits) == 1 for slot in scheduler.slots)
 
 
 @pytest.mark.parametrize("ahead_ms", [5 * 60_000, 600])
 def test_a_clock_that_was_ahead_and_is_put_right_skips_no_visit(keepers: list[Keeper], ahead_ms: int) -> None:
     """Five minutes ahead at the start, the keeper passed over five slots, whose timers then waited for a whole turn."""
-    keepers.append(keeper := Keeper(ahead_ms=ahead_ms))
-    keeper.pass_time(10_000)
-    keeper.clock.ahead_ms = 0
-    keeper.pass_time(SLOTS * SLOT_MS - 10_000)
+    keepers.append(scheduler := Keeper(ahead_ms=ahead_ms))
+    scheduler.pass_time(10_000)
+    scheduler.clock.ahead_ms = 0
+    scheduler.pass_time(SLOTS * SLOT_MS - 10_000)
     for number, visit in first_visits().items():
         if visit.sweeps_ms[0] - OPEN_AHEAD_MS < START_MS + SLOTS * SLOT_MS - WAKE_MS:
-            eventually(lambda slot=keeper.slots[number], visit=visit: visit in slot.visits)  # type: ignore[misc]
+            eventually(lambda slot=scheduler.slots[number], visit=visit: visit in slot.visits)  # type: ignore[misc]

@@ -10,7 +10,7 @@ import pytest
 from tests.consumers.relay.relay_world import PLAN, ROUTER, SOURCE, START_MS
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver import session as sessions
-from timewheel.consumers.relay.driver.burying import Verdicts
+from timewheel.consumers.relay.driver.dead_letter_writer import Verdicts
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
 from timewheel.consumers.relay.driver.memory import Memory

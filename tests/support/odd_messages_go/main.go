@@ -91,7 +91,7 @@ func (p *program) sendAll(to place) {
 		if err := tried(one, to); err != nil {
 			told = err.Error()
 		}
-		tell(to, one.name, told)
+		on_progress(to, one.name, told)
 		p.sendGood(producer, to, number+1)
 	}
 }
@@ -112,7 +112,7 @@ func (p *program) sendGood(producer pulsar.Producer, to place, number int) {
 	message.Properties["good"] = id
 	message.Payload = []byte(id)
 	must(sent(producer, message))
-	tell(to, id, "")
+	on_progress(to, id, "")
 }
 
 // prepared returns a message with the delay and the properties that the place needs.
@@ -342,7 +342,7 @@ func must(err error) {
 	}
 }
 
-func tell(to place, name, err string) {
+func on_progress(to place, name, err string) {
 	if len(err) > 200 {
 		err = err[:200]
 	}

@@ -13,7 +13,7 @@
     const allowed = setting.gap_fraction / all.gap_margin * all.limit_ranges;
     const byGaps = Math.ceil(one.gaps * growth / allowed - all.slack);
     const bySilence = silent === null ? 1 : Math.ceil(one.silence * growth / silent - all.slack);
-    const partitions = Math.min(Math.max(byGaps, bySilence, 1), all.most_partitions);
+    const partitions = Math.min(Math.max(byGaps, bySilence, 1), all.max_partitions);
     const gaps = Math.max(one.gaps * growth / partitions, one.stuck * growth);
     const topics = one.dead_letters + one.topics * partitions;
     const breaks = [

@@ -5,7 +5,7 @@ The reader reads the state, the checks judge it; only `fix` changes anything.
 
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.fixing import fix
-from timewheel.ops.doctor.reading import look_at_plan, look_at_topic
+from timewheel.ops.doctor.reading import inspect_plan, inspect_topic
 from timewheel.ops.doctor.seen import Seen, Unread
 from timewheel.ops.doctor.verdict import KINDS, Verdict, verdict_on
 
@@ -18,7 +18,7 @@ __all__ = [
     "Unread",
     "Verdict",
     "fix",
-    "look_at_plan",
-    "look_at_topic",
+    "inspect_plan",
+    "inspect_topic",
     "verdict_on",
 ]

@@ -19,12 +19,12 @@ class Check:
 
     Args:
         kinds: Kinds of its findings.
-        look: Yields the findings; makes no calls.
+        inspect: Yields the findings; makes no calls.
         needs: Sources that it judges by; if part of a source could not be read, "nothing found" is no "all is well".
         of_any_topic: True if it applies to a topic without a plan.
     """
 
     kinds: tuple[Kind, ...]
-    look: Look
+    inspect: Look
     needs: frozenset[Source]
     of_any_topic: bool = False

@@ -34,7 +34,7 @@ def fix(admin: AdminClient, plan: Plan, findings: Iterable[Finding]) -> tuple[St
     if not steps:
         return ()
     # Timers left behind by an earlier plan are a finding of their own, and no reason to leave this plan broken.
-    done = list(ensure(admin, plan, now_ms=admin.clock.now_ms(), despite_former_topics=True).steps)
+    done = list(ensure(admin, plan, now_ms=admin.clock.now_ms(), ignore_former_topics=True).steps)
     for step in steps:
         # Provisioning leaves this policy alone, since a namespace may set it. A finding means that the value is wrong.
         if isinstance(step, SetPolicy) and step.policy is DELAYED_DELIVERY:

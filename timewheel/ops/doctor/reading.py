@@ -20,20 +20,20 @@ from timewheel.ops.doctor.seen import Seen, SeenTopic, Source, Unread
 from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.former_topics import look_into
-from timewheel.ops.gaps import Look, look_at
-from timewheel.ops.gaps.looking import with_shadows
+from timewheel.ops.gaps import GapSnapshot, inspect_gaps
+from timewheel.ops.gaps.snapshot import with_shadows
 from timewheel.ops.parts import whole_topic
 from timewheel.ops.provision_steps import TopicState, existing_of
 from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 
-__all__ = ["look_at_plan", "look_at_topic"]
+__all__ = ["inspect_plan", "inspect_topic"]
 
 CALLS_AT_ONCE = 8
 """Topics read concurrently; each takes a dozen calls of some milliseconds."""
 BROKER = "the broker"
 
 
-def look_at_plan(admin: AdminClient, plan: Plan, *, target: str) -> Seen:
+def inspect_plan(admin: AdminClient, plan: Plan, *, target: str) -> Seen:
     """Read everything that a plan needs.
 
     Args:
@@ -47,7 +47,7 @@ def look_at_plan(admin: AdminClient, plan: Plan, *, target: str) -> Seen:
     return _Look(admin, target).at_plan(plan)
 
 
-def look_at_topic(admin: AdminClient, topic: str) -> Seen:
+def inspect_topic(admin: AdminClient, topic: str) -> Seen:
     """Read a topic, whether or not it belongs to timewheel.
 
     Args:
@@ -116,7 +116,7 @@ class _Look:
         if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
             raise NoSuchTarget(self._target, "there is no such topic")
         profile = profile_by(self._settings, self._version)
-        look = self._gaps(seen, profile)
+        inspect = self._gaps(seen, profile)
         with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
             seen = list(pool.map(reader.again, seen))
         bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
@@ -132,8 +132,8 @@ class _Look:
             namespaces=self._namespaces,
             topics=tuple(seen),
             former=former,
-            gaps=look.subscriptions,
-            shadowed=look.shadowed,
+            gaps=inspect.subscriptions,
+            shadowed=inspect.shadowed,
             has_topic_policies=reader.has_topic_policies,
             unread=(*self._asking.unread, *self._denied_settings()),
         )
@@ -203,7 +203,7 @@ class _Look:
             step=None if holding is None else holding.step,
         )
 
-    def _gaps(self, topics: Sequence[SeenTopic], profile: BrokerProfile) -> Look:
+    def _gaps(self, topics: Sequence[SeenTopic], profile: BrokerProfile) -> GapSnapshot:
         """Read the gaps of topics under the broker's delay; a relay acknowledges in order and leaves no gaps."""
         delayed = [topic for topic in topics if topic.by_broker and topic.exists]
         names = [
@@ -212,9 +212,9 @@ class _Look:
             for name in topic.existing_parts.values()
             if any(part.name == name for part in topic.parts)
         ]
-        look = look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE)
-        for name in look.gone:
+        inspect = inspect_gaps(self._admin, names, profile, at_once=CALLS_AT_ONCE)
+        for name in inspect.gone:
             self._asking.lost(Source.TOPICS, name)
-        for one in look.unseen:
+        for one in inspect.unseen:
             self._asking.lost(Source.TOPICS, one.what, one.reason)
-        return with_shadows(self._admin, look)
+        return with_shadows(self._admin, inspect)

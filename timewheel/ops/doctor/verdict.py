@@ -53,7 +53,7 @@ def verdict_on(seen: Seen) -> Verdict:
     for check in CHECKS:
         if seen.plan is None and not check.of_any_topic:
             continue
-        found = list(check.look(seen))
+        found = list(check.inspect(seen))
         findings += found
         quiet = [kind for kind in check.kinds if all(finding.kind is not kind for finding in found)]
         (left_out if check.needs & unread else clear).extend(quiet)

@@ -4,22 +4,22 @@ would deliver again.
 Works for any topic, with or without timewheel. Nothing is consumed or changed.
 """
 
+from timewheel.ops.gaps.gap_status import GapStatus, Level, SubscriptionGaps
 from timewheel.ops.gaps.growth import GapGrowth
-from timewheel.ops.gaps.looking import Look, Unseen, look_at
 from timewheel.ops.gaps.reload import Reload, reload_of
-from timewheel.ops.gaps.standing import GapStanding, Level, SubscriptionGaps
+from timewheel.ops.gaps.snapshot import GapSnapshot, Unseen, inspect_gaps
 from timewheel.ops.gaps.targets import Targets, topics_of
 
 __all__ = [
     "GapGrowth",
-    "GapStanding",
+    "GapSnapshot",
+    "GapStatus",
     "Level",
-    "Look",
     "Reload",
     "SubscriptionGaps",
     "Targets",
     "Unseen",
-    "look_at",
+    "inspect_gaps",
     "reload_of",
     "topics_of",
 ]

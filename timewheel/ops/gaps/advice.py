@@ -18,11 +18,11 @@ from timewheel.ops.gaps.first_aid import (
     shadow_commands,
     shadow_helps,
 )
-from timewheel.ops.gaps.standing import ghost_words
+from timewheel.ops.gaps.gap_status import stale_index_words
 
 __all__ = ["Advice", "Try", "advice_on"]
 
-MOST_HOLDERS = 3
+MAX_HOLDERS = 3
 UNDELAYED_SHARE = 0.02
 """Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""
 
@@ -73,7 +73,7 @@ def advice_on(
         gap_limit: Limit given by the user because the role may not read it; commands repeat it.
         reached_by: Options by which a command connects to the cluster.
     """
-    sampling = [*([] if gap_limit is None else ["--limit", str(gap_limit)]), *reached_by]
+    sampling = [*([] if gap_limit is None else ["--gap-limit", str(gap_limit)]), *reached_by]
     return tuple(
         Advice(
             share=share,
@@ -95,7 +95,7 @@ def _evidence(cause: Cause, found: Explained) -> Iterator[str]:
     unacked = found.gaps.unacked
     if not found.holders:
         yield "no consumer is connected"
-    for holder in found.holders[:MOST_HOLDERS]:
+    for holder in found.holders[:MAX_HOLDERS]:
         consumer = holder.consumer
         acked = "has acknowledged nothing yet"
         if consumer.last_acked_at_ms:
@@ -103,10 +103,10 @@ def _evidence(cause: Cause, found: Explained) -> Iterator[str]:
             acked = f"acknowledged last {since} ago"
         flow = "is blocked" if consumer.blocked else f"would take {max(consumer.permits, 0):,} more"
         where = f" on {holder.topic.rpartition('/')[2]}" if len(found.gaps.parts) > 1 else ""
-        yield f"{consumer.name or consumer.address}{where} has {consumer.unacked:,} in hand, {acked}, {flow}"
-    left = len(found.holders) - MOST_HOLDERS
+        yield f"{consumer.name or consumer.address}{where} has {consumer.unacked:,} in flight, {acked}, {flow}"
+    left = len(found.holders) - MAX_HOLDERS
     if left > 0:
-        yield f"{left:,} more consumers have less in hand; all together have {unacked:,}"
+        yield f"{left:,} more consumers have less in flight; all together have {unacked:,}"
     if cause is Cause.KEYS and found.hottest_key:
         yield f"key {found.hottest_key!r} has {100 * found.hottest_share:.0f} % of the open entries that were seen"
 
@@ -115,14 +115,14 @@ def _delays(found: Explained) -> Iterator[str]:
     if found.first_due_ms is not None:
         first = _ago(found.first_due_ms - found.at_ms)
         yield (
-            f"of {found.looked_at:,} open entries that were looked into {found.delayed:,} are delayed; the first of "
+            f"of {found.inspected:,} open entries that were looked into {found.delayed:,} are delayed; the first of "
             f"these is due in {first}"
         )
     if found.gaps.unknown:
         yield "how many the broker would hold is not known: no consumer is connected, and it reads for consumers"
     else:
-        held = f"{'at most ' if found.gaps.ghosts else ''}{found.gaps.delayed:,} delayed messages"
-        yield f"the broker holds {held} of this subscription{ghost_words(found.gaps)}"
+        held = f"{'at most ' if found.gaps.stale_entries else ''}{found.gaps.delayed:,} delayed messages"
+        yield f"the broker holds {held} of this subscription{stale_index_words(found.gaps)}"
     figures = found.figures
     if figures is None:
         return

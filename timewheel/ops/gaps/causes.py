@@ -21,10 +21,10 @@ __all__ = ["Cause", "Hole", "OpenEntry", "Share", "cause_of", "holes_of", "share
 
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
-"""Fraction of the ready entries in holes from which they wait for more than the acknowledgement of messages in hand."""
+"""Fraction of the ready entries in holes from which they wait for more than acknowledgements of messages in flight."""
 HOT_SHARE = 0.3
 """Fraction of the ready entries in holes with the same key from which the key is hot or slow."""
-LEAST_LOOKED_AT = 5
+LEAST_INSPECTED = 5
 """Least number of entries from which the share of a key is estimated."""
 
 
@@ -34,7 +34,7 @@ class Cause(Enum):
     DELAYS = "mixed delays"
     """The entry is not due yet, and later entries were due."""
     UNACKNOWLEDGED = "unacknowledged messages"
-    """Consumers have the entry in hand, and acknowledge others first."""
+    """Consumers have the entry in flight, and acknowledge others first."""
     KEYS = "hot or slow keys"
     """The entry's key waits for a busy consumer; other keys proceed."""
     SINGLE = "single acknowledgements"
@@ -118,7 +118,7 @@ def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hott
     Args:
         subscription_type: Type as the broker writes it.
         ready_entries: Estimated number of ready entries in all holes.
-        unacked: Messages that consumers have in hand.
+        unacked: Messages that consumers have in flight.
         hottest: Share of these entries with the most frequent key; 0 if unknown.
     """
     if subscription_type in IN_ORDER_TYPES:
@@ -130,23 +130,23 @@ def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hott
 
 
 def shares_of(
-    looked_at: Sequence[OpenEntry], holes: int, subscription_type: str, unacked: int, now_ms: int
+    inspected: Sequence[OpenEntry], holes: int, subscription_type: str, unacked: int, now_ms: int
 ) -> tuple[Share, ...]:
     """Return the causes that were found, the greatest share first.
 
     Args:
-        looked_at: An entry of each sampled hole; each hole had the same chance.
+        inspected: An entry of each sampled hole; each hole had the same chance.
         holes: Number of all holes.
         subscription_type: Type as the broker writes it.
-        unacked: Messages that consumers have in hand.
+        unacked: Messages that consumers have in flight.
         now_ms: Present time, UTC milliseconds.
     """
-    if not looked_at:
+    if not inspected:
         return ()
-    ready = [entry for entry in looked_at if not entry.is_delayed(now_ms)]
+    ready = [entry for entry in inspected if not entry.is_delayed(now_ms)]
     counts: Counter[Cause] = Counter()
     if ready:
-        scale = holes / len(looked_at)
+        scale = holes / len(inspected)
         cause = cause_of(
             subscription_type,
             ready_entries=scale * sum(entry.hole_entries for entry in ready),
@@ -154,9 +154,9 @@ def shares_of(
             hottest=hottest_of(entry.key for entry in ready)[1],
         )
         counts[cause] += len(ready)
-    counts[Cause.DELAYS] += len(looked_at) - len(ready)
+    counts[Cause.DELAYS] += len(inspected) - len(ready)
     return tuple(
-        Share(cause=cause, share=count / len(looked_at), error=_error(count, len(looked_at), holes))
+        Share(cause=cause, share=count / len(inspected), error=_error(count, len(inspected), holes))
         for cause, count in counts.most_common()
         if count
     )
@@ -166,15 +166,15 @@ def hottest_of(keys: Iterable[str | None]) -> tuple[str, float]:
     """Return the most frequent key and its share of all entries; ("", 0) if the entries are too few or have no keys."""
     found = list(keys)
     named = Counter(key for key in found if key)
-    if len(found) < LEAST_LOOKED_AT or not named:
+    if len(found) < LEAST_INSPECTED or not named:
         return "", 0.0
     ((key, count),) = named.most_common(1)
     return key, count / len(found)
 
 
-def _error(count: int, looked_at: int, holes: int) -> float:
+def _error(count: int, inspected: int, holes: int) -> float:
     """Return the error of a share at 95 %, by Agresti and Coull, which holds for shares near 0 and 1 as well."""
-    if looked_at >= holes:
+    if inspected >= holes:
         return 0.0
-    share = (count + 2) / (looked_at + 4)
-    return 1.96 * math.sqrt(share * (1 - share) / (looked_at + 4))
+    share = (count + 2) / (inspected + 4)
+    return 1.96 * math.sqrt(share * (1 - share) / (inspected + 4))

@@ -15,11 +15,11 @@ from timewheel.core.errors import AdminMissing
 from timewheel.core.names import parts_of
 from timewheel.ops.errors import NoSuchTarget, NothingToSample
 from timewheel.ops.gaps.causes import Hole, OpenEntry, Share, holes_of, hottest_of, shares_of
-from timewheel.ops.gaps.looking import NO_CURSOR
+from timewheel.ops.gaps.gap_status import GapStatus, SubscriptionGaps, gap_status_of
 from timewheel.ops.gaps.reload import runs_of
-from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps, standing_of
+from timewheel.ops.gaps.snapshot import NO_CURSOR
 from timewheel.ops.parts import whole_topic
-from timewheel.ops.sample import Place, Tell, look, sample
+from timewheel.ops.sample import Place, ProgressCallback, inspect, sample
 from timewheel.ops.sample_figures import SampleFigures, figures_of
 from timewheel.ops.shadowed import shadow_of
 
@@ -54,7 +54,7 @@ class Explained:
         shadow: Desired state of the topic's shadow; None without a shadow.
         gaps: Gaps of the subscription.
         holes: Number of runs of open entries before gaps.
-        looked_at: Number of sampled holes whose drawn entry was read.
+        inspected: Number of sampled holes whose drawn entry was read.
         unreadable: Number of sampled holes whose drawn entry exists but could not be read.
         shares: Causes, the greatest share first; empty without gaps.
         hottest_key: The most frequent key among ready entries in holes; empty if no key stands out.
@@ -62,7 +62,7 @@ class Explained:
         oldest_ms: Publish time of the oldest ready entry that was read, UTC milliseconds; None if none was read.
         delayed: Number of delayed entries among those read.
         first_due_ms: Due time of the first of the delayed entries, UTC milliseconds; None if none was read.
-        holders: Connected consumers, those with the most messages in hand first.
+        holders: Connected consumers, those with the most messages in flight first.
         figures: Figures of a sample of the topic; None if it could not be sampled.
     """
 
@@ -71,7 +71,7 @@ class Explained:
     shadow: str | None
     gaps: SubscriptionGaps
     holes: int
-    looked_at: int
+    inspected: int
     unreadable: int
     shares: tuple[Share, ...]
     hottest_key: str
@@ -92,7 +92,7 @@ def explain(
     holes: int = DEFAULT_HOLES,
     entries: int = DEFAULT_ENTRIES,
     seed: int = 0,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Explained:
     """Read a subscription's holes, its consumers, and the delays of its topic. Nothing is consumed.
 
@@ -104,7 +104,7 @@ def explain(
         holes: Number of holes to sample; all if fewer exist.
         entries: Number of the topic's entries to sample for delays.
         seed: Seed of the samples.
-        tell: Progress callback.
+        on_progress: Progress callback.
 
     Raises:
         NoSuchTarget: The topic or subscription does not exist.
@@ -114,7 +114,7 @@ def explain(
     parts = _parts(admin, topic)
     name = subscription or _fullest(topic, parts)
     now_ms = admin.clock.now_ms()
-    standings: list[GapStanding] = []
+    gap_statuses: list[GapStatus] = []
     found: list[Hole] = []
     holders: list[Holder] = []
     removed: list[str] = []
@@ -130,18 +130,18 @@ def explain(
         cursor = internal.cursors.get(name)
         if cursor is None:
             raise NoSuchTarget(f"{part}, subscription {name}", NO_CURSOR)
-        standings.append(standing_of(part, name, own, internal, profile))
+        gap_statuses.append(gap_status_of(part, name, own, internal, profile))
         holders += [Holder(topic=part, consumer=consumer) for consumer in own.consumers or ()]
         runs = list(runs_of(cursor.acked_ranges(), internal.ledgers))
         found += holes_of(part, cursor.mark_delete, runs, internal.ledgers)
     if removed:
         raise NoSuchTarget(topic, f"{removed[0]} was removed while it was looked at")
-    if not standings:
+    if not gap_statuses:
         raise NoSuchTarget(f"{topic}, subscription {name}", "there is no such subscription")
-    gaps = SubscriptionGaps(topic=topic, subscription=name, parts=tuple(standings))
-    looked_at, unreadable = _looked_into(admin, topic, found, holes, seed, tell)
-    ready = [entry for entry in looked_at if not entry.is_delayed(now_ms)]
-    dues = [entry.deliver_at_ms for entry in looked_at if entry.deliver_at_ms is not None and entry.is_delayed(now_ms)]
+    gaps = SubscriptionGaps(topic=topic, subscription=name, parts=tuple(gap_statuses))
+    inspected, unreadable = _looked_into(admin, topic, found, holes, seed, on_progress)
+    ready = [entry for entry in inspected if not entry.is_delayed(now_ms)]
+    dues = [entry.deliver_at_ms for entry in inspected if entry.deliver_at_ms is not None and entry.is_delayed(now_ms)]
     key, share = hottest_of(entry.key for entry in ready)
     whole = whole_topic(admin, topic)
     return Explained(
@@ -150,9 +150,9 @@ def explain(
         shadow=shadow_of(admin, whole),
         gaps=gaps,
         holes=len(found),
-        looked_at=len(looked_at),
+        inspected=len(inspected),
         unreadable=unreadable,
-        shares=shares_of(looked_at, len(found), _type(gaps), gaps.unacked, now_ms),
+        shares=shares_of(inspected, len(found), _type(gaps), gaps.unacked, now_ms),
         hottest_key=key,
         hottest_share=share,
         oldest_ms=min((entry.publish_at_ms for entry in ready), default=None),
@@ -195,16 +195,16 @@ def _type(gaps: SubscriptionGaps) -> str:
 
 
 def _looked_into(
-    admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, tell: Tell
+    admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, on_progress: ProgressCallback
 ) -> tuple[list[OpenEntry], int]:
     """Return a random entry of each sampled hole, and the number of unreadable entries."""
     if not holes:
         return [], 0
-    chance = random.Random(seed)  # noqa: S311 - a fair draw, not a secret
-    drawn = list(holes) if len(holes) <= most else chance.sample(list(holes), most)
+    rng = random.Random(seed)  # noqa: S311 - a fair draw, not a secret
+    drawn = list(holes) if len(holes) <= most else rng.sample(list(holes), most)
     sizes: dict[Place, int] = {}
     for hole in drawn:
-        entry = chance.randint(hole.run.first, hole.run.last)
+        entry = rng.randint(hole.run.first, hole.run.last)
         sizes[Place(hole.topic, EntryPosition(hole.run.ledger, entry))] = hole.run.entries
 
     def read(place: Place, entry: StoredEntry) -> OpenEntry:
@@ -215,7 +215,7 @@ def _looked_into(
             key=entry.partition_key,
         )
 
-    found, unread = look(admin, topic, list(sizes), len(sizes), read, tell)
+    found, unread = inspect(admin, topic, list(sizes), len(sizes), read, on_progress)
     return found, unread.unreadable
 
 

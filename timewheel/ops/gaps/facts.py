@@ -6,51 +6,51 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from timewheel.ops.gaps.gap_status import GapStatus, SubscriptionGaps
 from timewheel.ops.gaps.limit import Limit
-from timewheel.ops.gaps.log import Looks
-from timewheel.ops.gaps.looking import Look
+from timewheel.ops.gaps.log import GapHistory
 from timewheel.ops.gaps.messages import AgainMessages
-from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps
+from timewheel.ops.gaps.snapshot import GapSnapshot
 
-__all__ = ["look_facts", "subscription_facts"]
+__all__ = ["snapshot_facts", "subscription_facts"]
 
 
-def look_facts(
-    look: Look, limit: Limit, looks: Looks, messages: Mapping[tuple[str, str], AgainMessages]
+def snapshot_facts(
+    snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: Mapping[tuple[str, str], AgainMessages]
 ) -> dict[str, Any]:
-    """Return all values of a look.
+    """Return all values of a snapshot.
 
     Args:
-        look: The look.
+        snapshot: The snapshot.
         limit: The broker's limit and its source.
-        looks: This look and earlier looks, for growth.
+        snapshots: This look and earlier snapshots, for growth.
         messages: Messages that a reload repeats, by topic and subscription, as far as they were counted.
     """
     return {
-        "at_ms": look.at_ms,
-        "level": look.level.word,
+        "at_ms": snapshot.at_ms,
+        "level": snapshot.level.word,
         "gap_limit": limit.profile.gap_limit_ranges,
         "gap_limit_source": limit.source,
-        "topics": look.topics,
+        "topics": snapshot.topics,
         "subscriptions": [
             {
-                **subscription_facts(one, looks),
-                "shadow": look.shadowed.get(one.topic),
+                **subscription_facts(one, snapshots),
+                "shadow": snapshot.shadowed.get(one.topic),
                 **_messages(messages.get((one.topic, one.subscription))),
                 "partitions": [_part(part) for part in one.parts],
             }
-            for one in look.subscriptions
+            for one in snapshot.subscriptions
         ],
-        "without_subscription": list(look.bare),
-        "gone": list(look.gone),
-        "missing": list(look.missing),
-        "unseen": [asdict(one) for one in look.unseen],
+        "without_subscription": list(snapshot.bare),
+        "gone": list(snapshot.gone),
+        "missing": list(snapshot.missing),
+        "unseen": [asdict(one) for one in snapshot.unseen],
     }
 
 
-def subscription_facts(one: SubscriptionGaps, looks: Looks) -> dict[str, Any]:
+def subscription_facts(one: SubscriptionGaps, snapshots: GapHistory) -> dict[str, Any]:
     """Return a row: sums over partitions, and the worst partition."""
-    growth, worst = looks.growth(one), one.worst
+    growth, worst = snapshots.growth(one), one.worst
     return {
         "topic": one.topic,
         "subscription": one.subscription,
@@ -63,7 +63,7 @@ def subscription_facts(one: SubscriptionGaps, looks: Looks) -> dict[str, Any]:
         "gaps": one.gap_count,
         "backlog": one.backlog,
         "delayed": one.delayed,
-        "ghosts_at_least": one.ghosts,
+        "stale_at_least": one.stale_entries,
         "unacked": one.unacked,
         "ready": one.ready,
         "unknown": one.unknown,
@@ -75,7 +75,7 @@ def subscription_facts(one: SubscriptionGaps, looks: Looks) -> dict[str, Any]:
     }
 
 
-def _part(part: GapStanding) -> dict[str, Any]:
+def _part(part: GapStatus) -> dict[str, Any]:
     return {
         "topic": part.topic,
         "level": part.level.word,
@@ -85,7 +85,7 @@ def _part(part: GapStanding) -> dict[str, Any]:
         "span_entries": part.span_entries,
         "backlog": part.backlog,
         "delayed": part.delayed,
-        "ghosts_at_least": part.ghosts,
+        "stale_at_least": part.stale_entries,
         "unacked": part.unacked,
         "ready": part.ready,
         "unknown": part.unknown,

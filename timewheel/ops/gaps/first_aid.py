@@ -8,7 +8,7 @@ from timewheel.admin.stats import DELAYING_TYPES
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
-from timewheel.ops.gaps.standing import Level, SubscriptionGaps
+from timewheel.ops.gaps.gap_status import Level, SubscriptionGaps
 
 __all__ = [
     "FIRST_AID",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 SHADOW_HELPS = (
-    "first aid: a shadow lifts what is far from due out of the topic, and brings it back in time; no producer and no "
+    "first aid: a shadow moves what is far from due out of the topic, and brings it back in time; no producer and no "
     "consumer has to change"
 )
 NO_SHADOW_HELPS = (

@@ -11,7 +11,7 @@ from timewheel.core.slope import LEAST_POINTS, slope_of
 __all__ = ["LEAST_SPAN_MS", "GapGrowth", "growth_of"]
 
 LEAST_SPAN_MS = MINUTE_MS
-"""From the first look to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
+"""From the first snapshot to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +20,16 @@ class GapGrowth:
 
     Args:
         per_hour: Gaps per hour; 0 if no growth was found.
-        gap_count: Gaps at the last look.
+        gap_count: Gaps at the last snapshot.
         gap_limit: The broker's limit.
-        looks: Number of looks.
-        span_ms: Time from the first look to the last.
+        snapshots: Number of snapshots.
+        span_ms: Time from the first snapshot to the last.
     """
 
     per_hour: float
     gap_count: int
     gap_limit: int
-    looks: int
+    snapshots: int
     span_ms: int
 
     @property
@@ -40,24 +40,24 @@ class GapGrowth:
         return (self.gap_limit - self.gap_count) / self.per_hour if self.per_hour > 0 else None
 
 
-def growth_of(looks: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth | None:
+def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth | None:
     """Fit a line through the gaps of several looks.
 
     Args:
-        looks: (UTC milliseconds, gaps of the worst partition), in order of time.
+        snapshots: (UTC milliseconds, gaps of the worst partition), in order of time.
         gap_limit: The broker's limit.
 
     Returns:
-        The growth; None if the looks are too few or too close together.
+        The growth; None if the snapshots are too few or too close together.
     """
-    if len(looks) < LEAST_POINTS or looks[-1][0] - looks[0][0] < LEAST_SPAN_MS:
+    if len(snapshots) < LEAST_POINTS or snapshots[-1][0] - snapshots[0][0] < LEAST_SPAN_MS:
         return None
-    hours = [(at_ms - looks[0][0]) / HOUR_MS for at_ms, _ in looks]
-    slope = slope_of(hours, [float(gaps) for _, gaps in looks])
+    hours = [(at_ms - snapshots[0][0]) / HOUR_MS for at_ms, _ in snapshots]
+    slope = slope_of(hours, [float(gaps) for _, gaps in snapshots])
     return GapGrowth(
         per_hour=slope.value if slope.is_up else 0.0,
-        gap_count=looks[-1][1],
+        gap_count=snapshots[-1][1],
         gap_limit=gap_limit,
-        looks=len(looks),
-        span_ms=looks[-1][0] - looks[0][0],
+        snapshots=len(snapshots),
+        span_ms=snapshots[-1][0] - snapshots[0][0],
     )

@@ -1,4 +1,4 @@
-"""A log of looks: a line of JSON for each subscription with gaps, from which their growth is read."""
+"""A log of snapshots: a line of JSON for each subscription with gaps, from which their growth is read."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from timewheel.ops.errors import GapLogUnreadable
+from timewheel.ops.gaps.gap_status import SubscriptionGaps
 from timewheel.ops.gaps.growth import GapGrowth, growth_of
-from timewheel.ops.gaps.looking import Look
-from timewheel.ops.gaps.standing import SubscriptionGaps
+from timewheel.ops.gaps.snapshot import GapSnapshot
 
-__all__ = ["Looks", "append_look", "read_looks"]
+__all__ = ["GapHistory", "append_snapshot", "read_snapshots"]
 
 FORMAT = 1
-MOST_LOOKS = 240
-"""Looks kept per subscription: four hours at a look per minute, ten days at a look per hour."""
+MAX_SNAPSHOTS = 240
+"""Looks kept per subscription: four hours at a snapshot per minute, ten days at a snapshot per hour."""
 
 
-class Looks:
-    """Gaps of each subscription's worst partition over time; the last `MOST_LOOKS` values."""
+class GapHistory:
+    """Gaps of each subscription's worst partition over time; the last `MAX_SNAPSHOTS` values."""
 
     def __init__(self) -> None:
-        self._of: defaultdict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=MOST_LOOKS))
+        self._of: defaultdict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(
+            lambda: deque(maxlen=MAX_SNAPSHOTS)
+        )
 
-    def add(self, look: Look) -> None:
+    def add(self, snapshot: GapSnapshot) -> None:
         """Add a later look."""
-        for one in look.subscriptions:
-            self.note(look.at_ms, one.topic, one.subscription, one.worst.gap_count)
+        for one in snapshot.subscriptions:
+            self.note(snapshot.at_ms, one.topic, one.subscription, one.worst.gap_count)
 
     def note(self, at_ms: int, topic: str, subscription: str, gap_count: int) -> None:
         """Add a single value."""
@@ -42,27 +44,27 @@ class Looks:
         return growth_of(self._of.get((one.topic, one.subscription), ()), one.worst.gap_limit)
 
 
-def read_looks(path: Path) -> Looks:
-    """Read the looks in a log; empty if the file does not exist.
+def read_snapshots(path: Path) -> GapHistory:
+    """Read the snapshots in a log; empty if the file does not exist.
 
     Raises:
-        GapLogUnreadable: The file cannot be read, or is not a log of looks.
+        GapLogUnreadable: The file cannot be read, or is not a log of snapshots.
     """
-    looks = Looks()
+    snapshots = GapHistory()
     try:
         with path.open(encoding="utf-8") as file:
             for number, text in enumerate(file, start=1):
                 if text.strip():
-                    _note(looks, str(path), number, text)
+                    _note(snapshots, str(path), number, text)
     except FileNotFoundError:
-        return looks
+        return snapshots
     except (OSError, UnicodeDecodeError) as error:
         raise GapLogUnreadable(str(path), 0, str(error)) from error
-    return looks
+    return snapshots
 
 
-def append_look(path: Path, look: Look) -> None:
-    """Append a look to a log; creates the file, but no folder. Subscriptions without gaps are left out.
+def append_snapshot(path: Path, snapshot: GapSnapshot) -> None:
+    """Append a snapshot to a log; creates the file, but no folder. Subscriptions without gaps are left out.
 
     Raises:
         GapLogUnreadable: The file cannot be written.
@@ -71,14 +73,14 @@ def append_look(path: Path, look: Look) -> None:
         json.dumps(
             {
                 "format": FORMAT,
-                "at_ms": look.at_ms,
+                "at_ms": snapshot.at_ms,
                 "topic": one.topic,
                 "subscription": one.subscription,
                 "gap_count": one.worst.gap_count,
                 "again_entries": one.again_entries,
             }
         )
-        for one in look.subscriptions
+        for one in snapshot.subscriptions
         if one.gap_count
     ]
     try:
@@ -88,12 +90,12 @@ def append_look(path: Path, look: Look) -> None:
         raise GapLogUnreadable(str(path), 0, str(error)) from error
 
 
-def _note(looks: Looks, path: str, number: int, text: str) -> None:
+def _note(snapshots: GapHistory, path: str, number: int, text: str) -> None:
     try:
         found: Mapping[str, Any] = json.loads(text)
         if found["format"] != FORMAT:
             raise GapLogUnreadable(path, number, f"it is of format {found['format']}, not {FORMAT}")
-        looks.note(int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"]))
+        snapshots.note(int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"]))
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, GapLogUnreadable):
             raise

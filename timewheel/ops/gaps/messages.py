@@ -10,13 +10,13 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import TIMER_PROPERTY
+from timewheel.ops.gaps.gap_status import SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
-from timewheel.ops.gaps.standing import SubscriptionGaps
-from timewheel.ops.sample import Place, draw, look
+from timewheel.ops.sample import Place, draw, inspect
 
-__all__ = ["MOST_READ", "AgainMessages", "messages_again"]
+__all__ = ["MAX_READ", "AgainMessages", "messages_again"]
 
-MOST_READ = 2_000
+MAX_READ = 2_000
 """Entries to read; of more entries a sample. Each takes a call of some milliseconds, eight concurrently."""
 
 
@@ -28,7 +28,7 @@ class AgainMessages:
         messages: Number of messages.
         error: Error of `messages` at 95 %; 0 if all entries were read.
         read: Entries read.
-        originals: Messages among these that a shadow has lifted and that are not due yet: only a shadow acknowledges a
+        originals: Messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a
             message before it is due, and it acknowledges these messages again before a consumer gets them.
     """
 
@@ -39,15 +39,15 @@ class AgainMessages:
 
 
 def messages_again(
-    admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, most_read: int = MOST_READ
+    admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, max_read: int = MAX_READ
 ) -> AgainMessages:
     """Read the entries that a reload would deliver again.
 
     Args:
         admin: Client whose role may peek at the topic's messages.
-        one: Gaps of a subscription, from the same look.
+        one: Gaps of a subscription, from the same snapshot.
         shadowed: True if the topic has a shadow, whose originals are counted separately.
-        most_read: Number of entries up to which all are read.
+        max_read: Number of entries up to which all are read.
 
     Raises:
         NothingToSample: More than a tenth of the entries disappeared too soon.
@@ -63,8 +63,8 @@ def messages_again(
         is_plain = TIMER_PROPERTY not in entry.properties
         return entry.batch_messages or 1, shadowed and is_plain and (entry.deliver_at_ms or 0) > now_ms
 
-    places = list(_places(runs, sorted(draw(total, most_read, 0))))
-    found, _ = look(admin, one.topic, places, len(places), read, lambda _done, _total: None)
+    places = list(_places(runs, sorted(draw(total, max_read, 0))))
+    found, _ = inspect(admin, one.topic, places, len(places), read, lambda _done, _total: None)
     sizes = [size for size, _ in found]
     originals = round(total * sum(is_original for _, is_original in found) / len(found))
     mean = sum(sizes) / len(sizes)

@@ -12,7 +12,7 @@ from timewheel.core.names import partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.ops.errors import NoSuchTarget
-from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.gaps.snapshot import Unseen
 
 __all__ = ["EVERYTHING", "Targets", "full_name", "topics_of"]
 

@@ -19,34 +19,34 @@ RARE = 3.0
 """A property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples."""
 
 
-def total(looked_at: Sequence[Sequence[int]], entries: int) -> Amount:
+def total(inspected: Sequence[Sequence[int]], entries: int) -> Amount:
     """Estimate the timers in a place.
 
     Args:
-        looked_at: Due times in each sampled entry; at least one entry.
+        inspected: Due times in each sampled entry; at least one entry.
         entries: Number of entries.
     """
-    return _scaled([len(due) for due in looked_at], entries)
+    return _scaled([len(due) for due in inspected], entries)
 
 
 def by_stretch(
-    looked_at: Sequence[Sequence[int]], entries: int, horizon: Horizon, known: range | None = None
+    inspected: Sequence[Sequence[int]], entries: int, horizon: Horizon, known: range | None = None
 ) -> tuple[Amount, ...]:
     """Estimate the timers in a place for each stretch of the horizon.
 
     Args:
-        looked_at: Due times in each sampled entry; at least one entry.
+        inspected: Due times in each sampled entry; at least one entry.
         entries: Number of entries.
         horizon: The stretches.
         known: Stretches that the topic's name permits (of a slot or an interval); None for any.
     """
-    counts = [[0] * len(looked_at) for _ in horizon.buckets]
-    for number, due in enumerate(looked_at):
+    counts = [[0] * len(inspected) for _ in horizon.buckets]
+    for number, due in enumerate(inspected):
         for due_ms in due:
             counts[horizon.number_of(due_ms)][number] += 1
     if known is not None and len(known) == 1 and all(not any(one) for n, one in enumerate(counts) if n not in known):
         # All timers are in this stretch, independent of the draw: only the number of timers in an entry is an estimate.
-        whole = total(looked_at, entries)
+        whole = total(inspected, entries)
         return tuple(whole if number in known else Amount() for number in range(len(counts)))
     return tuple(
         Amount() if known is not None and number not in known and not any(one) else _scaled(one, entries)

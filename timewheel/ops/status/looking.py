@@ -24,7 +24,7 @@ from timewheel.core.names import (
 from timewheel.core.plan import Plan
 from timewheel.core.topology import HoldingTopic, topology
 from timewheel.ops.former_topics import waiting_in_former
-from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.parts import begins_anew
 from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
 from timewheel.ops.sample import Place, draw
@@ -34,7 +34,7 @@ from timewheel.ops.status.places import Head, PlaceStatus, RelayHold, Status, su
 from timewheel.ops.status.runs import OpenRun, open_runs, positions_of
 from timewheel.ops.status.watched import WatchedTopic, topics_of
 
-__all__ = ["AT_ONCE", "DEFAULT_READS", "MOST_TOPICS", "status_of", "timers_held"]
+__all__ = ["AT_ONCE", "DEFAULT_READS", "MAX_TOPICS", "status_of", "timers_held"]
 
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""
@@ -42,7 +42,7 @@ FEWEST = 8
 """Least number of entries to read in a partition, if it has that many: a smaller sample would be meaningless."""
 HELD_READS = 400
 """Entries to read if only the number of timers is needed."""
-MOST_TOPICS = 20
+MAX_TOPICS = 20
 """Topics to read for that number: a wheel has hundreds."""
 AT_ONCE = 16
 """Concurrent requests."""
@@ -52,7 +52,7 @@ FIRST_REFUSAL = 400
 
 IsDead = Callable[[Envelope], bool]
 """Returns whether a timer is known to be cancelled or replaced."""
-Tell = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Progress callback: called with the number of completed requests, and of all requests."""
 
 
@@ -78,7 +78,7 @@ def status_of(
     reads: int = DEFAULT_READS,
     seed: int = 0,
     is_dead: IsDead | None = None,
-    tell: Tell = lambda _done, _total: None,
+    on_progress: ProgressCallback = lambda _done, _total: None,
 ) -> Status:
     """Read the status of a plan. Nothing is consumed or changed.
 
@@ -90,17 +90,18 @@ def status_of(
         plan: Plan of any scheme.
         reads: Limit of entries to read; if the backlog is within it, all entries are read and every figure is exact.
         seed: Seed of the sample.
-        is_dead: Returns whether a timer is cancelled, as `timewheel.core.CutTable.is_dead` does; None if unknown.
-        tell: Progress callback; called in the caller's thread.
+        is_dead: Returns whether a timer is cancelled, as `timewheel.core.CancellationTable.is_dead` does; None if
+            unknown.
+        on_progress: Progress callback; called in the caller's thread.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
-    return _Look(admin, plan, seed, is_dead, tell).run(reads)
+    return _Look(admin, plan, seed, is_dead, on_progress).run(reads)
 
 
 def timers_held(
-    admin: AdminClient, plan: Plan, holding: Iterable[HoldingTopic], *, most: int | None = MOST_TOPICS
+    admin: AdminClient, plan: Plan, holding: Iterable[HoldingTopic], *, most: int | None = MAX_TOPICS
 ) -> dict[str, Amount | None]:
     """Estimate the timers that wait in holding topics: an entry may contain many. Nothing is consumed or changed.
 
@@ -127,13 +128,15 @@ def timers_held(
 
 
 class _Look:
-    def __init__(self, admin: AdminClient, plan: Plan, seed: int, is_dead: IsDead | None, tell: Tell) -> None:
+    def __init__(
+        self, admin: AdminClient, plan: Plan, seed: int, is_dead: IsDead | None, on_progress: ProgressCallback
+    ) -> None:
         self._admin = admin
         self._plan = plan
         self._intake = Names(plan).intake
         self._seed = seed
         self._is_dead = is_dead
-        self._tell = tell
+        self._report = on_progress
         self._at_ms = admin.clock.now_ms()
         self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
         self._unseen: dict[str, Unseen] = {}
@@ -181,13 +184,13 @@ class _Look:
         timers: dict[Place, tuple[StoredTimer, ...] | None] = {}
         for done, found in enumerate(pool.map(self._timers_at, places), start=1):
             timers[places[done - 1]] = found
-            self._tell(done, len(places))
+            self._report(done, len(places))
         self._read = sum(found is not None for found in timers.values())
         yield from ((part, some, timers) for part, some in zip(parts, chosen, strict=True))
 
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = topics_of(self._plan, self._at_ms)
-        # Other topics, for letters and cut-offs, are only checked for existence.
+        # Other topics, for letters and cancellations, are only checked for existence.
         others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
         names = list(dict.fromkeys([*(one.name for one in topics), *others]))
         counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
@@ -314,9 +317,9 @@ class _Look:
         dead = [[t.due_ms for t in entry if t.envelope is not None and is_dead(t.envelope)] for entry in drawn]
         return total(dead, entries)
 
-    def _head(self, part: _Part, looked_at: Mapping[Place, tuple[StoredTimer, ...] | None]) -> Head | None:
+    def _head(self, part: _Part, inspected: Mapping[Place, tuple[StoredTimer, ...] | None]) -> Head | None:
         places = (Place(part.name, position) for position in positions_of(part.runs, range(part.entries)))
-        first = first_timers(places, lambda place: looked_at[place] if place in looked_at else self._timers_at(place))
+        first = first_timers(places, lambda place: inspected[place] if place in inspected else self._timers_at(place))
         if first is None:
             return None
         place, timers = first

@@ -11,7 +11,7 @@ from timewheel.admin.internals import EntryPosition
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
-from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.status.horizon import Amount, Horizon
 
 __all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
@@ -45,7 +45,7 @@ class RelayHold:
         name: Name of the consumer, which contains the id of a relay.
         address: Address of its connection.
         is_active: True if it receives the messages (on a Failover subscription, only one consumer does).
-        unacked: Messages that it has in hand.
+        unacked: Messages that it has in flight.
     """
 
     name: str

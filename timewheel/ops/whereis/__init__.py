@@ -1,20 +1,20 @@
 """Find a timer: its way is computed, and only the places on it are read. Nothing is consumed or changed."""
 
-from timewheel.ops.whereis.itinerary import Stop, Ways
-from timewheel.ops.whereis.search import DEFAULT_MOST_READS, whereis
+from timewheel.ops.whereis.itinerary import Routes, Stop
+from timewheel.ops.whereis.search import DEFAULT_MAX_READS, whereis
 from timewheel.ops.whereis.verdict import Searched, Sighting, State, Whereabouts
 from timewheel.ops.whereis.wanted import DEFAULT_WITHIN_MS, Span, Wanted
 
 __all__ = [
-    "DEFAULT_MOST_READS",
+    "DEFAULT_MAX_READS",
     "DEFAULT_WITHIN_MS",
+    "Routes",
     "Searched",
     "Sighting",
     "Span",
     "State",
     "Stop",
     "Wanted",
-    "Ways",
     "Whereabouts",
     "whereis",
 ]

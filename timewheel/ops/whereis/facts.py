@@ -12,7 +12,7 @@ __all__ = ["whereabouts_facts"]
 
 def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
     """Return everything known about a timer."""
-    sent, cut_off = found.wanted.sent, found.cut_off
+    sent, cancellation = found.wanted.sent, found.cancellation
     return {
         "timer_id": found.wanted.timer_id,
         "at_ms": found.at_ms,
@@ -32,9 +32,9 @@ def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
             for stop in found.way
         ],
         "reason": found.reason,
-        "cut_off": None
-        if cut_off is None
-        else {cut_off.kind: cut_off.name, "cut": cut_off.cut, "forget_ms": cut_off.forget_ms},
+        "cancellation": None
+        if cancellation is None
+        else {cancellation.kind: cancellation.name, "cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
         "searched": [asdict(one) for one in found.searched],
         "unseen": [asdict(one) for one in found.unseen],
         **asdict(found.cost),

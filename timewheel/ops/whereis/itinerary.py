@@ -16,7 +16,7 @@ from timewheel.core.routing import release_at
 from timewheel.core.steps import Step, hop_bound, steps
 from timewheel.ops.whereis.wanted import Span, Wanted
 
-__all__ = ["Stop", "Ways"]
+__all__ = ["Routes", "Stop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Stop:
         return self.step.kind == "due"
 
 
-class Ways:
+class Routes:
     """All ways through the topics of a plan.
 
     Args:
@@ -92,7 +92,7 @@ class Ways:
         """Return the whole way of a timer, from its first topic to its due topic, or as far as the plan's hops lead."""
         found: list[Stop] = []
         at_ms = sent_ms
-        for hops in range(self._most_hops(0) + 1):
+        for hops in range(self._max_hops(0) + 1):
             (stop,) = self.after(at_ms, Span(due_ms, due_ms), hops)
             found.append(stop)
             if stop.is_due:
@@ -109,22 +109,22 @@ class Ways:
         """
         here: dict[tuple[str, int], Stop] = {}
         before: dict[tuple[str, int], Stop] = {}
-        most_hops = self._most_hops(wanted.sent.last_ms - wanted.sent.first_ms)
+        max_hops = self._max_hops(wanted.sent.last_ms - wanted.sent.first_ms)
         for sent_ms in sorted({wanted.sent.first_ms, wanted.sent.last_ms}):
-            for stop, last in self._reached(sent_ms, wanted.due_span(self._plan), now_ms, most_hops):
+            for stop, last in self._reached(sent_ms, wanted.due_span(self._plan), now_ms, max_hops):
                 known, entered_ms = (here if last else before), stop.entered.first_ms
                 # Later stops inherit the uncertainty of the send time; the release of a slot does not.
                 key = (stop.topic, entered_ms if self._by_slots and stop.hops else entered_ms - sent_ms)
                 known[key] = _joined(known[key], stop) if key in known else stop
         return _ordered(here, now_ms), _ordered(before, now_ms)
 
-    def _most_hops(self, off_ms: int) -> int:
+    def _max_hops(self, off_ms: int) -> int:
         """Return the most hops of a timer whose send time is uncertain by this much; the plan allows no longer way."""
         # A millisecond more than the longest delay may mean another stay.
         more = off_ms // self._plan.scheme.tiers_ms[0] + 1 if isinstance(self._plan.scheme, Tiered) else 0
         return min(hop_bound(self._plan) + more, MAX_HOPS)
 
-    def _reached(self, sent_ms: int, due: Span, now_ms: int, most_hops: int) -> Iterator[tuple[Stop, bool]]:
+    def _reached(self, sent_ms: int, due: Span, now_ms: int, max_hops: int) -> Iterator[tuple[Stop, bool]]:
         """Yield every stop that was reached by now; True if its timers do not have to leave yet."""
         waiting: dict[int, list[Span]] = {sent_ms: [due]}
         hops = {sent_ms: 0}
@@ -134,7 +134,7 @@ class Ways:
             for span in _merged(waiting.pop(at_ms)):
                 for stop in self.after(at_ms, span, hops[at_ms]):
                     seen[stop.topic] = _joined(seen[stop.topic], stop) if stop.topic in seen else stop
-                    if stop.is_due or stop.leaves_ms > now_ms or stop.hops >= most_hops:
+                    if stop.is_due or stop.leaves_ms > now_ms or stop.hops >= max_hops:
                         continue
                     waiting.setdefault(stop.leaves_ms, []).append(stop.due)
                     hops[stop.leaves_ms] = max(hops.get(stop.leaves_ms, 0), stop.hops + 1)

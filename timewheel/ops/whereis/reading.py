@@ -14,7 +14,7 @@ from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition, InternalStats
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
-from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.sample import envelope_in
 from timewheel.wire.dead_letters import DEAD_REASON
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.cut_offs import CutOff
-from timewheel.core.cut_table import CutTable
+from timewheel.core.cancellation_table import CancellationTable
+from timewheel.core.cancellations import Cancellation
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
@@ -18,17 +18,17 @@ from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.ops.former_topics import waiting_in_former
-from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.whereis.hunt import Hunt, Mark
-from timewheel.ops.whereis.itinerary import Stop, Ways
+from timewheel.ops.whereis.itinerary import Routes, Stop
 from timewheel.ops.whereis.kept_back import kept_back
 from timewheel.ops.whereis.reading import Partition, Reading, Seen
 from timewheel.ops.whereis.verdict import Searched, Sighting, State, Whereabouts
 from timewheel.ops.whereis.wanted import Span, Wanted
 
-__all__ = ["DEFAULT_MOST_READS", "whereis"]
+__all__ = ["DEFAULT_MAX_READS", "whereis"]
 
-DEFAULT_MOST_READS = 500
+DEFAULT_MAX_READS = 500
 """Limit of entries to read for a timer; each takes a call of some milliseconds."""
 STRANGERS = 16
 """Entries of the other kind (hops among sends, sends among hops) to pass before the search turns to the next place."""
@@ -56,8 +56,8 @@ def whereis(
     plan: Plan,
     wanted: Wanted,
     *,
-    most_reads: int = DEFAULT_MOST_READS,
-    cut_offs: CutTable | None = None,
+    max_reads: int = DEFAULT_MAX_READS,
+    cancellations: CancellationTable | None = None,
 ) -> Whereabouts:
     """Find a timer. Nothing is consumed or changed.
 
@@ -65,13 +65,13 @@ def whereis(
         admin: Client whose role may read the topics' stats and peek at their messages.
         plan: Plan by which it was sent.
         wanted: The timer.
-        most_reads: Limit of entries to read before the timer counts as not found.
-        cut_offs: Cut-offs read from the plan's log; None if unknown.
+        max_reads: Limit of entries to read before the timer counts as not found.
+        cancellations: Cancellations read from the plan's log; None if unknown.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
-    return _Search(admin, plan, wanted, most_reads, cut_offs).run()
+    return _Search(admin, plan, wanted, max_reads, cancellations).run()
 
 
 @dataclass(slots=True)
@@ -84,16 +84,16 @@ class _Outcome:
 
 class _Search:
     def __init__(
-        self, admin: AdminClient, plan: Plan, wanted: Wanted, most_reads: int, cut_offs: CutTable | None
+        self, admin: AdminClient, plan: Plan, wanted: Wanted, max_reads: int, cancellations: CancellationTable | None
     ) -> None:
         self._admin = admin
         self._plan = plan
         self._wanted = wanted
-        self._ways = Ways(plan)
+        self._ways = Routes(plan)
         self._names = Names(plan)
         self._reading = Reading(admin)
-        self._most_reads = most_reads
-        self._cut_offs = cut_offs
+        self._max_reads = max_reads
+        self._cancellations = cancellations
         self._now_ms = admin.clock.now_ms()
         self._searched: list[Searched] = []
         self._sightings: list[Sighting] = []
@@ -107,13 +107,13 @@ class _Search:
         due_ms = seen[0].envelope.due_ms if seen else self._wanted.exact_due_ms  # the due time of an attempt differs
         if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
             self._reason = (
-                f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
+                f"given up after {counted(self._max_reads, 'entry', 'entries')}: a higher --max-reads goes on"
             )
             self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
         if state in (State.NOT_FOUND, State.REMOVED) and self._may_be_in_former():
             state = State.NOT_FOUND
-        cut_off = self._cut_off(seen[-1] if seen else None)
-        if cut_off is not None and state in CUT_SHORT and (seen or not self._reading.unseen):
+        cancellation = self._cancellation(seen[-1] if seen else None)
+        if cancellation is not None and state in CUT_SHORT and (seen or not self._reading.unseen):
             state = State.CANCELLED
         return Whereabouts(
             wanted=self._wanted,
@@ -123,7 +123,7 @@ class _Search:
             sightings=tuple(seen),
             way=self._ways.way(self._wanted.sent.first_ms, due_ms) if due_ms and self._wanted.knows_sent else (),
             reason=self._reason,
-            cut_off=cut_off,
+            cancellation=cancellation,
             searched=tuple(self._searched),
             unseen=tuple(self._reading.unseen.values()),
             cost=self._reading.cost,
@@ -137,12 +137,12 @@ class _Search:
             self._reading.unseen[FORMER] = Unseen(what=FORMER, reason=there + SENT_BY_FORMER)
         return bool(former)
 
-    def _cut_off(self, seen: Sighting | None) -> CutOff | None:
-        if self._cut_offs is None:
+    def _cancellation(self, seen: Sighting | None) -> Cancellation | None:
+        if self._cancellations is None:
             return None
         if seen is None:
-            return self._cut_offs.of_timer(self._wanted.timer_id)
-        return self._cut_offs.why_dead(seen.envelope)
+            return self._cancellations.of_timer(self._wanted.timer_id)
+        return self._cancellations.why_dead(seen.envelope)
 
     def _state(self) -> State:
         """Search the most likely partition, then all (the timer may move meanwhile), then neighbours of its places."""
@@ -400,5 +400,5 @@ class _Search:
 
     def _spent(self) -> bool:
         """Return whether no more reads are allowed; called before each read, so that a finished search is complete."""
-        self._gave_up |= self._reading.cost.reads >= self._most_reads
+        self._gave_up |= self._reading.cost.reads >= self._max_reads
         return self._gave_up

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum, unique
 
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.cut_offs import CutOff
+from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import Envelope
-from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.whereis.itinerary import Stop
 from timewheel.ops.whereis.reading import Cost, Partition, Seen
 from timewheel.ops.whereis.wanted import Wanted
@@ -24,7 +24,7 @@ class State(Enum):
     HELD = "held"
     """The timer is in a holding topic."""
     DUE = "due"
-    """The timer is in a due topic, and not every subscription has acknowledged it: it waits or is in hand."""
+    """The timer is in a due topic, and not every subscription has acknowledged it: it waits or is in flight."""
     HANDLED = "handled"
     """Every subscription has acknowledged the timer, and it is neither parked nor waiting for a retry."""
     RETRYING = "retrying"
@@ -115,8 +115,8 @@ class Whereabouts:
         sightings: All entries on its way that contain it, in order.
         way: Past and future stops from its send to its due topic, if its due time is known.
         reason: Reason of a dead letter, reason why the search ended early, or a remark.
-        cut_off: Cut-off that cancels or replaces the last copy that was seen, or, if none was seen, everything sent
-            under its id before the cut. None if no cut-off applies, or cut-offs are unknown.
+        cancellation: Cancellation that cancels or replaces the last copy that was seen, or, if none was seen,
+            everything sent under its id before the cut. None if no cancellation applies, or cancellations are unknown.
         searched: Partitions that were searched, in order.
         unseen: Topics that could not be read.
         cost: Cost of the search.
@@ -129,7 +129,7 @@ class Whereabouts:
     sightings: tuple[Sighting, ...]
     way: tuple[Stop, ...]
     reason: str | None
-    cut_off: CutOff | None
+    cancellation: Cancellation | None
     searched: tuple[Searched, ...]
     unseen: tuple[Unseen, ...]
     cost: Cost

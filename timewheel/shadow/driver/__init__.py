@@ -1,1 +1,1 @@
-"""The parts that talk to brokers: lifters, strikers, and the code that watches the topic for them."""
+"""The parts that talk to brokers: movers, strikers, and the code that watches the topic for them."""

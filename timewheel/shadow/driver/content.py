@@ -17,12 +17,12 @@ class DamagedPayload(Exception):
     """A payload that does not decompress as its metadata declare."""
 
 
-def opened(entry: Entry, *, most_bytes: int = MAX_FRAME_BYTES) -> bytes:
+def opened(entry: Entry, *, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """Decompress the payload of an entry into as many bytes as its metadata declare, and no more.
 
     Args:
         entry: An entry with its payload, neither encrypted nor a batch.
-        most_bytes: Limit of the declared size.
+        max_bytes: Limit of the declared size.
 
     Raises:
         DamagedPayload: It does not decompress, or its length differs from the declared length, or it is too long.
@@ -31,8 +31,8 @@ def opened(entry: Entry, *, most_bytes: int = MAX_FRAME_BYTES) -> bytes:
     assert payload is not None, "the reader was asked for payloads"
     if entry.compression == Compression.NONE:
         return payload
-    if size > most_bytes:
-        raise DamagedPayload(f"{size} bytes are declared, the limit is {most_bytes}")
+    if size > max_bytes:
+        raise DamagedPayload(f"{size} bytes are declared, the limit is {max_bytes}")
     try:
         if entry.compression == Compression.ZLIB:
             content = zlib.decompressobj().decompress(payload, size + 1)

@@ -11,27 +11,27 @@ import pulsar
 
 from timewheel.binary_protocol.errors import BinaryProtocolError
 from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.hop_batches import HopBatch, HopBatches, Member
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.errors import AdminError
-from timewheel.core.grouping import LIFT_LINGER_MS
+from timewheel.core.grouping import MOVE_LINGER_MS
 from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
-from timewheel.shadow.driver.lift_counts import LiftCounts
+from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import Fate, fence_number
-from timewheel.shadow.machine.unstruck import Unstruck
+from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
+from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 from timewheel.wire.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.wire.positions import EntryPosition
 from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 
 __all__ = ["OF_SESSION", "Copies", "Stays"]
 
-Stays = dict[EntryPosition, tuple[Fate, str]]
-"""Entries that turned out not to be liftable: the fate and the reason."""
+Stays = dict[EntryPosition, tuple[MoveDecision, str]]
+"""Entries that turned out not to be liftable: the decision and the reason."""
 
 MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
@@ -45,7 +45,7 @@ OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.
 
 
 class Copies:
-    """The copies of a lifter's session; for its thread.
+    """The copies of a mover's session; for its thread.
 
     Args:
         client: The user's `pulsar.Client`.
@@ -56,7 +56,7 @@ class Copies:
         clock: Time.
         counts: Updated here.
         journal: Gets all stored copies.
-        unstruck: Gets all stored copies.
+        unacked_originals: Gets all stored copies.
         stays: Gets the entries that turn out not to be liftable.
     """
 
@@ -69,9 +69,9 @@ class Copies:
         names: Names,
         handle: Handle,
         clock: Clock,
-        counts: LiftCounts,
+        counts: MoveCounts,
         journal: Journal,
-        unstruck: Unstruck,
+        unacked_originals: UnackedOriginals,
         stays: Stays,
     ) -> None:
         self._journal_topic = names.journal
@@ -79,7 +79,7 @@ class Copies:
         self._clock = clock
         self._counts = counts
         self._journal = journal
-        self._unstruck = unstruck
+        self._unacked_originals = unacked_originals
         self._stays = stays
         self._hops = HopProducers(
             client,
@@ -89,10 +89,10 @@ class Copies:
             fingerprint="",
             max_pending=MAX_IN_FLIGHT,
             send_timeout_ms=SEND_TIMEOUT_MS,
-            label="lift|",
+            label="move|",
         )
-        self._groups = Groups(self._hops, self._on_sent)
-        self._outcomes: deque[tuple[Group, Any, Any]] = deque()
+        self._groups = HopBatches(self._hops, self._on_sent)
+        self._outcomes: deque[tuple[HopBatch, Any, Any]] = deque()
         self._bytes = 0
         self._ordinal = 0
         self._fences: dict[int, int] = {}
@@ -186,7 +186,7 @@ class Copies:
     def patience_ms(self) -> int | None:
         """Time for which the gathered copies may still wait; None: there are none."""
         since_ms = self._waiting_since_ms
-        return None if since_ms is None else max(since_ms + LIFT_LINGER_MS - self._clock.monotonic_ms(), 0)
+        return None if since_ms is None else max(since_ms + MOVE_LINGER_MS - self._clock.monotonic_ms(), 0)
 
     def add(self, original: Original, version: int, properties: dict[str, str]) -> None:
         """Gather a copy; waits if too many are under way.
@@ -234,7 +234,7 @@ class Copies:
 
     def _unmade(self, error: Exception) -> SessionFailed:
         """Attribute an error of the client to the copies gathered since the last send: these entries stay."""
-        self._stays.update(dict.fromkeys(map(_place, self._gathered), (Fate.DAMAGED, repr(error))))
+        self._stays.update(dict.fromkeys(map(_place, self._gathered), (MoveDecision.DAMAGED, repr(error))))
         return SessionFailed(f"a copy cannot be made: {error!r}")
 
     def await_below(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
@@ -266,7 +266,7 @@ class Copies:
             self._bytes -= sum(member.size for member in members)
             if result.value:
                 if result in _OF_MESSAGE:
-                    why = (Fate.LARGE, f"{result.name}: with its copy's properties, or with those it goes with")
+                    why = (MoveDecision.LARGE, f"{result.name}: with its copy's properties, or with those it goes with")
                     self._stays.update(dict.fromkeys(map(_place, members), why))
                 raise SessionFailed(f"a copy was not stored: {result.name}")
             if message_id.batch_index() != len(members) - 1:
@@ -274,12 +274,12 @@ class Copies:
             if message_id.ledger_id() < 0:
                 self._counts.deduplicated += len(members)
                 raise SessionFailed("a copy is stored, and not known where: its answer was lost with the connection")
-            self._counts.lifted += len(members)
+            self._counts.moved += len(members)
             copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
             self._journal.add(_place(members[-1]), copy)
-            self._unstruck.stored(copy, self._clock.monotonic_ms())
+            self._unacked_originals.stored(copy, self._clock.monotonic_ms())
 
-    def _on_sent(self, group: Group, result: Any, message_id: Any) -> None:
+    def _on_sent(self, group: HopBatch, result: Any, message_id: Any) -> None:
         """Queue the outcome of a send; called on the client's thread."""
         self._outcomes.append((group, result, message_id))
         with self._handle.changed:

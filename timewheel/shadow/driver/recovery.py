@@ -10,30 +10,30 @@ import pulsar
 
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.core.envelope import FROM_PROPERTY
-from timewheel.shadow.driver.striking import Striker, Subscription
+from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import lifted_from
+from timewheel.shadow.machine.move_decider import moved_from
 from timewheel.wire.native import batch_size_of
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["strike_again"]
+__all__ = ["ack_again"]
 
 AT_ONCE = 10_000
 QUEUE_ENTRIES = 16
 READ_MS = 1_000
-MOST_SILENT = 30
+MAX_SILENT = 30
 _BEGIN = pulsar.MessageId.earliest
 
 
-def strike_again(
+def ack_again(
     client: Any,
     journal_part: str,
     *,
     after: EntryPosition,
     last: EntryPosition,
     acked: Mapping[Subscription, Acked],
-    striker: Striker,
+    acker: OriginalAcker,
     journal: Journal,
     beat: Callable[[], None],
 ) -> tuple[int, int]:
@@ -45,9 +45,9 @@ def strike_again(
         client: The user's `pulsar.Client`.
         journal_part: Full name of the journal's partition.
         after: The journal's cursor; it holds the copies behind it.
-        last: The journal's last entry; no shadow lifts meanwhile.
+        last: The journal's last entry; no shadow moves meanwhile.
         acked: Acknowledged entries of each subscription.
-        striker: Acknowledges.
+        acker: Acknowledges.
         journal: Gets all copies.
         beat: Called from time to time; may raise, to end the read.
 
@@ -68,13 +68,13 @@ def strike_again(
             if original not in known:
                 pending[subscription].append(original)
         if held % AT_ONCE == 0:
-            forgotten += _strike(striker, pending)
-    return held, forgotten + _strike(striker, pending)
+            forgotten += _ack(acker, pending)
+    return held, forgotten + _ack(acker, pending)
 
 
-def _strike(striker: Striker, pending: dict[Subscription, list[EntryPosition]]) -> int:
+def _ack(acker: OriginalAcker, pending: dict[Subscription, list[EntryPosition]]) -> int:
     count = max((len(positions) for positions in pending.values()), default=0)
-    striker.strike_on(pending)
+    acker.ack_on(pending)
     for positions in pending.values():
         positions.clear()
     return count
@@ -96,7 +96,7 @@ def _copies(
                 message = reader.read_next(READ_MS)
             except pulsar.Timeout:
                 silent += 1
-                if silent == MOST_SILENT:
+                if silent == MAX_SILENT:
                     raise SessionFailed(f"{journal_part} could not be read up to {tuple(last)}") from None
                 continue
             silent = 0
@@ -104,7 +104,7 @@ def _copies(
             copy = EntryPosition(place.ledger_id(), place.entry_id())
             found = None
             with suppress(UnicodeDecodeError):  # not written by a shadow
-                found = lifted_from(message.properties().get(FROM_PROPERTY, ""))
+                found = moved_from(message.properties().get(FROM_PROPERTY, ""))
             if found is not None:
                 yield found[0], copy
             if copy >= last and place.batch_index() >= batch_size_of(place) - 1:

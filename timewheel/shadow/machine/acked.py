@@ -69,7 +69,7 @@ class Acked:
 
 
 class AckedByAny:
-    """Entries that at least one subscription has acknowledged. All others are pending on each, and may be lifted."""
+    """Entries that at least one subscription has acknowledged. All others are pending on each, and may be moved."""
 
     __slots__ = ("_each",)
 
@@ -84,7 +84,7 @@ class AckedByAny:
 
 
 class AckedByAll:
-    """Entries that all subscriptions have acknowledged; an original among them is struck."""
+    """Entries that all subscriptions have acknowledged; an original among them is acknowledged."""
 
     __slots__ = ("_each",)
 

@@ -1,4 +1,4 @@
-"""The pending entries of a partition by decision, and those that should have been lifted."""
+"""The pending entries of a partition by decision, and those that should have been moved."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from dataclasses import dataclass, field
 
 from timewheel.binary_protocol.entries import Entry
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
-from timewheel.shadow.machine.lifting import Fate, Lifting
-from timewheel.shadow.machine.tally import PARTLY
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
+from timewheel.shadow.machine.survey_counters import PARTLY
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["ARRIVED_MS", "ORDINARY", "Pending"]
 
 ARRIVED_MS = 10_000
-"""Entries that arrived within this time may not have been lifted yet."""
+"""Entries that arrived within this time may not have been moved yet."""
 ORDINARY = frozenset(
-    {Fate.LIFT.value, Fate.NEAR.value, Fate.UNDELAYED.value, Fate.MARKER.value, PARTLY, Fate.STIR.value}
+    {
+        MoveDecision.MOVE.value,
+        MoveDecision.NEAR.value,
+        MoveDecision.UNDELAYED.value,
+        MoveDecision.MARKER.value,
+        PARTLY,
+        MoveDecision.NUDGE.value,
+    }
 )
 """Fates that are not reported: all other entries are far from due and stay."""
 
@@ -27,26 +34,26 @@ class Pending:
     """The pending entries of a partition; entries are added in topic order, each once.
 
     Args:
-        lifting: Decides about entries.
+        move_decider: Decides about entries.
         cursors: Acknowledged entries of each subscription.
         now_ms: Time of the decisions, UTC milliseconds.
         arrived_ms: See `ARRIVED_MS`.
-        lifted: Positions of originals whose copies are stored: they are acknowledged soon.
+        moved: Positions of originals whose copies are stored: they are acknowledged soon.
 
     Attributes:
         acked: Entries that every subscription has acknowledged.
-        fates: All others, by fate.
-        left: Of these, those that should have been lifted by now.
+        decisions: All others, by decision.
+        left: Of these, those that should have been moved by now.
     """
 
-    lifting: Lifting
+    move_decider: MoveDecider
     cursors: Iterable[Acked]
     now_ms: int
     arrived_ms: int = ARRIVED_MS
-    lifted: Collection[EntryPosition] = ()
+    moved: Collection[EntryPosition] = ()
     acked: int = 0
     left: int = 0
-    fates: Counter[str] = field(default_factory=Counter)
+    decisions: Counter[str] = field(default_factory=Counter)
     _by_all: AckedByAll = field(init=False)
     _by_any: AckedByAny = field(init=False)
 
@@ -58,26 +65,28 @@ class Pending:
         """Add an entry.
 
         Returns:
-            True if it should have been lifted by now.
+            True if it should have been moved by now.
         """
         position = entry.position
         if position in self._by_all:
             self.acked += 1
             return False
-        fate = PARTLY if position in self._by_any else self.lifting.fate(entry, self.now_ms).value
-        self.fates[fate] += 1
+        decision = PARTLY if position in self._by_any else self.move_decider.decision(entry, self.now_ms).value
+        self.decisions[decision] += 1
         is_left = (
-            fate == Fate.LIFT.value and entry.publish_ms < self.now_ms - self.arrived_ms and position not in self.lifted
+            decision == MoveDecision.MOVE.value
+            and entry.publish_ms < self.now_ms - self.arrived_ms
+            and position not in self.moved
         )
         self.left += is_left
         return is_left
 
     @property
-    def not_lifted(self) -> int:
-        """Entries far from due that should have been lifted, or cannot be."""
+    def not_moved(self) -> int:
+        """Entries far from due that should have been moved, or cannot be."""
         return self.left + sum(self.stays.values())
 
     @property
     def stays(self) -> dict[str, int]:
-        """Entries far from due that cannot be lifted, by the reason."""
-        return {fate: count for fate, count in self.fates.most_common() if fate not in ORDINARY}
+        """Entries far from due that cannot be moved, by the reason."""
+        return {decision: count for decision, count in self.decisions.most_common() if decision not in ORDINARY}

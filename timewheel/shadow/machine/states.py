@@ -9,7 +9,16 @@ from typing import NamedTuple
 from timewheel.core.digits import whole_number
 from timewheel.core.names import STATE_PROPERTY
 
-__all__ = ["STATE_PROPERTY", "State", "Wish", "caught_up_in", "caught_up_property", "drains", "lifts", "wish_in"]
+__all__ = [
+    "STATE_PROPERTY",
+    "DesiredState",
+    "State",
+    "caught_up_in",
+    "caught_up_property",
+    "desired_in",
+    "drains",
+    "moves",
+]
 
 
 @unique
@@ -19,16 +28,16 @@ class State(Enum):
     PROVISIONED = "provisioned"
     """The topics exist, and no timer is moved."""
     SHADOWING = "shadowing"
-    """Timers far from due are lifted. Until the backlog has been processed, the shadow is catching up."""
+    """Timers far from due are moved. Until the backlog has been processed, the shadow is catching up."""
     PAUSED = "paused"
-    """No timer is lifted; lifted timers continue on their routes."""
+    """No timer is moved; moved timers continue on their routes."""
     DRAINING = "draining"
-    """No timer is lifted; all lifted timers go back to the due topic now."""
+    """No timer is moved; all moved timers go back to the due topic now."""
     NATIVE = "native"
-    """Like draining, but no lifted timer is left: the way out is complete."""
+    """Like draining, but no moved timer is left: the way out is complete."""
 
 
-class Wish(NamedTuple):
+class DesiredState(NamedTuple):
     """A wished state with its time.
 
     Args:
@@ -44,8 +53,8 @@ class Wish(NamedTuple):
         return f"{self.state.value} {self.since_ms}"
 
 
-def lifts(state: State) -> bool:
-    """Return whether lifters lift in this state."""
+def moves(state: State) -> bool:
+    """Return whether movers move in this state."""
     return state is State.SHADOWING
 
 
@@ -55,21 +64,21 @@ def drains(state: State) -> bool:
 
 
 def caught_up_property(partition: int) -> str:
-    """Return the property in which a partition's lifter stores when it had processed the backlog, UTC milliseconds."""
+    """Return the property in which a partition's mover stores when it had processed the backlog, UTC milliseconds."""
     return f"{STATE_PROPERTY}-caught-up-{partition}"
 
 
-def caught_up_in(properties: Mapping[str, str], partition: int, wish: Wish) -> int | None:
-    """Return when a partition's lifter had processed the backlog, UTC milliseconds; None: not since the wish."""
+def caught_up_in(properties: Mapping[str, str], partition: int, desired: DesiredState) -> int | None:
+    """Return when a partition's mover had processed the backlog, UTC milliseconds; None: not since the wish."""
     noted_ms = whole_number(properties.get(caught_up_property(partition), ""))
-    return None if noted_ms is None or noted_ms < wish.since_ms else noted_ms
+    return None if noted_ms is None or noted_ms < desired.since_ms else noted_ms
 
 
-def wish_in(properties: Mapping[str, str]) -> Wish:
+def desired_in(properties: Mapping[str, str]) -> DesiredState:
     """Read the wish in a topic's properties; a missing state, or a state of a later version, is `PROVISIONED`."""
     word, _, since = properties.get(STATE_PROPERTY, "").partition(" ")
     try:
         state = State(word)
     except ValueError:
         state = State.PROVISIONED
-    return Wish(state, whole_number(since) or 0)
+    return DesiredState(state, whole_number(since) or 0)

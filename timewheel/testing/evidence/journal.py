@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from timewheel.hooks import Event
-from timewheel.testing.evidence.messages import Progress, Told
+from timewheel.testing.evidence.messages import Progress, Reported
 
 __all__ = ["Journal", "now_ms"]
 
@@ -33,7 +33,7 @@ class Journal:
         self.handled: set[str] = set()
         self.failed = 0
         self.last_error = ""
-        self.events: dict[str, Told] = {}
+        self.events: dict[str, Reported] = {}
         """Warnings and errors that the SDK emitted to its hooks, by name."""
         self.fatal: BaseException | None = None
         """The error that ended the consumer; the publishing thread raises it."""
@@ -60,7 +60,9 @@ class Journal:
         if event.level != "info":
             before = self.events.get(event.name)
             fields = " ".join(f"{name}={value}" for name, value in event.fields.items())
-            self.events[event.name] = Told(times=1 + (before.times if before else 0), last=fields[:MAX_FIELDS_CHARS])
+            self.events[event.name] = Reported(
+                times=1 + (before.times if before else 0), last=fields[:MAX_FIELDS_CHARS]
+            )
 
     def progress(self) -> Progress:
         return Progress(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from timewheel.testing.evidence.ledger import Entry
 
-__all__ = ["Connect", "Done", "Failed", "Finish", "Progress", "Publish", "Ready", "Told"]
+__all__ = ["Connect", "Done", "Failed", "Finish", "Progress", "Publish", "Ready", "Reported"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reported:
     """An event of the SDK: its count, and the fields of the last occurrence."""
 
     times: int
@@ -81,4 +81,4 @@ class Done:
     redelivered_holding: int
     cpu_s: float
     errors: tuple[int, str]
-    events: dict[str, Told]
+    events: dict[str, Reported]

@@ -26,7 +26,7 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
 
     Returns:
         (arrival, acknowledged) per due topic. Without failures a timer is acknowledged when it is due, or, if a shadow
-        lifts it, as soon as it has arrived.
+        moves it, as soon as it has arrived.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)

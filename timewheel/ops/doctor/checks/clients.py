@@ -128,7 +128,7 @@ def _is_old(client: str) -> bool:
 
 
 CLIENTS = (
-    Check(kinds=(FEW_UNACKNOWLEDGED,), look=_bounds, needs=frozenset({Source.POLICIES, Source.NAMESPACES})),
-    Check(kinds=(BLOCKED, WRONG_TYPE), look=_subscriptions, needs=frozenset({Source.TOPICS}), of_any_topic=True),
-    Check(kinds=(OLD_CLIENT,), look=_versions, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(FEW_UNACKNOWLEDGED,), inspect=_bounds, needs=frozenset({Source.POLICIES, Source.NAMESPACES})),
+    Check(kinds=(BLOCKED, WRONG_TYPE), inspect=_subscriptions, needs=frozenset({Source.TOPICS}), of_any_topic=True),
+    Check(kinds=(OLD_CLIENT,), inspect=_versions, needs=frozenset({Source.TOPICS})),
 )

@@ -32,7 +32,7 @@ PRODUCER_BEHIND = Kind(
 )
 SEND_WAIT_MS = 30 * SECOND_MS
 """Longest time that a message waits in its client before it is stored: by default, clients then give up."""
-MOST_NAMED = 3
+MAX_NAMED = 3
 USUAL_SKEW_MS = MINUTE_MS
 """Smaller differences do not matter to a plan with the usual guard."""
 
@@ -41,7 +41,7 @@ def _offsets_ms(time: BrokerTime) -> tuple[int, int]:
     """Return the least and the greatest offset of the broker's clock from the local clock (negative: behind)."""
     # The answer is in whole seconds: the clock showed it, or up to a second later, at a moment between request and
     # answer.
-    return time.told_ms - time.answered_ms, time.told_ms + SECOND_MS - time.asked_ms
+    return time.reported_ms - time.answered_ms, time.reported_ms + SECOND_MS - time.asked_ms
 
 
 def offset_ms(time: BrokerTime) -> int:
@@ -106,9 +106,9 @@ def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Fi
     named = "; ".join(
         f"the clock of producer {producer}{_address(part, producer)} is at least {span(by_ms)} {side} the "
         f"broker's, by a message in {part.name}"
-        for by_ms, producer, part in found[:MOST_NAMED]
+        for by_ms, producer, part in found[:MAX_NAMED]
     )
-    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     return Finding(kind=kind, subject=topic.name, read=named + more, cure="timedatectl set-ntp true")
 
 
@@ -122,10 +122,10 @@ def _allowed_ms(seen: Seen) -> int:
 
 
 CLOCKS = (
-    Check(kinds=(CLOCK_OFF,), look=_broker, needs=frozenset({Source.TIME}), of_any_topic=True),
+    Check(kinds=(CLOCK_OFF,), inspect=_broker, needs=frozenset({Source.TIME}), of_any_topic=True),
     Check(
         kinds=(PRODUCER_AHEAD, PRODUCER_BEHIND),
-        look=_producers,
+        inspect=_producers,
         needs=frozenset({Source.TOPICS, Source.ENTRIES}),
         of_any_topic=True,
     ),

@@ -186,11 +186,11 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
 
 
 CURSORS = (
-    Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), look=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
-    Check(kinds=(PAUSES,), look=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
+    Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), inspect=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
+    Check(kinds=(PAUSES,), inspect=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
     Check(
         kinds=(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS),
-        look=_formats,
+        inspect=_formats,
         needs=frozenset({Source.SETTINGS}),
         of_any_topic=True,
     ),

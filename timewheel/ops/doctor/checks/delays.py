@@ -164,19 +164,19 @@ def _fills(topic: SeenTopic) -> bool:
 DELAYS = (
     Check(
         kinds=(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS),
-        look=_delays,
+        inspect=_delays,
         needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
         of_any_topic=True,
     ),
     Check(
         kinds=(TRACKER_UNTRIED, EARLY_FOR_OTHERS),
-        look=_tracker,
+        inspect=_tracker,
         needs=frozenset({Source.SETTINGS}),
         of_any_topic=True,
     ),
     Check(
         kinds=(STARVED, STARVES_OTHERS),
-        look=_starved,
+        inspect=_starved,
         needs=frozenset({Source.SETTINGS, Source.TOPICS}),
         of_any_topic=True,
     ),

@@ -83,13 +83,13 @@ def _is_at_stake(topic: SeenTopic, namespace: str) -> bool:
 EXPIRY = (
     Check(
         kinds=(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS),
-        look=_ttl,
+        inspect=_ttl,
         needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
         of_any_topic=True,
     ),
     Check(
         kinds=(SUBSCRIPTIONS_EXPIRE,),
-        look=_subscriptions,
+        inspect=_subscriptions,
         needs=frozenset({Source.NAMESPACES, Source.SETTINGS}),
         of_any_topic=True,
     ),

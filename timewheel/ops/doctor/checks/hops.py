@@ -106,9 +106,9 @@ def _holds(topic: SeenTopic) -> bool:
 HOPS = (
     Check(
         kinds=(NO_DEDUPLICATION,),
-        look=_deduplication,
+        inspect=_deduplication,
         needs=frozenset({Source.POLICIES, Source.NAMESPACES, Source.TOPICS}),
     ),
-    Check(kinds=(NAMES_FULL,), look=_names, needs=frozenset({Source.TOPICS, Source.SETTINGS})),
-    Check(kinds=(FEW_NAMES, NAMES_FORGOTTEN_SOON), look=_limits, needs=frozenset({Source.SETTINGS})),
+    Check(kinds=(NAMES_FULL,), inspect=_names, needs=frozenset({Source.TOPICS, Source.SETTINGS})),
+    Check(kinds=(FEW_NAMES, NAMES_FORGOTTEN_SOON), inspect=_limits, needs=frozenset({Source.SETTINGS})),
 )

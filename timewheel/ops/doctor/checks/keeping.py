@@ -111,19 +111,19 @@ def _is_missing(topic: SeenTopic, namespace: str) -> bool:
 KEEPING = (
     Check(
         kinds=(KEPT_FOR_EVER, NOBODY_SUBSCRIBED),
-        look=_retention,
+        inspect=_retention,
         needs=frozenset({Source.POLICIES, Source.NAMESPACES, Source.TOPICS}),
         of_any_topic=True,
     ),
     Check(
         kinds=(REMOVED_WHEN_CAUGHT_UP,),
-        look=_inactive,
+        inspect=_inactive,
         needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
         of_any_topic=True,
     ),
     Check(
         kinds=(AUTO_CREATION,),
-        look=_auto_creation,
+        inspect=_auto_creation,
         needs=frozenset({Source.NAMESPACES, Source.SETTINGS, Source.TOPICS}),
     ),
 )

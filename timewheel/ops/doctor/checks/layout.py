@@ -34,7 +34,7 @@ __all__ = [
     "UNGUARDED",
 ]
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 MISSING_NAMESPACE = Kind(
     slug="missing-namespace",
     severity=Severity.ERROR,
@@ -198,7 +198,7 @@ def _connected(topic: SeenTopic) -> str:
             for consumer in stats.consumers or ()
         }
     )
-    return f"; connected: {', '.join(found[:MOST_NAMED])}" if found else ""
+    return f"; connected: {', '.join(found[:MAX_NAMED])}" if found else ""
 
 
 def _former(seen: Seen) -> Iterator[Finding]:
@@ -213,14 +213,14 @@ def _former(seen: Seen) -> Iterator[Finding]:
 LAYOUT = (
     Check(
         kinds=(MISSING_NAMESPACE, NO_TOPIC_POLICIES),
-        look=_namespaces,
+        inspect=_namespaces,
         needs=frozenset({Source.NAMESPACES, Source.POLICIES}),
     ),
     Check(
         kinds=(MISSING_TOPIC, MISSING_PARTITION, MISSING_SUBSCRIPTION, TOPIC_IN_THE_WAY, UNGUARDED),
-        look=_topics,
+        inspect=_topics,
         needs=frozenset({Source.TOPICS, Source.NAMESPACES, Source.POLICIES}),
     ),
-    Check(kinds=(FOREIGN_SUBSCRIPTION,), look=_foreign, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(FORMER_TOPIC, LEFT_BEHIND), look=_former, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(FOREIGN_SUBSCRIPTION,), inspect=_foreign, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(FORMER_TOPIC, LEFT_BEHIND), inspect=_former, needs=frozenset({Source.TOPICS})),
 )

@@ -74,6 +74,6 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
 
 
 PLACES = (
-    Check(kinds=(REPLICATED, SCHEMAS_FROZEN), look=_places, needs=frozenset({Source.NAMESPACES})),
-    Check(kinds=(SCHEMAS_ENFORCED,), look=_enforced, needs=frozenset({Source.NAMESPACES, Source.SETTINGS})),
+    Check(kinds=(REPLICATED, SCHEMAS_FROZEN), inspect=_places, needs=frozenset({Source.NAMESPACES})),
+    Check(kinds=(SCHEMAS_ENFORCED,), inspect=_enforced, needs=frozenset({Source.NAMESPACES, Source.SETTINGS})),
 )

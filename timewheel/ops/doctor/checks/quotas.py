@@ -86,7 +86,7 @@ def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: 
 QUOTAS = (
     Check(
         kinds=(QUOTA_DROPS, QUOTA_TOO_SHORT, QUOTA_BLOCKS),
-        look=_quotas,
+        inspect=_quotas,
         needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
         of_any_topic=True,
     ),

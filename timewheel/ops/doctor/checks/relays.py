@@ -76,7 +76,7 @@ FOREIGN_CONSUMER = Kind(
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
     do="Stop it. To look, use a reader or timewheel status PLAN.",
 )
-MOST_NAMED = 3
+MAX_NAMED = 3
 BEHIND_SHARE = 0.5
 """Fraction of the guard; the rest remains until the next run."""
 
@@ -196,21 +196,21 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
             }
         )
         if found:
-            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
             yield Finding(
                 kind=FOREIGN_CONSUMER,
                 subject=topic.name,
-                read=f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MOST_NAMED])}{more}",
+                read=f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}",
                 cure="stop the program at that address",
             )
 
 
 RELAYS = (
-    Check(kinds=(FOREIGN_CONSUMER,), look=_foreign, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(FOREIGN_CONSUMER,), inspect=_foreign, needs=frozenset({Source.TOPICS})),
     Check(
         kinds=(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS),
-        look=_presence,
+        inspect=_presence,
         needs=frozenset({Source.TOPICS}),
     ),
-    Check(kinds=(RELAY_LATE, RELAY_BEHIND), look=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
+    Check(kinds=(RELAY_LATE, RELAY_BEHIND), inspect=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
 )

@@ -1,4 +1,4 @@
-"""Checks of a due topic with an intake: whether a shadow lifts as desired, and the obstacles."""
+"""Checks of a due topic with an intake: whether a shadow moves as desired, and the obstacles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from timewheel.core.durations import HOUR_MS, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.names import LIFTER_PREFIX
+from timewheel.core.names import MOVER_PREFIX
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
@@ -23,27 +23,27 @@ __all__ = [
     "JOURNAL_OLD",
     "JOURNAL_REMOVED",
     "MOVERS_DIFFER",
-    "NOBODY_LIFTS",
+    "NOBODY_MOVES",
     "SHADOWS",
     "UNNAMED_SUBSCRIPTION",
 ]
 
-NOBODY_LIFTS = Kind(
-    slug="nobody-lifts",
+NOBODY_MOVES = Kind(
+    slug="nobody-moves",
     severity=Severity.ERROR,
-    why="What was lifted does not move on, and what is far from due stays in the due topic and makes gaps there.",
+    why="What was moved does not move on, and what is far from due stays in the due topic and makes gaps there.",
     do="Start, pause or abort the shadow by a command.",
 )
 JOURNAL_OLD = Kind(
     slug="journal-is-old",
     severity=Severity.WARNING,
-    why="A message that is never acknowledged pins the due topic: the journal grows, and is struck again at each load.",
+    why="A message that is never acknowledged pins the due topic: the journal grows, and is repeated at each load.",
     do="Find the message, and handle or acknowledge it.",
 )
 UNNAMED_SUBSCRIPTION = Kind(
     slug="unnamed-subscription",
     severity=Severity.WARNING,
-    why="A shadow lifts only what waits on every subscription; one that nobody reads pins its journal for ever.",
+    why="A shadow moves only what waits on every subscription; one that nobody reads pins its journal for ever.",
     do="Write the subscription into the plan, or remove it.",
 )
 MOVERS_DIFFER = Kind(
@@ -55,7 +55,7 @@ MOVERS_DIFFER = Kind(
 JOURNAL_REMOVED = Kind(
     slug="journal-removed",
     severity=Severity.ERROR,
-    why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is lifted.",
+    why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is moved.",
     do="Start the shadow again; look for lost timers in the due topic.",
 )
 COMPACTED = Kind(
@@ -68,8 +68,8 @@ COMPACTED = Kind(
 COMPACTION = "__compaction"
 PINNED_MS = HOUR_MS
 """Longest usual time from the oldest original's due time until it is handled; after that an operator should check."""
-MOST_NAMED = 3
-_HOP = re.compile(r"tw\|(?!lift\|)([^|]+)\|[^|]+\|-?\d+\|([^|]+)")
+MAX_NAMED = 3
+_HOP = re.compile(r"tw\|(?!move\|)([^|]+)\|[^|]+\|-?\d+\|([^|]+)")
 """Name of a relay's producer: the source of its hops, and the fingerprint of its routing."""
 _DRAIN = "-drain"
 
@@ -83,19 +83,19 @@ def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
     return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
 
 
-def _lifting(seen: Seen) -> Iterator[Finding]:
+def _move_decider(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
     if journal is None or seen.shadow_state != LIFTS:
         return
     alone = [
-        part for part in journal.parts if not any(one.name.startswith(LIFTER_PREFIX) for one in part.stats.producers)
+        part for part in journal.parts if not any(one.name.startswith(MOVER_PREFIX) for one in part.stats.producers)
     ]
     if alone:
-        read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {counted(len(journal.parts), 'partition')}"
+        read = f"it is to be {LIFTS}, and nobody moves into {len(alone)} of {counted(len(journal.parts), 'partition')}"
         start = timewheel_command("shadow", "run", seen.target)
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
         cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
-        yield Finding(kind=NOBODY_LIFTS, subject=journal.name, read=read, cure=cure)
+        yield Finding(kind=NOBODY_MOVES, subject=journal.name, read=read, cure=cure)
 
 
 def _journal(seen: Seen) -> Iterator[Finding]:
@@ -144,12 +144,12 @@ def _movers(seen: Seen) -> Iterator[Finding]:
                     found.setdefault(match[2].removesuffix(_DRAIN), f"{producer.name}{where}")
     others = [name for fingerprint, name in sorted(found.items()) if fingerprint != own]
     if others:
-        more = f", and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+        more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
         beside = "; others move them by this plan" if own in found else ""
         yield Finding(
             kind=MOVERS_DIFFER,
             subject=seen.plan.due_topic,
-            read=f"moved by another plan than {seen.target}: {', '.join(others[:MOST_NAMED])}{more}{beside}",
+            read=f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}",
             cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of what is connected there",
         )
 
@@ -194,10 +194,10 @@ def _compaction(seen: Seen) -> Iterator[Finding]:
 
 
 SHADOWS = (
-    Check(kinds=(NOBODY_LIFTS,), look=_lifting, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(MOVERS_DIFFER,), look=_movers, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(JOURNAL_OLD,), look=_journal, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
-    Check(kinds=(UNNAMED_SUBSCRIPTION,), look=_subscriptions, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(JOURNAL_REMOVED,), look=_removed, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
-    Check(kinds=(COMPACTED,), look=_compaction, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
+    Check(kinds=(NOBODY_MOVES,), inspect=_move_decider, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(MOVERS_DIFFER,), inspect=_movers, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(JOURNAL_OLD,), inspect=_journal, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
+    Check(kinds=(UNNAMED_SUBSCRIPTION,), inspect=_subscriptions, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(JOURNAL_REMOVED,), inspect=_removed, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
+    Check(kinds=(COMPACTED,), inspect=_compaction, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
 )

@@ -29,4 +29,4 @@ def _sight(seen: Seen) -> Iterator[Finding]:
         )
 
 
-SIGHT = (Check(kinds=(NOT_SEEN,), look=_sight, needs=frozenset(), of_any_topic=True),)
+SIGHT = (Check(kinds=(NOT_SEEN,), inspect=_sight, needs=frozenset(), of_any_topic=True),)

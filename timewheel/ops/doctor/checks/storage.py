@@ -142,10 +142,10 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
 STORAGE = (
     Check(
         kinds=(ONE_COPY, ONE_COPY_PERHAPS, ONE_BOOKIE, ONE_CONFIRMATION, TOO_FEW_BOOKIES),
-        look=_copies,
+        inspect=_copies,
         needs=frozenset({Source.NAMESPACES, Source.POLICIES, Source.BOOKIES}),
         of_any_topic=True,
     ),
-    Check(kinds=(ENDLESS_LEDGERS,), look=_ledgers, needs=frozenset({Source.SETTINGS})),
-    Check(kinds=(MESSAGE_TOO_LARGE,), look=_sizes, needs=frozenset({Source.POLICIES})),
+    Check(kinds=(ENDLESS_LEDGERS,), inspect=_ledgers, needs=frozenset({Source.SETTINGS})),
+    Check(kinds=(MESSAGE_TOO_LARGE,), inspect=_sizes, needs=frozenset({Source.POLICIES})),
 )

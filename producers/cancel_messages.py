@@ -1,0 +1,158 @@
+"""Cancellations for cancels, and their messages. Pure; shared by both producers."""
+
+from __future__ import annotations
+
+from timewheel.core.cancel_policy import Cancel
+from timewheel.core.cancellations import Cancellation
+from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mistake
+from timewheel.core.errors import CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan
+from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.timer import Timer
+from timewheel.wire.results import Outcome
+
+__all__ = [
+    "after_cancel",
+    "cancellation_of_group",
+    "cancellation_of_replaced",
+    "cancellation_of_timer",
+    "id_and_due",
+    "message_of",
+]
+
+MAX_ATTEMPTS = 4
+"""Limit on sends of a cancellation; each further send follows a producer that was found closed."""
+
+
+def cancellation_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> Cancellation:
+    """Build the cancellation that cancels a timer.
+
+    Args:
+        plan: The plan.
+        timer: The timer as returned by `send`, or its id alone.
+        stamp: A new stamp, above the timer's generation.
+        now_ms: UTC milliseconds.
+
+    Raises:
+        CancelRefused: The timer is not a timer of this plan, or the plan has no ``[cancel]``.
+    """
+    timer_id, due_ms = id_and_due(plan, timer)
+    return Cancellation("timer", timer_id, stamp, _forget_ms(plan, due_ms, now_ms))
+
+
+def cancellation_of_group(plan: Plan, group: str, stamp: int, now_ms: int) -> Cancellation:
+    """Build the cancellation that cancels all timers of a group so far; errors as `cancellation_of_timer`."""
+    enabled(plan, group)
+    _check_name(group, "group", MAX_GROUP_CHARS)
+    return Cancellation("group", group, stamp, _forget_ms(plan, None, now_ms))
+
+
+def cancellation_of_replaced(plan: Plan, outgoing: Outgoing, now_ms: int) -> Cancellation:
+    """Build the cancellation that is sent after a timer which replaces the earlier timers of its id.
+
+    It is remembered as long as any timer sent until now may come, whatever due time the caller knows: another
+    replacement, by another caller or by an attempt without an answer, may be due later.
+
+    Args:
+        plan: The plan.
+        outgoing: Message of the new timer.
+        now_ms: UTC milliseconds.
+    """
+    return Cancellation("timer", outgoing.timer_id, outgoing.generation, _forget_ms(plan, None, now_ms))
+
+
+def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
+    """Return the id of a timer, and its due time if it is known; see `cancellation_of_timer` for the errors."""
+    enabled(plan, timer)
+    timer_id, due_ms = timer, None
+    if isinstance(timer, Timer):
+        if timer.due_topic and timer.due_topic != plan.due_topic:
+            raise CancelRefused(timer.id, f"it was sent to {timer.due_topic}, and this plan's is {plan.due_topic}")
+        timer_id, due_ms = timer.id, _due_ms(timer)
+        _check_generation(timer)
+    _check_name(timer_id, "timer id", MAX_TIMER_ID_CHARS)
+    assert isinstance(timer_id, str)
+    return timer_id, due_ms
+
+
+def _due_ms(timer: Timer) -> int:
+    """Check the due time of a timer that callers may have built: a cancel is remembered until that time, not longer."""
+    due_ms: object = timer.due_ms
+    if isinstance(due_ms, bool) or not isinstance(due_ms, int):
+        mistake: str | None = "no whole number of milliseconds since 1970"
+    else:
+        mistake = unit_mistake(due_ms)
+    if mistake is not None:
+        raise CancelRefused(
+            timer.id, f"its due_ms, {due_ms!r}, is {mistake}; where it is not known, give the id instead of the Timer"
+        )
+    return timer.due_ms
+
+
+def _check_generation(timer: Timer) -> None:
+    generation: object = timer.generation
+    if isinstance(generation, bool) or not isinstance(generation, int) or generation < 0:
+        raise CancelRefused(
+            timer.id,
+            f"its generation, {generation!r}, is no whole number from 0; where it is not known, give the id instead of "
+            "the Timer",
+        )
+
+
+def enabled(plan: Plan, what: object) -> Cancel:
+    """Return the plan's settings for cancels.
+
+    Raises:
+        CancelRefused: The plan has no ``[cancel]``, so that no consumer would look for a cancellation.
+    """
+    if plan.cancel is None:
+        raise CancelRefused(
+            what,
+            "the plan has no [cancel]: add it, run timewheel topics ensure PLAN, restart the consumers with it, then "
+            "the producers",
+        )
+    return plan.cancel
+
+
+def message_of(plan: Plan, cancellation: Cancellation) -> Outgoing:
+    """Build the message for the log of cancellations."""
+    line = cancellation.line().encode()
+    return Outgoing(Names(plan).cuts, 0, "cuts", line, {}, None, None, None, 0, cancellation.name, 0, 0)
+
+
+def after_cancel(
+    outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int
+) -> Outgoing | TimewheelError | None:
+    """Decide the next step when the outcome of a cancellation's message is known.
+
+    Returns:
+        None: the cancellation is stored. An Outgoing: send it again. An error: report it to the caller; trying again is
+        always safe.
+    """
+    if outcome is Outcome.OK:
+        return None
+    if outcome in (Outcome.REOPEN, Outcome.DROPPED) and attempts < MAX_ATTEMPTS:
+        return outgoing
+    kind = CancelOutcomeUnknown if outcome in (Outcome.UNKNOWN, Outcome.DROPPED) else CancelFailed
+    return kind(outgoing.timer_id, outgoing.topic, cause)
+
+
+def _forget_ms(plan: Plan, due_ms: int | None, now_ms: int) -> int:
+    """Return the time from which no timer of the cancellation can come any more: a later timer is parked anyway."""
+    cancel = enabled(plan, None)
+    latest_due_ms = now_ms + plan.max_delay_ms if due_ms is None else due_ms
+    return max(latest_due_ms, now_ms) + cancel.keep_ms + cancel.skew_ms
+
+
+def _check_name(name: object, what: str, most: int) -> None:
+    if not isinstance(name, str):
+        raise CancelRefused(name, f"a {what} is text")
+    if not name:
+        raise CancelRefused(name, f"a {what} is not empty")
+    if len(name) > most:
+        raise CancelRefused(name, f"a {what} has at most {most} characters, this one {len(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise CancelRefused(name, f"a {what} has no half of a surrogate pair") from error

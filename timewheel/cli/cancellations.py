@@ -1,0 +1,187 @@
+"""`timewheel cancellations`: lists cancellations, and compacts their log so that it can be read in seconds."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+)
+from timewheel.cli.groups import command_group
+from timewheel.cli.moments import at
+from timewheel.cli.terminal import say, show_table
+from timewheel.core.plurals import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from timewheel.cli.access import Access
+    from timewheel.core.cancellation_table import CancellationTable
+    from timewheel.core.cancellations import Cancellation
+    from timewheel.core.plan import Plan
+    from timewheel.wire.cancellation_log import CancellationLog
+
+__all__ = ["cancellation_text", "cuts", "known_cancellations", "reading"]
+
+EXIT_BUSY = 1
+READ_TIMEOUT_MS = 120_000
+ASIDE_TIMEOUT_MS = 30_000
+"""Read timeout of a command whose result does not depend on the log."""
+DEFAULT_LIMIT = 100
+
+cuts = command_group("cuts", "Look at what is cancelled; keep the log of it short.")
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+
+
+@cuts.command("list")
+def list_(
+    plan_file: PlanFile,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these ids or groups.", show_default=False)
+    ] = None,
+    *,
+    most: Annotated[int, typer.Option("--limit", min=1, help="Show so many, the newest first.")] = DEFAULT_LIMIT,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
+    import json
+
+    from rich.console import Console
+
+    from timewheel._report.page import Table
+
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    with reading(_plan(plan_file), access) as (log, _):
+        wanted = set(names or ())
+        live = [one for one in log.table.live() if not wanted or one.name in wanted]
+    live.sort(key=lambda one: one.cut, reverse=True)
+    shown = live[:most]
+    if as_json:
+        print(json.dumps({"live": len(live), "cancellations": [_facts(one) for one in shown]}))
+        return
+    console = Console(highlight=False)
+    if shown:
+        rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
+        header = ("name", "of a", "cut at", "remembered until")
+        show_table(console, Table(caption=log.topic, header=header, rows=rows))
+    say(console, f"{len(shown):,} of {counted(len(live), 'cut-off')} that count are shown.")
+
+
+@cuts.command()
+def compact(
+    plan_file: PlanFile,
+    *,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compact the log of cancellations: rewrite the cancellations in effect in packs, and let the broker remove all
+    earlier entries.
+
+    Relays do this by themselves when it is worthwhile. Exit status 1 if another process is compacting the log now, or
+    if the log cannot be read.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.consumers.relay.compactor import compact as pack
+
+    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    with reading(_plan(plan_file), access) as (log, client):
+        live = pack(client, log)
+    if as_json:
+        print(json.dumps({"live": live}))
+    elif live is None:
+        why = "another one is packing it now, or it could not be read to its end"
+        say(Console(highlight=False, stderr=True), f"Nothing was done with {log.topic}: {why}.")
+    else:
+        written = counted(live, "cancellation that counts was", "cancellations that count were")
+        say(Console(highlight=False), f"{written} written in packs to {log.topic}")
+    if live is None:
+        raise typer.Exit(EXIT_BUSY)
+
+
+def _plan(plan_file: Path) -> Plan:
+    from timewheel.core.plan import Plan
+
+    return Plan.load(plan_file)
+
+
+def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
+    """What is cancelled, for a command that has more to tell; None: nothing can be, or it is told why nobody knows.
+
+    Args:
+        plan: Whose.
+        access: Makes the client.
+    """
+    import pulsar
+    from rich.console import Console
+
+    from timewheel.core.errors import TimewheelError
+
+    if plan.cancel is None:
+        return None
+    try:
+        with reading(plan, access, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
+            return log.table
+    except (TimewheelError, pulsar.PulsarException) as error:
+        say(Console(highlight=False, stderr=True), f"Not seen: what is cancelled ({error})")
+        return None
+
+
+def cancellation_text(cancellation: Cancellation) -> str:
+    """Describe the effect of a cancellation in a few words."""
+    by = "under this id" if cancellation.kind == "timer" else f"with the group {cancellation.name}"
+    cut, until = at(cancellation.cut // 1_000), at(cancellation.forget_ms)
+    return f"what was sent {by} before {cut} is not handed out; remembered until {until}"
+
+
+@contextmanager
+def reading(
+    plan: Plan, access: Access, *, timeout_ms: int = READ_TIMEOUT_MS, connecting_s: int = 20
+) -> Iterator[tuple[CancellationLog, Any]]:
+    """Open the log of a plan, read it to its end, and yield the log and the client."""
+    from timewheel.cli.connecting import warn
+    from timewheel.core.clock import SystemClock
+    from timewheel.core.errors import CancelRefused, TopologyError
+    from timewheel.wire.cancellation_log import CancellationLog
+    from timewheel.wire.hooks import Hooks
+
+    if plan.cancel is None:
+        raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cancellations")
+    with access.client(plan.due_topic, operation_timeout_seconds=connecting_s) as client:
+        log = CancellationLog(client, plan, SystemClock(), Hooks((warn,)))
+        log.start()
+        try:
+            if not log.await_answer(log.ask(), timeout_ms):
+                raise TopologyError(log.topic, "could not be read to its end", "see the broker's log, and try again")
+            yield log, client
+        finally:
+            log.stop()
+
+
+def _facts(one: Cancellation) -> dict[str, Any]:
+    return {one.kind: one.name, "cut": one.cut, "forget_ms": one.forget_ms}

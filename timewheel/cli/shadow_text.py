@@ -1,0 +1,176 @@
+"""Output of `timewheel shadow start` on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timewheel.cli.looks import type_words
+from timewheel.cli.moments import at
+from timewheel.cli.terminal import say, show_table
+from timewheel.core.durations import span, spelled
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.plurals import counted
+from timewheel.core.steps import far_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import Console
+
+    from timewheel.core.plan import Plan
+    from timewheel.ops.doctor import Finding
+    from timewheel.shadow.survey import Survey
+
+__all__ = ["decision_words", "journal_words", "show_findings", "show_survey", "window_words"]
+
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+MEGABYTE = 1_000_000
+DECISIONS = {
+    "moved": "far from due: moved",
+    "near": "due soon: stays",
+    "undelayed": "without a delay: stays",
+    "acknowledged_by_some": "acknowledged on some subscriptions: stays",
+    "nudge": "the shadow's own",
+    "marker": "the broker's own",
+    "beyond_max_delay": "due later than the plan's max_delay: stays",
+    "batch": "a batch: stays",
+    "encrypted": "encrypted: stays",
+    "chunk": "a part of a larger message: stays",
+    "key_of_bytes": "with a key of bytes: stays",
+    "unreadable_metadata": "with metadata that cannot be read: stays",
+    "no_text": "with a key or property that is no text: stays",
+    "transaction": "of a transaction: stays",
+    "schema_refused": "of a schema that is not there, that the journal's registry refuses, or one too many: stays",
+    "unknown_compression": "compressed in an unknown way: stays",
+    "large": "too large for a copy: stays",
+    "damaged": "its payload does not open: stays",
+    "unreadable_envelope": "with a tw-id or tw-timer that cannot be read: stays",
+}
+
+
+def decision_words(decisions: Mapping[str, int], *, moves: bool) -> str:
+    """List the decisions of pending entries with their counts.
+
+    Args:
+        decisions: Number of entries by decision.
+        moves: Whether the shadow is to move; False: no process moves.
+    """
+    named = DECISIONS | {"moved": f"far from due: {'not moved yet' if moves else 'would be moved by a shadow'}"}
+    return ", ".join(f"{count:,} {named.get(decision, decision)}" for decision, count in decisions.items())
+
+
+def journal_words(
+    plan: Plan, plan_file: str, *, kept: int, since_ms: int, now_ms: int, reached_by: Sequence[str] = ()
+) -> Iterator[str]:
+    """Describe whether `shadow run` must go on after an abort, why, and until when.
+
+    Args:
+        plan: Has an intake.
+        plan_file: The path as the user typed it.
+        kept: Entries in the journals.
+        since_ms: When the abort was complete, UTC milliseconds.
+        now_ms: UTC milliseconds.
+        reached_by: Options by which a command reaches the cluster.
+    """
+    from timewheel.shadow.machine.journal import HOLD_MS
+
+    if not kept:
+        yield "the journal is empty: nothing is left to wait for, and shadow run of this plan can end"
+        return
+    far = far_ms(plan)
+    until_ms = since_ms + far + HOLD_MS
+    yield (
+        f"the journal still has {counted(kept, 'entry', 'entries')}: copies of timers whose originals a broker that is "
+        "killed may deliver again, which only a shadow can acknowledge"
+    )
+    run = timewheel_command("shadow", "run", plan_file, *reached_by)
+    yield f"so let this go on until it is empty, then end it: {run}"
+    longer = "consumers are behind, or a message is never acknowledged, or one that is due later could not be moved"
+    if until_ms <= now_ms:
+        yield f"it was to be empty by about {at(until_ms)}, so {longer}: status names the subscription"
+        return
+    yield (
+        f"at the latest that is about {at(until_ms)}: what was due within {spelled(far)} was not moved, and stands in "
+        f"the topic before those originals until it is handled. It takes longer only where {longer}: status names the "
+        "subscription"
+    )
+
+
+def show_survey(console: Console, found: Survey) -> None:
+    """Print the whole survey, with its findings last."""
+    from timewheel._report.page import Table
+
+    for text in _lines(found):
+        say(console, text)
+    if found.decisions:
+        rows = [
+            (DECISIONS.get(decision, decision), f"{amount.entries:,}", f"{amount.size_bytes / MEGABYTE:,.1f} MB")
+            for decision, amount in found.decisions.items()
+        ]
+        show_table(console, Table(caption="Pending entries", header=("decision", "entries", "bytes"), rows=tuple(rows)))
+    per_cursor = [
+        (
+            f"{part.topic.rpartition('/')[2]} {one.name}",
+            type_words(one.type),
+            f"{one.pending:,}",
+            f"{one.acked:,}",
+            f"{one.gaps:,}",
+            f"{'' if part.is_whole else '~'}{one.gaps_after:,}",
+        )
+        for part in found.parts
+        for one in part.subscriptions
+    ]
+    if per_cursor:
+        header = ("subscription", "type", "pending", "acknowledged", "gaps", "gaps after")
+        caption = f"Gaps, of which the broker keeps {found.gap_limit:,}"
+        show_table(console, Table(caption=caption, header=header, rows=tuple(per_cursor)))
+    show_findings(console, found.findings)
+
+
+def show_findings(console: Console, findings: Iterable[Finding]) -> None:
+    """Print each finding with its reading, its reason and its cure."""
+    for one in findings:
+        say(console, "")
+        said = "refused" if one.severity.word == "error" else one.severity.word
+        say(console, f"{said}: {one.slug}: {one.subject}", style=STYLES[one.severity.word])
+        for name, text in (("read", one.read), ("why", one.why), ("cure", one.cure)):
+            say(console, f"{name:5} {text}", indent=2)
+
+
+def _lines(found: Survey) -> Iterator[str]:
+    entries, read = sum(part.entries for part in found.parts), sum(part.read for part in found.parts)
+    part = "all of them were read" if found.is_whole else f"{read:,} were read, the rest is estimated by them"
+    yield f"{found.plan.due_topic}: {entries:,} entries from the first that is pending; {part}."
+    delays = found.delays
+    if delays is not None:
+        shares = f"half up to {span(delays.p50_ms)}, 90 % up to {span(delays.p90_ms)}, 99 % up to {span(delays.p99_ms)}"
+        yield f"Delays of what is pending: {shares}, the longest {span(delays.longest_ms)}."
+    moved = found.moved
+    yield f"With {span(found.far_ms)} or more to its due time an entry is moved: {moved.entries:,} now."
+    every = [one for part in found.parts for one in part.subscriptions]
+    worst = max(every, key=lambda one: one.gaps_after, default=None)
+    if worst is not None:
+        gaps = f"{worst.gaps:,} now, {worst.gaps_after:,} once it has caught up"
+        yield f"Gaps of subscription {worst.name}: {gaps}; the broker keeps {found.gap_limit:,}."
+    if found.delays is not None:
+        yield window_words(found)
+    cost = found.cost
+    if cost is not None:
+        read_rate = f"{cost.entries_per_s:,.0f} entries were read a second"
+        yield f"Estimated: {span(cost.catch_up_ms)} to catch up ({read_rate}), {cost.memory_bytes / MEGABYTE:,.0f} MB."
+        if cost.writes:
+            yield f"Each moved timer is written {cost.writes:.3g} times more: journal, holds, and back into the topic."
+
+
+def window_words(found: Survey) -> str:
+    """Describe the cost of the window, and the gaps with other windows."""
+    from timewheel.core.steps import spare_ms
+
+    seen = f"about {found.native_per_hour:,.0f} messages an hour, by those of the last {span(found.native_seen_ms)},"
+    native = f"{seen} have a delay below {span(found.far_ms)}"
+    spare = f"a standby may take over {span(spare_ms(found.plan))} late before a moved timer comes late"
+    others = ", ".join(f"{gaps:,} with a window of {span(window_ms)}" for window_ms, gaps in found.gaps_with.items())
+    gaps = f" Gaps would be {others}." if others else ""
+    return (
+        f"What the window costs: {native}, and stay; {spare}, and {span(found.far_ms)} before one may come twice.{gaps}"
+    )

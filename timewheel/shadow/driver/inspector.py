@@ -1,0 +1,197 @@
+"""A shadow's view of its topic beside the entries: the wish, the subscriptions, and obstacles to moving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
+from timewheel.core.clock import Clock
+from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.names import Names, parts_of
+from timewheel.core.plan import Plan
+from timewheel.events import ShadowInspectionFails, ShadowMissesPartitions, ShadowRefuses, ShadowState
+from timewheel.shadow.driver.acker import Subscription
+from timewheel.shadow.machine.pacing import Pace
+from timewheel.shadow.machine.states import DesiredState, State, desired_in, moves
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["TopicInspector", "View", "refusal_of"]
+
+OLD_MS = 60_000
+"""Longest age of a view: an older view may miss new subscriptions, so no timer is moved then."""
+SILENT_MS = 30_000
+"""Pause after an admin API failed to list the current subscriptions: waiting for it delays timers."""
+_OF_THE_BROKER = "__compaction"
+
+
+_NOTHING_YET = DesiredState(State.PROVISIONED, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The last view of the topic.
+
+    Args:
+        desired: The wished state.
+        subscriptions: By partition of the due topic.
+        refusal: Why no timer may be moved, as a sentence; empty: there is no obstacle.
+    """
+
+    desired: DesiredState = _NOTHING_YET
+    subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)
+    refusal: str = "nothing was seen yet"
+
+    @property
+    def moves(self) -> bool:
+        """True if movers may move."""
+        return not self.refusal and moves(self.desired.state)
+
+
+class TopicInspector:
+    """Reads the topic's state again and again; `view` is replaced, never changed, and may be read by any thread.
+
+    Args:
+        admin: Admin client of any broker.
+        plan: A plan with an intake.
+        clock: Time.
+        hooks: Receive events about changes.
+    """
+
+    def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        self._admin = admin
+        self._plan = plan
+        self._clock = clock
+        self._hooks = hooks
+        self._names = Names(plan)
+        self._parts = parts_of(plan.due_topic, plan.partitions)
+        self._partitions = plan.partitions
+        self._seen_ms: int | None = None
+        self._pace = Pace()
+        self._fails = False
+        self._silent_until_ms = clock.monotonic_ms()
+        self._by_key: dict[tuple[str, str], bool] = {}
+        self.view = View()
+
+    def inspect(self) -> View:
+        """Read the state once; if the broker does not answer, the last view counts for a while."""
+        before, began_ms = self.view, self._clock.monotonic_ms()
+        try:
+            desired = desired_in(self._admin.topics.properties(self._names.journal))
+            stats = self._stats() if self._pace.is_due(began_ms) else None
+        except AdminMissing as error:
+            self._pace.hurry()
+            # Connected clients create a deleted journal again, but without its policies.
+            gone = f"{self._names.journal} or the due topic is gone ({error.reason})"
+            refusal = f"{gone}: run timewheel shadow start PLAN"
+            self.view = replace(before, refusal=refusal)
+            self._report(before)
+            return self.view
+        except AdminError as error:
+            self._pace.hurry()
+            self._report_failure(str(error))
+            age_ms = None if self._seen_ms is None else self._clock.monotonic_ms() - self._seen_ms
+            if age_ms is None or age_ms > OLD_MS:
+                self.view = replace(before, refusal=f"the admin API does not answer: {error}")
+            return self.view
+        self._fails = False
+        if stats is None:
+            self.view = replace(before, desired=desired)
+        else:
+            self._seen_ms = self._clock.monotonic_ms()
+            self._pace.answered(began_ms, self._seen_ms)
+            found = {part: tuple(self._subscriptions_of(part, one)) for part, one in stats.items()}
+            self.view = View(desired=desired, subscriptions=found, refusal=refusal_of(self._plan, stats))
+        self._report(before)
+        return self.view
+
+    def subscriptions(self, part: str) -> tuple[Subscription, ...]:
+        """Return all subscriptions of a partition, as last seen; never none: no original could be acknowledged."""
+        return self.view.subscriptions.get(part) or tuple(
+            Subscription(name, joins=False) for name in self._plan.subscriptions
+        )
+
+    def there_now(self, part: str) -> frozenset[str] | None:
+        """Return the names of all current subscriptions of a partition; None: the admin API does not answer."""
+        if self._fails or self._clock.monotonic_ms() < self._silent_until_ms:
+            return None
+        try:
+            return frozenset(self._admin.subscriptions.list(part))
+        except AdminMissing:
+            return frozenset()
+        except AdminError:
+            self._silent_until_ms = self._clock.monotonic_ms() + SILENT_MS
+            return None
+
+    def inspect_soon(self) -> None:
+        """Make the next look request statistics, whatever their cost; any thread may call it."""
+        self._pace.hurry()
+
+    def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:
+        for name, one in _durable(stats):
+            # The type of a subscription without consumers is unknown, and a consumer that stays in it would decide it.
+            if one.type in DELAYING_TYPES:
+                self._by_key[part, name] = one.type == "Key_Shared"
+            yield Subscription(
+                name,
+                joins=one.type == "Shared" and one.is_consumed,
+                by_key=self._by_key.get((part, name), False),
+                delays=one.type not in IN_ORDER_TYPES,
+            )
+
+    def _stats(self) -> Mapping[str, TopicStats]:
+        topics = self._admin.topics
+        if not self._plan.is_partitioned:
+            return {self._plan.due_topic: topics.stats(self._plan.due_topic, clients=True)}
+        whole = topics.partitioned_stats(self._plan.due_topic, clients=True)
+        self._report_partitions(whole.partition_count)
+        found = whole.partitions
+        # A partition that no broker has loaded is missing; a request for its own stats loads it.
+        return {part: found[part] if part in found else topics.stats(part, clients=True) for part in self._parts}
+
+    def _report(self, before: View) -> None:
+        due_topic, view = self._plan.due_topic, self.view
+        if view.desired.state is not before.desired.state:
+            self._hooks.emit(ShadowState(due_topic=due_topic, state=view.desired.state.value))
+        if view.refusal and view.refusal != before.refusal:
+            self._hooks.emit(ShadowRefuses(due_topic=due_topic, reason=view.refusal))
+
+    def _report_partitions(self, count: int) -> None:
+        if count not in {self._plan.partitions, self._partitions}:
+            told = ShadowMissesPartitions(due_topic=self._plan.due_topic, has=count, plan=self._plan.partitions)
+            self._hooks.emit(told)
+        self._partitions = count
+
+    def _report_failure(self, reason: str) -> None:
+        if not self._fails:
+            self._hooks.emit(ShadowInspectionFails(due_topic=self._plan.due_topic, reason=reason))
+        self._fails = True
+
+
+def refusal_of(plan: Plan, stats: Mapping[str, TopicStats], target: str = "PLAN") -> str:
+    """Return why no timer may be moved, as a sentence; empty: there is no obstacle.
+
+    Args:
+        plan: A plan with an intake.
+        stats: By partition of the due topic.
+        target: Name of the plan as the user typed it.
+    """
+    for part, one in stats.items():
+        lacking = [name for name in plan.subscriptions if name not in one.subscriptions]
+        if lacking:
+            return f"{part} has no subscription {lacking[0]}: run {timewheel_command('topics', 'ensure', target)}"
+        for name, subscription in _durable(one):
+            if name == _OF_THE_BROKER:
+                return f"{part} is compacted, and a compacted view would show originals that are gone: end compaction"
+            if subscription.type in IN_ORDER_TYPES:
+                return (
+                    f"subscription {name} of {part} is {subscription.type}, where brokers delay nothing: "
+                    "make it Shared, or remove it"
+                )
+    return ""
+
+
+def _durable(stats: TopicStats) -> Iterable[tuple[str, SubscriptionStats]]:
+    return ((name, one) for name, one in stats.subscriptions.items() if one.is_durable)

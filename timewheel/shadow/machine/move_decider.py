@@ -1,0 +1,245 @@
+"""Decides which entries of a due topic are moved, and which stay, with the reason."""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+from timewheel.binary_protocol.entries import Compression, Entry
+from timewheel.binary_protocol.fields import text_of
+from timewheel.core.digits import whole_number
+from timewheel.core.durations import SECOND_MS
+from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.core.ids import native_id
+from timewheel.core.plan import Plan
+from timewheel.core.steps import far_ms
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["LARGEST_BYTES", "MoveDecider", "MoveDecision", "fence_number", "moved_from", "native_id"]
+
+LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
+"""Limit of a payload: a broker accepts no larger copy, which has more properties than its original."""
+EARLIER_TICKS = 5
+"""Most ticks by which timewheel requests a timer before it is due: the lead, and sometimes 2.5 ticks."""
+_OUR_PREFIX = "tw-"
+_ROOM = 1 << 30
+"""Sequence ids between two fences: more than any mover uses in a second."""
+_OPENED = frozenset(Compression)
+
+
+@unique
+class MoveDecision(Enum):
+    """The decision about an entry. All but `MOVE` and `NUDGE` stay, and the broker delivers them at their time."""
+
+    MOVE = "moved"
+    NUDGE = "nudge"
+    """The shadow's own message, to be acknowledged."""
+    UNDELAYED = "undelayed"
+    NEAR = "near"
+    """Due so soon that moving would gain nothing."""
+    BEYOND = "beyond_max_delay"
+    """Due later than the plan allows."""
+    BATCH = "batch"
+    """A batch under a single delay, any part of which may be acknowledged already."""
+    ENCRYPTED = "encrypted"
+    CHUNK = "chunk"
+    """A chunk of a larger message."""
+    KEY_BYTES = "key_of_bytes"
+    """The key is bytes, and pulsar-client would send the key on as a text."""
+    NO_TEXT = "no_text"
+    """The key or a property is not UTF-8, which pulsar-client does not accept."""
+    TRANSACTION = "transaction"
+    COMPRESSION = "unknown_compression"
+    SCHEMA = "schema_refused"
+    """The schema version does not exist, the journal's registry refuses the schema, or there are too many versions."""
+    MARKER = "marker"
+    """The broker's own entry."""
+    LARGE = "large"
+    """With the properties of a copy the message would exceed the broker's limit."""
+    DAMAGED = "damaged"
+    """The payload does not decompress as the metadata declare."""
+    DEFECT = "unreadable_metadata"
+    """The metadata beside the payload cannot be read."""
+    UNREADABLE = "unreadable_envelope"
+    """The message has the properties of a timer, but malformed or of a later version."""
+
+
+TIMELESS = frozenset({MoveDecision.DEFECT, MoveDecision.MARKER, MoveDecision.UNDELAYED, MoveDecision.NUDGE})
+"""Fates that no time changes."""
+
+
+class MoveDecider:
+    """The decision for the entries of a plan's due topic.
+
+    Args:
+        plan: A plan with an intake.
+
+    Attributes:
+        far_ms: The least remaining time with which an entry is moved, milliseconds: the longest time that the plan
+            leaves a timer in the due topic, and the guard. The shadow may be down for this long after it has published
+            a copy, before the copy and the original can both be delivered.
+    """
+
+    __slots__ = ("_earlier_ms", "_max_delay_ms", "_revision", "far_ms")
+
+    def __init__(self, plan: Plan) -> None:
+        self.far_ms = far_ms(plan)
+        self._max_delay_ms = plan.max_delay_ms
+        self._earlier_ms = EARLIER_TICKS * plan.tick_ms
+        self._revision = plan.revision
+
+    def decision(self, entry: Entry, now_ms: int, far_ms: int | None = None) -> MoveDecision:
+        """Decide about an entry that is pending on every subscription.
+
+        Args:
+            entry: The stored entry.
+            now_ms: UTC milliseconds.
+            far_ms: Replaces the plan's value.
+        """
+        if (timeless := _timeless(entry)) is not None:
+            return timeless
+        remaining_ms = (entry.deliver_at_ms or 0) - now_ms
+        if remaining_ms < (self.far_ms if far_ms is None else far_ms):
+            return MoveDecision.NEAR  # first: of most entries no obstacle need be looked for
+        return self.at(self.far_decision(entry), remaining_ms, far_ms)
+
+    def far_decision(self, entry: Entry) -> MoveDecision:
+        """Decide about an entry as if it was far from due, by any plan."""
+        if (decision := _timeless(entry) or self._obstacle(entry)) is not None:
+            return decision
+        return (
+            MoveDecision.LARGE
+            if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES
+            else MoveDecision.MOVE
+        )
+
+    def at(self, far_decision: MoveDecision, remaining_ms: int, far_ms: int | None = None) -> MoveDecision:
+        """Decide about an entry of which `far_decision` is known.
+
+        Args:
+            far_decision: The answer of `far_decision`.
+            remaining_ms: Time until it is due.
+            far_ms: Replaces the plan's value.
+        """
+        if far_decision in TIMELESS:
+            return far_decision
+        if remaining_ms < (self.far_ms if far_ms is None else far_ms):
+            return MoveDecision.NEAR
+        is_beyond = far_decision in (MoveDecision.MOVE, MoveDecision.LARGE) and remaining_ms > self._max_delay_ms
+        return MoveDecision.BEYOND if is_beyond else far_decision
+
+    def copy(self, entry: Entry, part: str, now_ms: int) -> dict[str, str]:
+        """Return the properties of a copy, its envelope included.
+
+        A timer that an SDK has sent keeps its own envelope, and so does a timer that was put back into the topic. But a
+        plain client may send a received message on with a new delay, properties and all: that is another timer.
+
+        Args:
+            entry: An entry to be moved.
+            part: First argument of `timewheel.core.ids.native_id`.
+            now_ms: When it is moved, UTC milliseconds.
+        """
+        properties = dict(entry.properties)
+        properties.pop(DUE_PROPERTY, None)  # of the intake only
+        known = self._own(entry)
+        if known is None:
+            if TIMER_PROPERTY in properties:
+                properties = {name: text for name, text in properties.items() if not name.startswith(_OUR_PREFIX)}
+            due_ms = entry.deliver_at_ms or 0
+            timer = Envelope(native_id(part, entry.position), due_ms, now_ms, revision=self._revision)
+        else:
+            timer = known.hopped(now_ms)
+        properties.update(timer.properties())
+        properties[FROM_PROPERTY] = f"{entry.position.text} {entry.publish_ms}"
+        return properties
+
+    def _own(self, entry: Entry) -> Envelope | None:
+        """Return the envelope of this very message; raises EnvelopeError if it is malformed or of a later version."""
+        known = Envelope.read(entry.properties)
+        if known is None or 0 <= known.due_ms - (entry.deliver_at_ms or 0) <= self._earlier_ms:
+            return known
+        return None
+
+    def _obstacle(self, entry: Entry) -> MoveDecision | None:
+        """Return why an entry that is far from due stays all the same."""
+        for decision, is_so in (
+            (MoveDecision.ENCRYPTED, entry.is_encrypted),
+            (MoveDecision.CHUNK, entry.is_chunked),
+            (MoveDecision.BATCH, entry.batch_size > 0),
+            (MoveDecision.TRANSACTION, entry.transaction is not None),
+            (MoveDecision.KEY_BYTES, entry.key_is_base64),
+            (MoveDecision.COMPRESSION, entry.compression not in _OPENED),
+            (MoveDecision.NO_TEXT, not _is_text(entry)),
+            (MoveDecision.SCHEMA, not _is_version(entry.schema_version)),
+        ):
+            if is_so:
+                return decision
+        try:
+            known = self._own(entry)
+        except EnvelopeError:
+            return MoveDecision.UNREADABLE
+        # A timer for a single subscription waits in that subscription's own topic; here only another program can have
+        # put it.
+        return MoveDecision.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
+
+
+def _timeless(entry: Entry) -> MoveDecision | None:
+    """Return the decision of an entry that no time changes."""
+    if entry.defect is not None:
+        return MoveDecision.DEFECT
+    if entry.marker is not None:
+        return MoveDecision.MARKER
+    if not entry.deliver_at_ms:
+        return MoveDecision.UNDELAYED
+    return MoveDecision.NUDGE if NUDGE_PROPERTY in entry.properties else None
+
+
+def _is_text(entry: Entry) -> bool:
+    """Return whether all texts that pulsar-client is to send on are UTF-8: clients in C++ and Go may write any
+    bytes.
+    """
+    texts = [entry.partition_key or "", *entry.properties, *entry.properties.values()]
+    if entry.ordering_key:
+        texts.append(text_of(entry.ordering_key))
+    return all(text.isascii() or _encodes(text) for text in texts)
+
+
+def _is_version(written: bytes | None) -> bool:
+    """Return whether a registry can have a schema version, a signed number of 64 bits; a producer may write any
+    bytes.
+    """
+    return written is None or (len(written) == 8 and written[0] < 0x80)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def fence_number(mark: int, now_ms: int) -> int:
+    """Return the sequence id of a session's fence; those of its copies follow. Once a broker has stored it, it accepts
+    no more copies of earlier sessions: each has stored its own fence before its first copy, and has sent less than
+    `_ROOM` copies a second since.
+
+    Args:
+        mark: The highest sequence id that the broker has stored under the name; -1: none.
+        now_ms: UTC milliseconds; so a broker that has forgotten the name does no harm either.
+    """
+    return max(now_ms // SECOND_MS, mark // _ROOM + 1) * _ROOM
+
+
+def moved_from(text: str) -> tuple[EntryPosition, int] | None:
+    """Read the value of ``tw-from``: the original's position and its publish time, UTC milliseconds.
+
+    Returns:
+        None: no shadow writes such a value.
+    """
+    place, _, published = text.partition(" ")
+    ledger, _, entry = place.partition(":")
+    at, number, published_ms = whole_number(ledger), whole_number(entry), whole_number(published)
+    if at is None or number is None or published_ms is None:
+        return None
+    return EntryPosition(at, number), published_ms
