@@ -53,7 +53,7 @@ MB = 1_000_000
 def cancellation_others(client: Any, plan: Plan, count: int) -> None:
     """Fill a log with live cancellations, in packs, of timers that are not sent."""
     producer = client.create_producer(
-        partition_topic(Names(plan).cuts, 0),
+        partition_topic(Names(plan).cancellations, 0),
         batching_enabled=False,
         block_if_queue_full=True,
         max_pending_messages=PENDING_PACKS,

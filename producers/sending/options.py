@@ -102,7 +102,7 @@ class ProducerOptions:
         match place:
             case "relay":
                 options = {**self._common, **self._held}
-            case "cuts":
+            case "cancellations":
                 options = self._cuts
             case _:
                 options = self._common

@@ -36,8 +36,8 @@ def room_for_all(plan: Plan) -> int:
     With fewer producers, sends that go round over all partitions close and open a producer each
     (broker-facts: forgotten-names).
     """
-    cuts = int(plan.cancel is not None)
-    return min(_topics(plan) * plan.own_partitions + cuts, MAX_PRODUCERS)
+    cancellations = int(plan.cancel is not None)
+    return min(_topics(plan) * plan.own_partitions + cancellations, MAX_PRODUCERS)
 
 
 def _topics(plan: Plan) -> int:
@@ -187,7 +187,7 @@ class ProducerPool:
         try:
             if victim is not None:
                 self._close(victim)
-            self._check_partitions(topic, 1 if place == "cuts" else self._partitions)
+            self._check_partitions(topic, 1 if place == "cancellations" else self._partitions)
             pooled = PooledProducer(
                 key, self._client.create_producer(self._names.part(topic, partition), **self._options.of(place))
             )

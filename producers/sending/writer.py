@@ -278,7 +278,7 @@ class TimerWriter:
         while the send waited for room.
         """
         outgoing = send.outgoing
-        if self._router.interval_ms and outgoing.place != "cuts":
+        if self._router.interval_ms and outgoing.place != "cancellations":
             now_ms = self._clock.now_ms()
             route = self._router.route(outgoing.due_ms, now_ms)
             if route.topic != outgoing.topic:
@@ -292,7 +292,7 @@ class TimerWriter:
             TimewheelError: The send ends here; nothing was sent, or nothing further.
         """
         if isinstance(error, TimewheelError) and not isinstance(error, BrokerUnreachable):
-            if not send.stored or send.outgoing.place == "cuts":
+            if not send.stored or send.outgoing.place == "cancellations":
                 raise error
             raise self._as_unknown(send, error) from error
         send.attempts += 1
@@ -341,12 +341,12 @@ class TimerWriter:
     def refused(self, send: Send, error: Exception) -> TimewheelError:
         """Return the error for a send that the client's code refused."""
         topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
-        if send.outgoing.place == "cuts":
+        if send.outgoing.place == "cancellations":
             return CancelFailed(send.outgoing.timer_id, topic, cause_of(error))
         return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))
 
     def _next_step(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
-        if send.outgoing.place == "cuts":
+        if send.outgoing.place == "cancellations":
             return after_cancel(send.outgoing, outcome, cause, attempts=send.attempts)
         return send_outcome(
             self._router,

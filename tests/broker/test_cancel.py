@@ -464,7 +464,7 @@ def test_a_certain_cancel_is_honoured_though_it_came_in_the_last_milliseconds(
 ) -> None:
     plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
     certain, handed = cancels_close_to_their_due_time(
-        client, pulsar_broker, plan, 1_000, lambda: pulsar_broker.unload(partition_topic(Names(plan).cuts, 0))
+        client, pulsar_broker, plan, 1_000, lambda: pulsar_broker.unload(partition_topic(Names(plan).cancellations, 0))
     )
     assert len(certain) > 100
     assert certain & handed == set()

@@ -33,7 +33,7 @@ def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
 ) -> None:
     client: Any = connect(pulsar_broker)
     plan = provisioned(pulsar_broker, plan_of(topic))
-    log = Names(plan).cuts
+    log = Names(plan).cancellations
     with DelayedProducer(client, plan) as producer:
         dead = producer.send(b"x", deliver_after=SOON, timer_id="dead")
         producer.cancel(dead)
@@ -69,7 +69,7 @@ def test_a_role_that_may_not_use_the_log_is_told_so(connect: Connect, secured: S
     client: Any = connect(secured.broker, authentication=pulsar.AuthenticationToken(token_for("shop")))
     with DelayedProducer(client, plan) as producer:
         timer = producer.send(b"x", deliver_after=SOON, timer_id="t")
-        with pytest.raises(CancelFailed, match=r"tw\.cuts.*uthoriz"):
+        with pytest.raises(CancelFailed, match=r"tw\.cancellations.*uthoriz"):
             producer.cancel(timer)
     with pytest.raises(pulsar.AuthorizationError):
         DelayedConsumer(client, plan, SUBSCRIPTION, relay=False).start()

@@ -67,7 +67,7 @@ class Reading:
 
 
 def write(client: Any, plan: Plan, cancellations: Iterable[Cancellation], *, lines_each: int = 1) -> None:
-    producer = client.create_producer(partition_topic(Names(plan).cuts, 0), block_if_queue_full=True)
+    producer = client.create_producer(partition_topic(Names(plan).cancellations, 0), block_if_queue_full=True)
     lines = [one.line().encode() for one in cancellations]
     for start in range(0, len(lines), lines_each):
         producer.send_async(b"\n".join(lines[start : start + lines_each]), lambda *_: None)
@@ -101,7 +101,7 @@ def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(
 
 
 def test_what_is_none_of_ours_is_told_and_passed_over(client: Any, plan: Plan) -> None:
-    producer = client.create_producer(partition_topic(Names(plan).cuts, 0))
+    producer = client.create_producer(partition_topic(Names(plan).cancellations, 0))
     producer.send(b"hello")
     producer.close()
     write(client, plan, cancellations(1))
@@ -143,7 +143,7 @@ def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(
         assert log.loose == 5
     assert {one for one in read_all(client, plan) if not one.name.startswith("new")} == before
     # What the subscription still keeps is the pack, and what came after it.
-    eventually(lambda: backlog(pulsar_broker, Names(plan).cuts, CANCELLATIONS_SUBSCRIPTION) <= 6, WAIT_S)
+    eventually(lambda: backlog(pulsar_broker, Names(plan).cancellations, CANCELLATIONS_SUBSCRIPTION) <= 6, WAIT_S)
 
 
 def test_one_janitor_at_a_time_packs_and_two_do_no_harm(
@@ -271,7 +271,7 @@ def test_a_janitor_that_is_killed_at_any_step_takes_nothing_back(
         watchdog.cancel()
         os.kill(child.pid, signal.SIGKILL)
     assert came == "here\n"
-    pulsar_broker.unload(partition_topic(Names(plan).cuts, 0))
+    pulsar_broker.unload(partition_topic(Names(plan).cancellations, 0))
     assert read_all(client, plan) == before
     with Reading(client, plan) as log:
 
@@ -285,7 +285,7 @@ def test_a_janitor_that_is_killed_at_any_step_takes_nothing_back(
 @pytest.mark.short
 def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan, evidence: Any) -> None:
     producer = client.create_producer(
-        partition_topic(Names(plan).cuts, 0), batching_enabled=False, block_if_queue_full=True, max_pending_messages=16
+        partition_topic(Names(plan).cancellations, 0), batching_enabled=False, block_if_queue_full=True, max_pending_messages=16
     )
     for pack in packs(cancellations(1_000_000)):
         producer.send_async(pack, lambda *_: None)
@@ -312,4 +312,4 @@ def test_a_reader_of_the_log_is_nobodys_foreign_subscription(client: Any, pulsar
         names = admin.topics.stats(partition_topic(log.topic, 0)).subscriptions
         assert len(names) == 2
         report = ensure(admin, plan, now_ms=now_ms())
-        assert not [finding for finding in report.findings if "cuts" in finding.where]
+        assert not [finding for finding in report.findings if "cancellations" in finding.where]

@@ -68,7 +68,7 @@ def unknown(events: Events) -> int:
 def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Broker, odd: list[bytes]) -> None:
     events = Events()
     with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
-        log, part = log_of(stage, events), partition_topic(stage.names.cuts, 0)
+        log, part = log_of(stage, events), partition_topic(stage.names.cancellations, 0)
         with RawProducer(pulsar_broker.service_url, part) as raw:
             raw.send(metadata_of(), good("before").line().encode())
             for metadata in odd:
@@ -99,7 +99,7 @@ def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
     assert len(packed) < 10_000
     with Stage(pulsar_broker, plan_of(cancel=Cancel())) as stage:
         log = log_of(stage, events)
-        with RawProducer(pulsar_broker.service_url, partition_topic(stage.names.cuts, 0)) as raw:
+        with RawProducer(pulsar_broker.service_url, partition_topic(stage.names.cancellations, 0)) as raw:
             large = metadata_of(compression=3, uncompressed_bytes=len(body), batch_size=200_000)
             raw.send(large, packed, messages=200_000)
             log.start()
@@ -111,5 +111,5 @@ def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
                 assert {one.name for one in log.table.live()} == {"behind"}
             finally:
                 log.stop()
-        eventually(lambda: backlog(pulsar_broker, stage.names.cuts, CANCELLATIONS_SUBSCRIPTION) <= 2, 60)
+        eventually(lambda: backlog(pulsar_broker, stage.names.cancellations, CANCELLATIONS_SUBSCRIPTION) <= 2, 60)
     assert unknown(events) == LARGEST_BATCH + 1

@@ -59,7 +59,7 @@ def run(stage: Stage, folder: Path, *arguments: str) -> subprocess.CompletedProc
     save_plan(stage.plan, plan_file)
     word, *others = arguments
     service = ["--service-url", stage.broker.service_url] if word in ("replay", "drop") else []
-    command = ["-m", "timewheel", "dead", word, str(plan_file), *others]
+    command = ["-m", "timewheel", "dead-letters", word, str(plan_file), *others]
     return subprocess.run(
         [sys.executable, *command, *service, "--admin-url", stage.broker.admin_url],
         capture_output=True,

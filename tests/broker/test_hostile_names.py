@@ -70,16 +70,16 @@ class Stage:
             "status": ["status", plan],
             "whereis": ["whereis", plan, ESCAPES, "--sent-at", "2026-01-01"],
             "ensure": ["topics", "ensure", plan, "--dry-run"],
-            "dead list": ["dead", "list", plan],
-            "dead show": ["dead", "show", plan],
+            "dead-letters list": ["dead-letters", "list", plan],
+            "dead-letters show": ["dead-letters", "show", plan],
             "parked list": ["parked", "list", plan],
             "no plan": ["status", str(self.folder / ESCAPES)],
             "no command": [ESCAPES],
         }
         at_brokers = {
-            "cuts list": ["cuts", "list", plan],
+            "cancellations list": ["cancellations", "list", plan],
             "timer show": ["timer", "show", plan, ESCAPES],
-            "dead replay": ["dead", "replay", plan, "--all", "--dry-run"],
+            "dead-letters replay": ["dead-letters", "replay", plan, "--all", "--dry-run"],
             "shadow status": ["shadow", "status", plan],
             "shadow verify": ["shadow", "verify", plan],
             "shadow start": ["shadow", "start", plan, "--dry-run"],
@@ -128,7 +128,7 @@ def stage(pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
             own.send(b"", properties={"tw-id": ESCAPES, "tw-due": ESCAPES, **reasons})
         dead_letters = client.create_producer(Names(plan).parked("billing"), batching_enabled=False)
         dead_letters.send(b"", properties={**odd, "tw-parked-reason": ESCAPES, "tw-parked-error": ESCAPES})
-        cuts = client.create_producer(Names(plan).cuts, batching_enabled=False)
+        cuts = client.create_producer(Names(plan).cancellations, batching_enabled=False)
         cuts.send(json.dumps(["t", ESCAPES, now_ms, now_ms + HOUR_MS]).encode())
         plan_file = folder / f"plan{SHELL}.toml"
         save_plan(plan, plan_file)

@@ -74,8 +74,8 @@ def test_timers_are_cancelled_looked_at_and_relayed(
     with AdminClient(pulsar_broker.admin_url) as admin:
         ensure(admin, plan, now_ms=admin.clock.now_ms())
     assert "one" in ran(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
-    assert "one" in ran(tmp_path, admin_alone, "cuts", "list", "plan.toml")
-    assert "1 cancellation" in ran(tmp_path, admin_alone, "cuts", "compact", "plan.toml")
+    assert "one" in ran(tmp_path, admin_alone, "cancellations", "list", "plan.toml")
+    assert "1 cancellation" in ran(tmp_path, admin_alone, "cancellations", "compact", "plan.toml")
     assert "remembered until" in ran(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
     _runs("relay", pulsar_broker, plan, tmp_path, admin_alone)
 

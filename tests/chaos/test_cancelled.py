@@ -81,7 +81,7 @@ def test_relays_killed_while_timers_are_cancelled_keep_every_promise(
     relays, consumer = [on.relay(f"relay-{number}") for number in range(2)], on.consumer("consumer")
 
     def unload(_: random.Random) -> None:
-        on.admin.topics.unload(Names(on.plan).cuts)
+        on.admin.topics.unload(Names(on.plan).cancellations)
 
     consumer.start()
     cancels = Cancels(on.client, on.plan, seed)

@@ -76,7 +76,7 @@ class NothingPublished:
 class Log:
     """In place of the log of cancellations: a question that is waited for is answered, if it is not silent."""
 
-    topic = "cuts"
+    topic = "cancellations"
 
     def __init__(self, clock: LeapingClock) -> None:
         self.clock = clock

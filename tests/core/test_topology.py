@@ -53,7 +53,7 @@ def test_cancels_need_a_log_and_a_place_for_what_comes_too_late_for_it() -> None
     assert (due.name, due.takes_hops) == (DUE_TOPIC, True)
     assert (log.name, log.role, log.partitions, log.subscriptions) == (
         f"{DUE_TOPIC}.tw.cancellations",
-        "cuts",
+        "cancellations",
         1,
         ("timewheel-cancellations",),
     )
@@ -131,14 +131,14 @@ def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
     for spec in made.topics:
         assert spec.name in made
         assert spec.partitions == (
-            plan.own_partitions if spec.role not in {"due", "dead_letter", "cuts"} else spec.partitions
+            plan.own_partitions if spec.role not in {"due", "dead_letter", "cancellations"} else spec.partitions
         )
         assert spec.partitions >= 1 or spec.name == plan.due_topic, "broker-facts: failover-and-takeover"
         assert spec.is_own is (spec.name != plan.due_topic)
         assert spec.subscriptions, "a publish without a subscription is lost to it"
         assert spec.longest_stay_ms > 0
         # On wherever a relay hops to (broker-facts: deduplicated-destinations).
-        if spec.role not in {"cuts", "parked"}:
+        if spec.role not in {"cancellations", "parked"}:
             assert spec.deduplication is plan.needs_relay
     for topic in made.holding:
         assert roles[topic.name].subscriptions == (RELAY_SUBSCRIPTION,)
@@ -151,7 +151,7 @@ def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
     by_mark = not plan.is_partitioned
     assert [spec.role for spec in made.topics].count("dead_letter") == int(plan.needs_relay or by_mark)
     assert all(spec.partitions == plan.partitions for spec in due)
-    assert [spec.role for spec in made.topics].count("cuts") == int(plan.cancel is not None)
+    assert [spec.role for spec in made.topics].count("cancellations") == int(plan.cancel is not None)
     if not isinstance(plan.scheme, Calendar):
         assert made == topology(plan, now_ms + DAY_MS)
 

@@ -206,17 +206,17 @@ def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker_of_the_page
         with DelayedProducer(client, plan) as producer:
             producer.cancel(producer.send(b"renew", deliver_after=timedelta(days=20)))
         client.close()
-        assert admin.topics.internal_stats(partition_topic(names.cuts, 0)).entries
+        assert admin.topics.internal_stats(partition_topic(names.cancellations, 0)).entries
         left = replace(plan, cancel=None, revision=2)
         ensure(admin, left, now_ms=now_ms)
-        for name in (names.cuts, names.parked("billing"), names.retry("billing")):
+        for name in (names.cancellations, names.parked("billing"), names.retry("billing")):
             assert admin.topics.partitions(name) is not None
             its = by_hand.replace(f"{topic}.tw.cancellations", name).replace(
                 "http://localhost:8080", broker_of_the_pages.admin_url
             )
             exec(compile(its, "leave-timewheel.md", "exec"), {})
         ensure(admin, left, now_ms=now_ms)
-        assert admin.topics.partitions(names.cuts) is None
+        assert admin.topics.partitions(names.cancellations) is None
 
 
 def test_a_timer_is_found_from_python_as_it_says(
@@ -316,14 +316,14 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     assert "5 of 5 cancellations that count" in listed.stdout
     told = json.loads(run(timewheel, *lines[1], "account-5", "--json").stdout)
     assert (told["live"], told["cancellations"][0]["group"]) == (1, "account-5")
-    packed = run(timewheel, "cuts", "compact", "reminders.toml")
+    packed = run(timewheel, "cancellations", "compact", "reminders.toml")
     assert "5 cancellations that count were written in packs" in packed.stdout, packed.stderr
-    again = json.loads(run(timewheel, "cuts", "list", "reminders.toml", "--json").stdout)
+    again = json.loads(run(timewheel, "cancellations", "list", "reminders.toml", "--json").stdout)
     assert again["live"] == 5
     nothing = run(timewheel, "timer", "cancel", "reminders.toml")
     assert nothing.returncode == 2
     (tmp_path / "without.toml").write_text(dump_plan(plan))
-    for line in (["timer", "cancel", "without.toml", "a"], ["cuts", "list", "without.toml"]):
+    for line in (["timer", "cancel", "without.toml", "a"], ["cancellations", "list", "without.toml"]):
         refused = run(timewheel, *line)
         assert refused.returncode == 2
         assert "[cancel]" in refused.stderr

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
-from timewheel.cli.cancellations import cuts
-from timewheel.cli.dead_letters import dead
+from timewheel.cli.cancellations import cancellations
+from timewheel.cli.dead_letters import dead_letters
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
@@ -75,8 +75,8 @@ app = typer.Typer(
 # One line per command. Each command has its own file and imports its dependencies inside its function, so that
 # `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
-app.add_typer(cuts)
-app.add_typer(dead)
+app.add_typer(cancellations)
+app.add_typer(dead_letters)
 app.add_typer(parked)
 app.command()(demo)
 app.command()(doctor)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.wire.cancellation_log import CancellationLog
 
-__all__ = ["cancellation_text", "cuts", "known_cancellations", "reading"]
+__all__ = ["cancellation_text", "cancellations", "known_cancellations", "reading"]
 
 EXIT_BUSY = 1
 READ_TIMEOUT_MS = 120_000
@@ -39,13 +39,13 @@ ASIDE_TIMEOUT_MS = 30_000
 """Read timeout of a command whose result does not depend on the log."""
 DEFAULT_LIMIT = 100
 
-cuts = command_group("cuts", "Look at what is cancelled; keep the log of it short.")
+cancellations = command_group("cancellations", "Look at cancelled timers; keep the log of cancellations short.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
 
-@cuts.command("list")
+@cancellations.command("list")
 def list_(
     plan_file: PlanFile,
     names: Annotated[
@@ -85,7 +85,7 @@ def list_(
     say(console, f"{len(shown):,} of {counted(len(live), 'cut-off')} that count are shown.")
 
 
-@cuts.command()
+@cancellations.command()
 def compact(
     plan_file: PlanFile,
     *,

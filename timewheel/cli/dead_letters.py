@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.ops.dead_letters import DeadLetterFilter, DeadLetters, ReplayResult
 
-__all__ = ["dead"]
+__all__ = ["dead_letters"]
 
-dead = command_group("dead", "Look at dead letters, send them again, drop them.")
+dead_letters = command_group("dead-letters", "Look at dead letters, send them again, drop them.")
 
 
-@dead.command("list")
+@dead_letters.command("list")
 def list_(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -70,7 +70,7 @@ def list_(
     show_list(DEAD, found, now_ms, as_json=as_json)
 
 
-@dead.command()
+@dead_letters.command()
 def show(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -93,7 +93,7 @@ def show(
     show_dead_letters(DEAD, found, as_json=as_json)
 
 
-@dead.command()
+@dead_letters.command()
 def replay(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -134,7 +134,7 @@ def replay(
     end(results, found, wanted, "would be sent again" if dry_run else "sent again", as_json=as_json)
 
 
-@dead.command()
+@dead_letters.command()
 def drop(
     plan_file: PlanFile,
     positions: Positions = None,

@@ -123,7 +123,7 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
         raise TopologyError(finding.where, finding.problem, finding.remedy)
     if report.steps:
         step = report.steps[0]
-        remedy = f"run: {timewheel_command('topics', 'ensure', file, '--ignoring-former-topics')}"
+        remedy = f"run: {timewheel_command('topics', 'ensure', file, '--ignore-former-topics')}"
         raise TopologyError(step.topic, f"is not as the native plan needs it ({step})", remedy)
 
 

@@ -99,7 +99,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     own_prefixes = Names(plan).own_prefixes
     # Dead letters wait for an operator, whatever the plan; cancellations outlive the plan that took them.
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
-    ours.add(Names(plan).cuts)
+    ours.add(Names(plan).cancellations)
     if plan.intake:
         ours |= {Names(plan).intake, Names(plan).journal}
     for each in plans:

@@ -143,7 +143,7 @@ class Names:
         "_calendar",
         "_held",
         "_plan",
-        "cuts",
+        "cancellations",
         "dead_letter",
         "holding_namespace",
         "intake",
@@ -159,7 +159,7 @@ class Names:
         """Namespace of the holding topics."""
         self._held = _prefix(plan.due_topic, self.holding_namespace)
         self.dead_letter = dead_letter_topic(self._held)
-        self.cuts = f"{plan.due_topic}.tw.cancellations"
+        self.cancellations = f"{plan.due_topic}.tw.cancellations"
         """Log of cancellations, beside the due topic: it belongs to the consumers, independent of holding topics."""
         self.intake = intake_topic(plan.due_topic)
         self.journal = journal_topic(plan.due_topic)

@@ -20,7 +20,7 @@ from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step, longest_due_st
 
 __all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "entrances_of", "topology"]
 
-TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "parked", "intake", "journal"]
+TopicRole = Literal["due", "tier", "slot", "dead_letter", "cancellations", "retry", "parked", "intake", "journal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +175,8 @@ def _of_cancellations(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
     if plan.cancel is None:
         return ()
     log = TopicSpec(
-        name=names.cuts,
-        role="cuts",
+        name=names.cancellations,
+        role="cancellations",
         partitions=1,
         subscriptions=(CANCELLATIONS_SUBSCRIPTION,),
         deduplication=False,

@@ -78,7 +78,7 @@ class CancellationLog:
         assert plan.cancel is not None, "a log is of a plan with [cancel]"
         self._latest_ms = partial(latest_forget_ms, plan.max_delay_ms, plan.cancel.keep_ms)
         self.table = CancellationTable(MAX_LIVE)
-        self.topic = Names(plan).cuts
+        self.topic = Names(plan).cancellations
         self._client = client
         self._clock = clock
         self._hooks = hooks
