@@ -118,7 +118,9 @@ def enabled(plan: Plan, what: object) -> Cancel:
 def message_of(plan: Plan, cancellation: Cancellation) -> Outgoing:
     """Build the message for the log of cancellations."""
     line = cancellation.line().encode()
-    return Outgoing(Names(plan).cancellations, 0, "cancellations", line, {}, None, None, None, 0, cancellation.name, 0, 0)
+    return Outgoing(
+        Names(plan).cancellations, 0, "cancellations", line, {}, None, None, None, 0, cancellation.name, 0, 0
+    )
 
 
 def after_cancel(

@@ -285,7 +285,10 @@ def test_a_janitor_that_is_killed_at_any_step_takes_nothing_back(
 @pytest.mark.short
 def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan, evidence: Any) -> None:
     producer = client.create_producer(
-        partition_topic(Names(plan).cancellations, 0), batching_enabled=False, block_if_queue_full=True, max_pending_messages=16
+        partition_topic(Names(plan).cancellations, 0),
+        batching_enabled=False,
+        block_if_queue_full=True,
+        max_pending_messages=16,
     )
     for pack in packs(cancellations(1_000_000)):
         producer.send_async(pack, lambda *_: None)

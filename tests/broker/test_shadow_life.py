@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker.due_topic import backlog
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from timewheel.binary_protocol.entries import Entry
@@ -21,7 +22,7 @@ from timewheel.binary_protocol.reading import EntryReader
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import TIMER_PROPERTY
-from timewheel.core.names import JOURNAL_SUBSCRIPTION, partition_topic
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.shadow.draining import waiting
@@ -105,6 +106,7 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
             producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
         producer.flush()
         eventually(lambda: shadow.shadow_status().acked_originals >= 300, 30)
+        eventually(lambda: backlog(pulsar_broker, on.names.journal, RELAY_SUBSCRIPTION) == 0, 30)
         told = command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
         assert "draining -> native" in told
         assert f"put back into {plan.due_topic}: 300 timers" in told

@@ -50,7 +50,7 @@ class Cancels:
         self.taken_back: set[str] = set()
         self._random = random.Random(seed)
         self._producer = DelayedProducer(client, plan)
-        log = partition_topic(Names(plan).cuts, 0)
+        log = partition_topic(Names(plan).cancellations, 0)
         self._log = client.create_producer(log, batching_enabled=False) if takes_back else None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)

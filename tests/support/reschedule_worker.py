@@ -48,7 +48,7 @@ def main() -> None:
     service_url, plan_file, timer_id, older_due_ms, generation, due_ms = sys.argv[1:]
     plan = Plan.load(plan_file)
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client: Any = _Client(pulsar.Client(service_url, logger=quiet), partition_topic(Names(plan).cuts, 0))
+    client: Any = _Client(pulsar.Client(service_url, logger=quiet), partition_topic(Names(plan).cancellations, 0))
     older = Timer(timer_id, int(older_due_ms), generation=int(generation))
     DelayedProducer(client, plan).reschedule(older, NEW, deliver_at=int(due_ms))
 

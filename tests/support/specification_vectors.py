@@ -206,7 +206,7 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
         own["intake"] = names.intake
         own["journal"] = names.journal
     if plan.cancel is not None:
-        own["cuts"] = names.cuts
+        own["cancellations"] = names.cancellations
     if plan.keeps_back:
         own["retry"] = names.retry("billing")
     delays = [delay_ms for delay_ms in DELAYS_MS if delay_ms <= plan.max_delay_ms]

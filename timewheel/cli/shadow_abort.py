@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from timewheel.cli.access import Access
     from timewheel.core.plan import Plan
-    from timewheel.ops.status import Amount
 
 __all__ = ["last_words", "put_back"]
 
@@ -42,7 +41,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     plan = plan_with_intake(plan_file)
     told = Console(stderr=True)
     with access.client(plan.due_topic) as client, access.admin() as admin:
-        timers = waiting_timers(admin, plan)  # first: from the wish on, every running shadow sends timers back
+        timers = waiting_timers(admin, plan)  # first: from the request on, every running shadow sends timers back
         show_line(told, note(admin, plan, State.DRAINING))
         # Timers that were moved before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
@@ -61,22 +60,21 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
 
 
 def last_words(
-    plan: Plan, plan_file: str, timers: Amount | None, *, kept: int, now_ms: int, reached_by: Sequence[str] = ()
+    plan: Plan, plan_file: str, timers: str, *, kept: int, now_ms: int, reached_by: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the result of an abort, whether `shadow run` must go on, and until when.
 
     Args:
         plan: Has an intake.
         plan_file: The path as the user typed it.
-        timers: Timers that waited outside the topic; None: unknown.
+        timers: Timers that waited outside the topic, in words.
         kept: Entries that remain in the journals.
         now_ms: UTC milliseconds.
         reached_by: Options by which a command reaches the cluster.
     """
     from timewheel.cli.shadow_text import journal_words
 
-    what = "all that waited outside the topic" if timers is None else timers.counted("timer")
-    yield f"put back into {plan.due_topic}: {what}"
+    yield f"put back into {plan.due_topic}: {timers}"
     yield from journal_words(plan, plan_file, kept=kept, since_ms=now_ms, now_ms=now_ms, reached_by=reached_by)
     if kept:
         yield f"whether it is: {timewheel_command('shadow', 'status', plan_file, *reached_by)}"

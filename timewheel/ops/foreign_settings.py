@@ -234,7 +234,9 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
     known = set(spec.subscriptions)
     everyone = {name for names in subscriptions.values() for name in names}
     # Readers of the log of cancellations use subscription names that the client makes up.
-    readers = {name for name in everyone if spec.role == "cancellations" and name.startswith(f"{CANCELLATIONS_SUBSCRIPTION}-")}
+    readers = {
+        name for name in everyone if spec.role == "cancellations" and name.startswith(f"{CANCELLATIONS_SUBSCRIPTION}-")
+    }
     strangers = sorted(everyone - known - readers)
     return tuple(
         Finding(

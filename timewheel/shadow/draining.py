@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import MINUTE_MS, span
@@ -19,7 +19,7 @@ from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["Stalls", "journaled", "waiting", "waiting_timers"]
+__all__ = ["Stalls", "amount_words", "journaled", "waiting", "waiting_timers"]
 
 GIVE_UP_MS = 3 * MINUTE_MS
 """A partition that moves to another broker, or whose relay died, continues within a minute."""
@@ -36,17 +36,32 @@ def waiting(admin: AdminClient, plan: Plan) -> int:
     return held_backlog(admin, plan, with_former=True) + sum(one.backlog for one in stats if one is not None)
 
 
-def waiting_timers(admin: AdminClient, plan: Plan) -> Amount | None:
-    """Count the timers in these entries; None: unknown, because some entries could not be read.
+def waiting_timers(admin: AdminClient, plan: Plan) -> str:
+    """Count the timers in these entries, in words; see `amount_words`.
 
     Raises:
         AdminError: The broker did not answer.
     """
     former = (topic.holding for topic in FormerTopics(admin, plan)() if topic.holding is not None)
     topics = (*entrances_of(plan), *topology(plan, 0).holding, *former)
-    found = timers_held(admin, plan, topics, most=None).values()
-    known = [amount for amount in found if amount is not None]
-    return summed(known) if len(known) == len(found) else None
+    found = timers_held(admin, plan, topics, most=None)
+    return amount_words(found, {topic.name for topic in entrances_of(plan)})
+
+
+def amount_words(found: Mapping[str, Amount | None], entrances: Collection[str]) -> str:
+    """Describe timers by topic: "300 timers"; "about 416 timers" while some are in an intake or a journal.
+
+    Topics are read one after the other: a timer that moves on meanwhile counts at two places, or at none.
+
+    Args:
+        found: The timers of each topic; None: some entries could not be read.
+        entrances: Topics that a relay empties at once.
+    """
+    known = {name: amount for name, amount in found.items() if amount is not None}
+    if len(known) < len(found):
+        return "all that waited outside the topic"
+    moving = any(amount.count for name, amount in known.items() if name in entrances)
+    return ("about " if moving else "") + summed(known.values()).counted("timer")
 
 
 def journaled(admin: AdminClient, plan: Plan) -> int:
