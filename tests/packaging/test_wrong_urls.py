@@ -101,7 +101,7 @@ ADMIN = "It comes from PULSAR_ADMIN_URL; give a broker's with"
         (("timer", "cancel", "PLAN", "id"), SERVICE),
         (("relay", "run", "PLAN"), SERVICE),
         (("shadow", "run", "SHADOW"), SERVICE),
-        (("cuts", "list", "PLAN"), SERVICE),
+        (("cancellations", "list", "PLAN"), SERVICE),
         (("doctor", "PLAN"), f"{ADMIN} --admin-url http://HOST:8080, or set PULSAR_ADMIN_URL"),
         (("gaps", TOPIC), f"{ADMIN} --admin-url http://HOST:8080, or set PULSAR_ADMIN_URL"),
         (("plan", "check", "PLAN"), f"{ADMIN} --broker http://HOST:8080, or set PULSAR_ADMIN_URL"),

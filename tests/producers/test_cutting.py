@@ -177,7 +177,7 @@ def test_the_message_of_a_cut_off_is_one_line_of_the_log() -> None:
     assert (message.topic, message.partition, message.place, message.properties) == (
         f"{DUE_TOPIC}.tw.cancellations",
         0,
-        "cuts",
+        "cancellations",
         {},
     )
     assert read_cancellations(message.payload or b"") == [cancellation]

@@ -37,7 +37,7 @@ def test_the_room_by_scheme(value: Plan, room: int) -> None:
 
 @given(plans())
 def test_there_is_room_for_every_partition_of_every_topic(plan: Plan) -> None:
-    sent_to = [spec for spec in topology(plan, NOW_MS).topics if spec.role in {"due", "tier", "slot", "cuts"}]
+    sent_to = [spec for spec in topology(plan, NOW_MS).topics if spec.role in {"due", "tier", "slot", "cancellations"}]
     needed = min(sum(len(spec.parts) for spec in sent_to), MAX_PRODUCERS)
     assert needed <= room_for_all(plan) <= needed + plan.own_partitions
 
