@@ -254,5 +254,5 @@ def _check_options(retry: object, overdue: object, inbox: object, middleware: ob
     methods = ("before", "after", "failed")
     if not isinstance(middleware, Sequence) or not all(has_methods(part, methods) for part in middleware):
         raise BadArgument(
-            "middleware", middleware, "a list of Around objects is needed, such as middleware=[MyMiddleware()]"
+            "middleware", middleware, "a list of Middleware objects is needed, such as middleware=[MyMiddleware()]"
         )

@@ -33,7 +33,7 @@ class DeliveryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The decision of timers that arrive too late to be useful, for instance after an outage.
+    """The outcome of timers that arrive too late to be useful, for instance after an outage.
 
     Args:
         after: Lateness from which a timer is overdue; for a timer that is tried again, by its attempt's due time.

@@ -44,7 +44,7 @@ class Postpone(Exception):
     """
 
     def __init__(self, after: dt.timedelta) -> None:
-        check_duration("Later: after", after)
+        check_duration("Postpone: after", after)
         if not dt.timedelta(0) <= after <= MAX_LATER:
             raise ValueError(
                 f"Postpone({after!r}): from 0 to {MAX_LATER}, since the timer stays in this consumer's hands"

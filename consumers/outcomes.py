@@ -1,4 +1,4 @@
-"""The decision of a timer by the outcome of its handler."""
+"""The outcome of a timer by the result of its handler."""
 
 from __future__ import annotations
 

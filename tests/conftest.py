@@ -18,7 +18,7 @@ from benchmarks.machine import load, processor
 from tests.support import distribution
 from tests.support.checkout import ROOT
 from tests.support.evidence import Ledger, Row
-from tests.support.kept import CachedSends
+from tests.support.kept import Kept
 from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ SEED_VARIABLE = "TIMEWHEEL_SEED"
 """A seed in place of the test's own; or "random"."""
 
 _skips = pytest.StashKey[list[str]]()
-_kept = pytest.StashKey[CachedSends]()
+_kept = pytest.StashKey[Kept]()
 
 
 def _folder(item: pytest.Item) -> str:
@@ -208,7 +208,7 @@ def _in_ci() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skips] = []
-    config.stash[_kept] = CachedSends()
+    config.stash[_kept] = Kept()
     if "PYTEST_XDIST_WORKER" not in os.environ:  # workers report to the process that started them
         config.pluginmanager.register(_EvidenceWatch(Ledger(config.getoption("evidence"))), "timewheel-evidence-watch")
     config.pluginmanager.register(_SkipWatch(config.stash[_skips]), "timewheel-skip-watch")
@@ -268,7 +268,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture
-def kept(request: pytest.FixtureRequest) -> CachedSends:
+def kept(request: pytest.FixtureRequest) -> Kept:
     """Start resources that the tests of a lane share, and end them with the lane."""
     return request.config.stash[_kept]
 

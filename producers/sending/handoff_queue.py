@@ -1,4 +1,4 @@
-"""Outbox: hands messages over to the client together, while the client is busy.
+"""HandoffQueue: hands messages over to the client together, while the client is busy.
 
 Every call into the client releases Python's interpreter lock, and while sends are pending the client's own thread waits
 for that lock to report results. If messages are prepared and handed over individually, the lock changes hands twice per

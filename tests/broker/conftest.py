@@ -12,7 +12,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import MAX_UNACKED
-from tests.support.kept import CachedSends
+from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.secured import Secured, secured_broker
 from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
@@ -71,7 +71,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def mortal(kept: CachedSends) -> Iterator[LocalPulsar]:
+def mortal(kept: Kept) -> Iterator[LocalPulsar]:
     """A broker to be killed and frozen, which lives again when the test ends: with topics of each test's own."""
     broker = kept.get("mortal", lambda: own_broker({}))
     yield broker
@@ -82,14 +82,14 @@ def mortal(kept: CachedSends) -> Iterator[LocalPulsar]:
 
 
 @pytest.fixture
-def undelaying(kept: CachedSends) -> LocalPulsar:
+def undelaying(kept: Kept) -> LocalPulsar:
     """A broker that delays nothing, and hands out few messages at a time."""
     config = {"delayedDeliveryEnabled": "false", "maxUnackedMessagesPerConsumer": str(MAX_UNACKED)}
     return kept.get("undelaying", lambda: own_broker(config))
 
 
 @pytest.fixture
-def forgetful(kept: CachedSends) -> LocalPulsar:
+def forgetful(kept: Kept) -> LocalPulsar:
     """A broker that keeps ten ranges of acknowledgements, and takes them for messages within a batch.
 
     It has no policies of topics either, which nobody misses but who asks for them.
@@ -104,7 +104,7 @@ def forgetful(kept: CachedSends) -> LocalPulsar:
 
 
 @pytest.fixture
-def tuned(kept: CachedSends) -> LocalPulsar:
+def tuned(kept: Kept) -> LocalPulsar:
     """A broker with limits of its own, which may be killed and restarted; it runs between the tests."""
     config = {
         "managedLedgerMaxUnackedRangesToPersist": "777",
@@ -117,6 +117,6 @@ def tuned(kept: CachedSends) -> LocalPulsar:
 
 
 @pytest.fixture
-def secured(kept: CachedSends, tmp_path_factory: pytest.TempPathFactory) -> Secured:
+def secured(kept: Kept, tmp_path_factory: pytest.TempPathFactory) -> Secured:
     """A broker where a token's role decides, and that speaks TLS; tenants are the tests' own."""
     return kept.get("secured", lambda: secured_broker(tmp_path_factory.mktemp("certificates")))

@@ -142,7 +142,7 @@ def test_a_handler_may_put_a_timer_off_and_what_stands_around_it_may_skip_one(
     assert at_ms[1] - at_ms[0] >= 1_000
     assert (counts.skipped, counts.postponed, counts.done, counts.failed) == (1, 1, 1, 0)
     assert sorted(middleware.notes) == sorted(
-        ["before skipped", "before put off", "failed put off Later", "before put off", "after put off"]
+        ["before skipped", "before put off", "failed put off Postpone", "before put off", "after put off"]
     )
 
 

@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 from tests.broker.producing import now_ms
-from tests.support.kept import CachedSends
+from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from timewheel.admin.client import AdminClient
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
@@ -27,7 +27,7 @@ ASKS_EVERY_S = 1
 
 
 @pytest.fixture
-def nervous(kept: CachedSends) -> LocalPulsar:
+def nervous(kept: Kept) -> LocalPulsar:
     """A broker that asks every second whether its clients are there, and gives them up a second later."""
     return kept.get("nervous", lambda: own_broker({"keepAliveIntervalSeconds": str(ASKS_EVERY_S)}))
 

@@ -207,7 +207,7 @@ def test_a_table_for_spreadsheets_has_no_formula(stage: Stage) -> None:
 
 def test_json_is_ascii_and_has_the_names_as_they_are(stage: Stage) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "timewheel", *stage.commands()["dead list"], "--json"],
+        [sys.executable, "-m", "timewheel", *stage.commands()["dead-letters list"], "--json"],
         capture_output=True, timeout=120, check=True,
     )  # fmt: skip
     assert done.stdout.isascii()

@@ -321,7 +321,7 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
     assert not moves(found.desired.state)
-    # More, where a mover that has not seen the wish yet moves once more what came back.
+    # More, where a mover that has not seen the desired state yet moves once more what came back.
     assert sum(part.journal for part in found.parts) >= 200
     assert all(part.places[Place.DUE] == part.journal for part in found.parts), told(found)
 

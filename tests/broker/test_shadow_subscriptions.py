@@ -14,7 +14,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
-from timewheel.admin.stats import STRIKER
+from timewheel.admin.stats import SHADOW_ACKER
 from timewheel.core.plan import Plan
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.overview_reading import gap_status_of
@@ -138,7 +138,7 @@ def test_a_subscription_that_is_removed_is_not_made_anew(pulsar_broker: Broker) 
         shadow, part = on.shadow(), on.parts()[0]
         eventually(lambda: "audit" in {one.name for one in shadow.subscriptions(part)}, 20)
         send(on, count=20)
-        eventually(lambda: STRIKER in consumers_of(on, "audit"), 20)
+        eventually(lambda: SHADOW_ACKER in consumers_of(on, "audit"), 20)
         audit.close()
         on.admin.subscriptions.delete(part, "audit", force=True)
         # What is moved now is acknowledged before a look can have told that it is gone.
@@ -154,7 +154,7 @@ def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_anot
         before = PlainConsumer(on.client, on.plan.due_topic)
         on.shadow()
         send(on, count=20)
-        eventually(lambda: STRIKER in consumers_of(on, BUSINESS), 20)
+        eventually(lambda: SHADOW_ACKER in consumers_of(on, BUSINESS), 20)
         before.close()
         (part,) = gap_status_of(on.admin, on.dialer, on.plan).parts
         assert [one.type for one in part.subscriptions] == ["None"]

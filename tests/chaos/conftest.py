@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.chaos_audit import AUDIT
 from tests.support.chaos_stage import BUSINESS, QUICK_TAKEOVER, Stage
-from tests.support.kept import CachedSends
+from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from timewheel.core.plan import Plan, Scheme
 
@@ -31,7 +31,7 @@ class MakeStage(Protocol):
 
 
 @pytest.fixture
-def chaos_broker(kept: CachedSends) -> LocalPulsar:
+def chaos_broker(kept: Kept) -> LocalPulsar:
     """A broker that lives through all tests but those that kill it."""
     return kept.get("chaos", lambda: own_broker(QUICK_TAKEOVER))
 

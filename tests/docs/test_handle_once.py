@@ -16,7 +16,7 @@ import pulsar
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.kept import CachedSends
+from tests.support.kept import Kept
 from tests.support.pages import blocks
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
@@ -113,7 +113,7 @@ def test_an_effect_in_sqlite_happens_once_and_is_rolled_back_with_its_record(nam
         assert connection.execute("SELECT * FROM timewheel_inbox").fetchall() == []
 
 
-def test_an_effect_in_postgresql_happens_once(names: dict[str, Any], kept: CachedSends) -> None:
+def test_an_effect_in_postgresql_happens_once(names: dict[str, Any], kept: Kept) -> None:
     address = kept.get("postgres", postgres_server)
     query = "&".join(part for part in address.split() if not part.startswith("connect"))
     assert "postgresql+psycopg://localhost/billing" in IN_SQLALCHEMY
@@ -127,7 +127,7 @@ def test_an_effect_in_postgresql_happens_once(names: dict[str, Any], kept: Cache
 
 @pytest.mark.parametrize("store", ["SQLite", "Redis"])
 def test_an_effect_behind_a_claim_happens_once_and_others_wait(
-    names: dict[str, Any], kept: CachedSends, capsys: pytest.CaptureFixture[str], store: str
+    names: dict[str, Any], kept: Kept, capsys: pytest.CaptureFixture[str], store: str
 ) -> None:
     exec(CLAIMS, names)
     if store == "Redis":

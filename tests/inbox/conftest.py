@@ -9,31 +9,31 @@ import pytest
 
 from tests.support.inbox_crew import Crew, crew
 from tests.support.inbox_stages import MemoryStage, RedisStage, SqliteStage, Stage
-from tests.support.kept import CachedSends
+from tests.support.kept import Kept
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import RedisServer, redis_server
 
 
 @pytest.fixture
-def redis_shared(kept: CachedSends) -> RedisServer:
+def redis_shared(kept: Kept) -> RedisServer:
     """One that nobody kills."""
     return kept.get("redis", redis_server)
 
 
 @pytest.fixture
-def postgres(kept: CachedSends) -> str:
+def postgres(kept: Kept) -> str:
     """The address of one that nobody kills."""
     return kept.get("postgres", postgres_server)
 
 
 @pytest.fixture
-def workers(kept: CachedSends) -> Crew:
+def workers(kept: Kept) -> Crew:
     """A process whose children are killed."""
     return kept.get("crew", crew)
 
 
 @pytest.fixture
-def other_workers(kept: CachedSends) -> Crew:
+def other_workers(kept: Kept) -> Crew:
     """Another one."""
     return kept.get("other crew", crew)
 

@@ -49,7 +49,7 @@ from timewheel.ops.gaps import GapStatus, SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.provision_steps import TopicState, wanted_policies
 from timewheel.ops.provisioned import Provisioned
-from timewheel.ops.shadowed import ENDS, LIFTS, UNDER_WAY
+from timewheel.ops.shadowed import ENDS, MOVING, UNDER_WAY
 from timewheel.shadow.machine import states
 
 NOW_MS = 1_767_225_600_000
@@ -530,7 +530,7 @@ def test_what_waits_of_a_shadow_that_ends_needs_a_relay(state: str) -> None:
 
 
 def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
-    assert {state.value for state in states.State if states.moves(state)} == {LIFTS}
+    assert {state.value for state in states.State if states.moves(state)} == {MOVING}
     assert {state.value for state in states.State} - UNDER_WAY == {"provisioned", "native"}
     assert {state.value for state in states.State if states.drains(state)} == ENDS
 

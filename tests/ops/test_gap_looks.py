@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.ops.test_gap_reload import ALTERNATING, cursor, ledgers
 from tests.support.screen import lines_of
 from timewheel.admin.client import AdminClient
-from timewheel.admin.stats import STRIKER
+from timewheel.admin.stats import SHADOW_ACKER
 from timewheel.cli.gaps import _screen, exit_status
 from timewheel.cli.gaps_text import aid_of, show_snapshot, verdict
 from timewheel.core.broker_profile import BrokerProfile
@@ -149,9 +149,9 @@ def test_partitions_are_put_together_and_the_worst_comes_first() -> None:
     ("kind", "consumers", "known"),
     [
         ("Shared", ["mine"], True),
-        ("Shared", [STRIKER, "mine"], True),
+        ("Shared", [SHADOW_ACKER, "mine"], True),
         ("Shared", [], False),
-        ("Key_Shared", [STRIKER], False),
+        ("Key_Shared", [SHADOW_ACKER], False),
         ("None", [], False),
         ("Failover", [], True),
     ],

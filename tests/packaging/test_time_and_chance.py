@@ -57,7 +57,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 def test_nothing_in_the_package_reads_or_waits_past_the_clock_or_draws_past_the_chance() -> None:
     found = _found()
 
-    assert sorted(found - _excepted(found)) == [], "take a Clock (timewheel.core.clock) or a Chance (core.rng)"
+    assert sorted(found - _excepted(found)) == [], "take a Clock (timewheel.core.clock) or a Random (core.rng)"
 
 
 def test_every_exception_is_needed() -> None:

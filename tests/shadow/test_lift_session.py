@@ -25,7 +25,7 @@ from timewheel.shadow.machine.states import DesiredState, State
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import NO_SCHEMA
 
-LIFTS, PAUSED = (
+MOVING, PAUSED = (
     View(desired=DesiredState(State.SHADOWING, 0), refusal=""),
     View(desired=DesiredState(State.PAUSED, 0), refusal=""),
 )
@@ -34,7 +34,7 @@ LIFTS, PAUSED = (
 class Broker(Client):
     """Notes what is asked of it, in order; refuses the journal's consumer, so that a session ends behind its fence."""
 
-    def __init__(self, answer: Any = STORED, view: View = LIFTS) -> None:
+    def __init__(self, answer: Any = STORED, view: View = MOVING) -> None:
         super().__init__(answer)
         self.clock, self.rng, self.hooks, self.hold_ms = ManualClock(NOW_MS), system_random(), Hooks(()), 0
         self.client = self.admin = self.topics = self.inspector = self.dialer = self

@@ -8,7 +8,7 @@ import pytest
 
 from tests.shadow.test_standing import PLAN
 from tests.support.manual_clock import ManualClock
-from timewheel.admin.stats import STRIKER, PartitionedStats, TopicStats, read_topic_stats
+from timewheel.admin.stats import SHADOW_ACKER, PartitionedStats, TopicStats, read_topic_stats
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import parts_of
 from timewheel.shadow.driver.acker import Subscription
@@ -58,8 +58,8 @@ def inspector_on(admin: MadeUpAdmin) -> TopicInspector:
 
 SEEN = [
     (("Shared", ("a",)), {"joins": True}),
-    (("Shared", ("a", STRIKER)), {"joins": True}),
-    (("Shared", (STRIKER,)), {"joins": False}),
+    (("Shared", ("a", SHADOW_ACKER)), {"joins": True}),
+    (("Shared", (SHADOW_ACKER,)), {"joins": False}),
     (("Shared", ()), {"joins": False}),
     (("None", ()), {"joins": False}),
     (("Key_Shared", ("a",)), {"joins": False, "by_key": True}),

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeVar
 
-__all__ = ["CachedSends"]
+__all__ = ["Kept"]
 
 T = TypeVar("T")
 
 
-class CachedSends:
+class Kept:
     """Starts each resource once, and ends all of them together."""
 
     def __init__(self) -> None:

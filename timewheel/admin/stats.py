@@ -9,7 +9,7 @@ from typing import Any
 __all__ = [
     "DELAYING_TYPES",
     "IN_ORDER_TYPES",
-    "STRIKER",
+    "SHADOW_ACKER",
     "ConsumerStats",
     "PartitionedStats",
     "ProducerStats",
@@ -23,7 +23,7 @@ DELAYING_TYPES = frozenset({"Shared", "Key_Shared"})
 IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})
 """Types of subscriptions on which a single consumer receives all messages, at once and in order."""
 
-STRIKER = "timewheel-shadow"
+SHADOW_ACKER = "timewheel-shadow"
 """Name of the consumers by which shadows acknowledge originals: they receive no messages."""
 
 _OWN_CURSORS = ("pulsar.", "__")
@@ -134,7 +134,7 @@ class SubscriptionStats:
     @property
     def is_consumed(self) -> bool:
         """True if any consumer but a shadow's is connected; the consumers must have been requested."""
-        return any(one.name != STRIKER for one in self.consumers or ())
+        return any(one.name != SHADOW_ACKER for one in self.consumers or ())
 
     @property
     def stale_entries(self) -> int:

@@ -6,10 +6,10 @@ from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import STATE_PROPERTY, journal_topic
 
-__all__ = ["ENDS", "LIFTS", "UNDER_WAY", "shadow_of"]
+__all__ = ["ENDS", "MOVING", "UNDER_WAY", "shadow_of"]
 
-LIFTS = "shadowing"
-UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
+MOVING = "shadowing"
+UNDER_WAY = frozenset({MOVING, "paused", "draining"})
 """States in which the journal may contain the only copy of a timer."""
 ENDS = frozenset({"draining", "native"})
 """States in which all timers go back, and no new timer is moved: the plan is being left, or was."""

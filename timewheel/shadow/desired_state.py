@@ -1,4 +1,4 @@
-"""Stores the wished state and the progress of a shadow beside its journal, where each process sees them in seconds."""
+"""Stores the desired state and the progress of a shadow beside its journal, where each process sees them in seconds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["desired_for", "note_caught_up"]
 
 
 def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> State:
-    """Store a wished state from now on; a state that is stored already keeps its time.
+    """Store a desired state from now on; a state that is stored already keeps its time.
 
     Args:
         admin: Its role administers the tenant.
         plan: Its journal must exist.
-        state: The wished state.
+        state: The desired state.
         now_ms: UTC milliseconds.
 
     Returns:

@@ -48,7 +48,7 @@ class Phase(Enum):
 
     IDLE = "nothing is moved"
     NOBODY = "nobody moves"
-    """Moving is wished, and no mover is connected."""
+    """Moving is desired, and no mover is connected."""
     CATCHING_UP = "catching up"
     SHADOWING = "shadowing"
     DRAINING = "draining"
@@ -161,7 +161,7 @@ class ShadowOverview:
     Args:
         plan: Its plan.
         at_ms: Time of the snapshot, UTC milliseconds.
-        desired: The wished state, and since when.
+        desired: The desired state, and since when.
         refusal: Why no timer may be moved; empty: there is no obstacle.
         far_ms: Remaining time from which an entry is moved.
         gap_limit: The broker's limit.

@@ -1,4 +1,4 @@
-"""The shadow of a due topic: movers and a relay, which follow the wish for the topic."""
+"""The shadow of a due topic: movers and a relay, which follow the desired state for the topic."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ __all__ = ["Shadow"]
 
 LOOK_MS = 1_000
 UNHEARD_MS = 10_000
-"""Time after a wish for which another shadow may work as before: it looks every second, and then has hops under way."""
+"""Time after a change of the desired state for which another shadow may work as before: it looks every second, and
+then has hops under way."""
 
 
 class Shadow:
     """Moves timers far from due out of a topic of plain clients, and relays them back near their time.
 
     Any number of shadows of a plan may run, in as many processes: they share the partitions, and take over from each
-    other. The wished state is stored on the broker (`timewheel shadow start`, `pause`, `abort`).
+    other. The desired state is stored on the broker (`timewheel shadow start`, `pause`, `abort`).
 
     Args:
         client: The user's `pulsar.Client`; the caller closes it, after `stop`.
@@ -174,7 +175,7 @@ class Shadow:
 
     @property
     def ready(self) -> bool:
-        """True if the relay is ready, and no obstacle forbids the wished state.
+        """True if the relay is ready, and no obstacle forbids the desired state.
 
         A partition may be moved by another shadow.
         """
@@ -210,7 +211,7 @@ class Shadow:
 
     @property
     def view(self) -> View:
-        """The last view of the topic: the wish, the subscriptions, obstacles to moving."""
+        """The last view of the topic: the desired state, the subscriptions, obstacles to moving."""
         return self._inspector.view
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:

@@ -50,7 +50,7 @@ class ShadowStatus:
     """The status of a shadow.
 
     Args:
-        state: The wished state of the topic.
+        state: The desired state of the topic.
         refusal: Why no timer is moved; empty: there is no obstacle.
         acked_originals: Originals that were acknowledged for arriving copies.
         movers: A status for each partition.

@@ -1,4 +1,4 @@
-"""Surveys a topic before any timer moves: liftable entries, the effect on gaps, costs, and obstacles.
+"""Surveys a topic before any timer moves: movable entries, the effect on gaps, costs, and obstacles.
 
 Nothing is consumed or changed.
 """

@@ -75,7 +75,7 @@ class Verification:
     Args:
         plan: The plan.
         at_ms: When the last snapshot began, UTC milliseconds.
-        desired: The wished state.
+        desired: The desired state.
         looks: More than 1: a defect was suspected, and checked again.
         parts: By partition.
         missing: Topics of the plan that do not exist.

@@ -186,7 +186,7 @@ class _Look:
             for key, (timer, original) in suspects.items()
             if original not in acked_originals and key not in known
         ]
-        # If moving is not wished, or the backlog is not processed yet, liftable entries that are left are no defect.
+        # If moving is not desired, or the backlog is not processed yet, movable entries that are left are no defect.
         if desired.state is State.SHADOWING and is_caught_up:
             told = {one.original for one in troubles}
             troubles += (one for one in counts.troubles if one.original not in told)

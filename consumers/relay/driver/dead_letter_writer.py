@@ -56,7 +56,7 @@ def refusal(failure: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """The decision of a message.
+    """The outcome of a message.
 
     Args:
         reason: The reason why it is a dead letter, as a sentence.

@@ -42,7 +42,7 @@ class Counts:
 
     @property
     def done(self) -> int:
-        """Number of messages that are done with, with any decision."""
+        """Number of messages that are done with, with any outcome."""
         return self.forwarded + self.late + self.dead + self.refiled + self.dropped
 
     def add(self, outcome: Outcome) -> None:

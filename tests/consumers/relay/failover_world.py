@@ -38,7 +38,7 @@ class Dispatcher:
 
     Args:
         sizes: Messages in each entry.
-        rng: Chance.
+        rng: Random.
     """
 
     def __init__(self, sizes: list[int], rng: random.Random) -> None:

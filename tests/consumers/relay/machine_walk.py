@@ -87,7 +87,7 @@ class Walk:
 
     Args:
         machine: A new one.
-        rng: Chance.
+        rng: Random.
         now_ms: Where the clock stands.
         envelope: Draws a timer.
         visited: Called before each step with the time: what the keeper of a ring does.

@@ -174,7 +174,7 @@ class _Session:
     Args:
         world: The topics.
         known: What this process remembers.
-        rng: Chance.
+        rng: Random.
         now_ms: Where the clock stands.
         next_hop: Decides hops; a control's decides wrongly.
         trusting: A control that takes the first message it is given for the first that is unacknowledged.

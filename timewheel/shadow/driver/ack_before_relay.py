@@ -46,7 +46,7 @@ class AckBeforeRelay:
 
     Args:
         consumer: The client's consumer.
-        acker: Striker of the due topic's partition; closed with this consumer.
+        acker: Acknowledger of originals of the due topic's partition; closed with this consumer.
         handle: Handle of the relay's partition.
         clock: For pauses.
         rng: For pauses.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from timewheel.admin.stats import STRIKER
+from timewheel.admin.stats import SHADOW_ACKER
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.command_types import SubscriptionType
 from timewheel.binary_protocol.dialing import Dialer
@@ -79,7 +79,7 @@ class OriginalAcker:
         self._called_ms = clock.monotonic_ms()
 
     def wait_ms(self) -> int:
-        """Return how long a acknowledge should wait, so that subscriptions are not joined for moments too often."""
+        """Return how long an acknowledgement waits, so that subscriptions are not joined for moments too often."""
         if self._visited_ms is None or all(one.joins for one in self._delaying()):
             return 0
         return max(self._visited_ms + JOIN_EVERY_MS - self._clock.monotonic_ms(), 0)
@@ -167,7 +167,7 @@ class OriginalAcker:
             self._inspector.inspect_soon()
             raise ConsumerLost(self.part, f"subscription {name} is gone")
         try:
-            return EntryAcknowledger(self._dialer, self.part, name, kind=kind, name=STRIKER)
+            return EntryAcknowledger(self._dialer, self.part, name, kind=kind, name=SHADOW_ACKER)
         except BrokerRefused as error:
             if _OTHER_TYPE in error.reason:
                 self._inspector.inspect_soon()

@@ -31,7 +31,7 @@ from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 __all__ = ["OF_SESSION", "Copies", "Stays"]
 
 Stays = dict[EntryPosition, tuple[MoveDecision, str]]
-"""Entries that turned out not to be liftable: the decision and the reason."""
+"""Entries that turned out not to be movable: the decision and the reason."""
 
 MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
@@ -57,7 +57,7 @@ class Copies:
         counts: Updated here.
         journal: Gets all stored copies.
         unacked_originals: Gets all stored copies.
-        stays: Gets the entries that turn out not to be liftable.
+        stays: Gets the entries that turn out not to be movable.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A shadow's view of its topic beside the entries: the wish, the subscriptions, and obstacles to moving."""
+"""A shadow's view of its topic beside the entries: the desired state, the subscriptions, and obstacles to moving."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class View:
     """The last view of the topic.
 
     Args:
-        desired: The wished state.
+        desired: The desired state.
         subscriptions: By partition of the due topic.
         refusal: Why no timer may be moved, as a sentence; empty: there is no obstacle.
     """

@@ -118,7 +118,7 @@ class MoveSession:
         self._began_ms = self._clock.now_ms()
 
     def run(self) -> None:
-        """Work until the handle signals a stop, or until the wish changes.
+        """Work until the handle signals a stop, or until the desired state changes.
 
         Raises:
             LeaseHeld: Another shadow moves from this partition.
@@ -344,7 +344,7 @@ class MoveSession:
         if self._copies.in_flight:
             return  # it is to stop
         self._counts.caught_up = True
-        # The time of the wish is by another machine's clock, which may be ahead.
+        # The time of the desired state is by another machine's clock, which may be ahead.
         at_ms = max(self._clock.now_ms(), self._tools.inspector.view.desired.since_ms)
         note_caught_up(self._tools.admin, self._tools.plan, self._partition, at_ms)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, moved=self._counts.moved))

@@ -28,7 +28,7 @@ class MoverTools:
         dialer: Dialer of the binary protocol.
         admin: Admin client of any broker.
         plan: A plan with an intake.
-        inspector: Knows the wish and the subscriptions.
+        inspector: Knows the desired state and the subscriptions.
         clock: Time.
         rng: For pauses.
         hooks: Receive events.

@@ -1,4 +1,4 @@
-"""The audit of a shadow: they account for each copy in the journal, by the places where it is found."""
+"""The audit of a shadow: it accounts for each copy in the journal, by the places where it is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wished state of a shadow: stored on the broker, beside the journal, as two words."""
+"""The desired state of a shadow: stored on the broker, beside the journal, as two words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class State(Enum):
 
 
 class DesiredState(NamedTuple):
-    """A wished state with its time.
+    """A desired state with its time.
 
     Args:
         state: State of the topic.
@@ -49,7 +49,7 @@ class DesiredState(NamedTuple):
     since_ms: int
 
     def text(self) -> str:
-        """Format the wish as it is stored."""
+        """Format the desired state as it is stored."""
         return f"{self.state.value} {self.since_ms}"
 
 
@@ -69,13 +69,13 @@ def caught_up_property(partition: int) -> str:
 
 
 def caught_up_in(properties: Mapping[str, str], partition: int, desired: DesiredState) -> int | None:
-    """Return when a partition's mover had processed the backlog, UTC milliseconds; None: not since the wish."""
+    """Return when a partition's mover had processed the backlog, UTC milliseconds; None: not in this state."""
     noted_ms = whole_number(properties.get(caught_up_property(partition), ""))
     return None if noted_ms is None or noted_ms < desired.since_ms else noted_ms
 
 
 def desired_in(properties: Mapping[str, str]) -> DesiredState:
-    """Read the wish in a topic's properties; a missing state, or a state of a later version, is `PROVISIONED`."""
+    """Read the desired state in a topic's properties; missing, or of a later version, it is `PROVISIONED`."""
     word, _, since = properties.get(STATE_PROPERTY, "").partition(" ")
     try:
         state = State(word)

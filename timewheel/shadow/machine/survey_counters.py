@@ -19,7 +19,7 @@ from timewheel.wire.positions import EntryPosition
 __all__ = ["PARTLY", "Heap", "SurveyCounters"]
 
 _STAYS = -1
-_FATES = tuple(MoveDecision)
+_DECISIONS = tuple(MoveDecision)
 PARTLY = "acknowledged_by_some"
 """The decision of an entry that is pending on some subscriptions only: it stays, since its copy would reach all."""
 
@@ -81,7 +81,7 @@ class SurveyCounters:
     _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
     _entry_ids: array[int] = field(default_factory=lambda: array("q"))
     _far_decisions: array[int] = field(default_factory=lambda: array("b"))
-    """The decision of each pending entry as if it was far from due, as its place in `_FATES`; `_STAYS`: `PARTLY`."""
+    """The decision of each pending entry as if far from due, as its place in `_DECISIONS`; `_STAYS`: `PARTLY`."""
     _left_ms: array[int] = field(default_factory=lambda: array("q"))
     """The remaining time of each pending entry."""
     _sent_ms: array[int] = field(default_factory=lambda: array("q"))
@@ -119,7 +119,7 @@ class SurveyCounters:
             one.pending.append(len(self._left_ms))
         self._ledger_ids.append(position.ledger)
         self._entry_ids.append(position.entry)
-        self._far_decisions.append(_FATES.index(self.move_decider.far_decision(entry)) if is_whole else _STAYS)
+        self._far_decisions.append(_DECISIONS.index(self.move_decider.far_decision(entry)) if is_whole else _STAYS)
         self._left_ms.append(remaining_ms)
         self._bytes.append(entry.payload_bytes)
         self._decide(len(self._left_ms) - 1)
@@ -138,8 +138,8 @@ class SurveyCounters:
         place, remaining_ms = self._far_decisions[number], self._left_ms[number]
         decision, is_movable = PARTLY, False
         if place != _STAYS:
-            decision = self.move_decider.at(_FATES[place], remaining_ms).value
-            is_movable = self.move_decider.at(_FATES[place], remaining_ms, 0) is MoveDecision.MOVE
+            decision = self.move_decider.at(_DECISIONS[place], remaining_ms).value
+            is_movable = self.move_decider.at(_DECISIONS[place], remaining_ms, 0) is MoveDecision.MOVE
         self.decisions.setdefault(decision, Heap()).add(self._bytes[number])
         if decision == MoveDecision.MOVE.value:
             self.remaining_ms.append(remaining_ms)
@@ -165,7 +165,7 @@ class SurveyCounters:
             one.now.new_stretch()
 
     def gaps(self, subscription: str, last: EntryPosition | None, far_ms: int | None = None) -> tuple[int, int]:
-        """Return the gaps now, and once all liftable entries are acknowledged, as they follow from the entries.
+        """Return the gaps now, and once all movable entries are acknowledged, as they follow from the entries.
 
         Args:
             subscription: Name of the subscription.

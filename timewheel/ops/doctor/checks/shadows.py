@@ -16,7 +16,7 @@ from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.parts import relays_of
-from timewheel.ops.shadowed import LIFTS, UNDER_WAY
+from timewheel.ops.shadowed import MOVING, UNDER_WAY
 
 __all__ = [
     "COMPACTED",
@@ -85,13 +85,13 @@ def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
 
 def _move_decider(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
-    if journal is None or seen.shadow_state != LIFTS:
+    if journal is None or seen.shadow_state != MOVING:
         return
     alone = [
         part for part in journal.parts if not any(one.name.startswith(MOVER_PREFIX) for one in part.stats.producers)
     ]
     if alone:
-        read = f"it is to be {LIFTS}, and nobody moves into {len(alone)} of {counted(len(journal.parts), 'partition')}"
+        read = f"it is to be {MOVING}, and nobody moves into {len(alone)} of {counted(len(journal.parts), 'partition')}"
         start = timewheel_command("shadow", "run", seen.target)
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
         cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
