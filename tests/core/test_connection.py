@@ -245,9 +245,13 @@ def test_every_field_has_a_variable() -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"PULSAR_TLS_VALIDATE_HOSTNAME": "yes"}, "tls_validate_hostname is neither true nor false"),
-        ({"PULSAR_OAUTH2_SCOPE": "x"}, "oauth2 needs both issuer_url and private_key"),
-        ({"PULSAR_OAUTH2_ISSUER_URL": "x", "PULSAR_OAUTH2_PRIVATE_KEY": "k"}, "oauth2.issuer_url must begin with http"),
+        ({"PULSAR_TLS_VALIDATE_HOSTNAME": "yes"}, "PULSAR_TLS_VALIDATE_HOSTNAME is neither true nor false"),
+        ({"PULSAR_SERVICE_URL": "localhost:6650"}, "PULSAR_SERVICE_URL must begin with pulsar://"),
+        ({"PULSAR_OAUTH2_SCOPE": "x"}, "PULSAR_OAUTH2 needs both issuer_url and private_key"),
+        (
+            {"PULSAR_OAUTH2_ISSUER_URL": "x", "PULSAR_OAUTH2_PRIVATE_KEY": "k"},
+            "PULSAR_OAUTH2_ISSUER_URL must begin with http",
+        ),
     ],
 )
 def test_a_wrong_variable_is_told(variables: dict[str, str], said: str) -> None:

@@ -16,7 +16,7 @@ from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.errors import BrokerLost, BrokerUnreachable, TimewheelError
+from timewheel.errors import BadConnection, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.testing.ports import free_ports
 
 UNKNOWN = "pulsar://no-such-host.invalid:6650"
@@ -89,6 +89,19 @@ def test_any_other_error_of_the_client_has_the_url_and_no_traceback() -> None:
         access.client(TOPIC),
     ):
         raise pulsar.AuthorizationError("Pulsar error: AuthorizationError")
+
+
+def test_a_malformed_setting_is_named_as_the_user_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSAR_ADMIN_URL", "localhost:8080")
+    with pytest.raises(BadConnection, match="connection: PULSAR_ADMIN_URL must begin with http://"):
+        connection_of()
+    monkeypatch.delenv("PULSAR_ADMIN_URL")
+    with pytest.raises(BadConnection, match="connection: --service-url must begin with pulsar://"):
+        connection_of("localhost:6650")
+    with pytest.raises(BadConnection, match="connection: --broker must begin with http://"):
+        connection_of(admin_url="pulsar://localhost:6650", admin_option="--broker")
+    with pytest.raises(BadConnection, match="--service-url has something else in it than hosts and ports"):
+        Access(connection_of("pulsar://localhost:6650/a/b"), ()).dialer()
 
 
 SERVICE = "It comes from PULSAR_SERVICE_URL; give a broker's with --service-url pulsar://HOST:6650"

@@ -137,7 +137,7 @@ class Access:
             try:
                 client = pulsar.Client(url, logger=log, **options)
             except ValueError as error:
-                raise BadConnection("service_url", f"is none for pulsar-client: {error}") from error
+                raise BadConnection(self._named("service_url"), f"is none for pulsar-client: {error}") from error
             try:
                 yield ReachingClient(client, explain)
             except pulsar.PulsarException as error:
@@ -159,6 +159,7 @@ class Access:
         """
         from timewheel.binary_protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.binary_protocol.dialing import Dialer
+        from timewheel.core.connection import named_by
 
         service_url = service_url or self.connection.service_url
         assert service_url is not None, "one of the defaults"
@@ -168,7 +169,8 @@ class Access:
         elif self.connection.tls_certificate_file_path is not None:
             authentication = ByCertificate()
         hint = self._service_hint(service_url)
-        return Dialer(service_url, authentication=authentication, tls=self._tls, url_hint=hint, **options)
+        with named_by(self._named):
+            return Dialer(service_url, authentication=authentication, tls=self._tls, url_hint=hint, **options)
 
     def client_options(self) -> dict[str, Any]:
         """Return the arguments of a `pulsar.Client` except its URL and its logger."""
@@ -189,6 +191,9 @@ class Access:
         elif certificate is not None:
             options["authentication"] = pulsar.AuthenticationTLS(certificate, key)
         return options
+
+    def _named(self, field: str) -> str:
+        return self.connection.sources.get(field, field)
 
     def _service_hint(self, url: str) -> str:
         found_by = None if url == self.connection.service_url else f"a lookup at {self.connection.admin_url}"

@@ -139,19 +139,25 @@ def given_connection(
     """
     import os
 
-    from timewheel.core.connection import Connection, connection_of_environment
+    from timewheel.core.connection import Connection, connection_of_environment, named_by
     from timewheel.core.errors import BadConnection
     from timewheel.core.secret import Secret
 
     if token is not None and not token.strip():
         raise BadConnection("--token", "is empty")
-    options = Connection(
-        service_url=service_url,
-        admin_url=admin_url,
-        token=None if token is None else Secret(token),
-        token_file=token_file,
-        tls_trust_certs_file_path=tls_ca,
-    ).given_by(lambda name: admin_option if name == "admin_url" else "--service-url")
+
+    def option(name: str) -> str:
+        others = {"admin_url": admin_option, "tls_trust_certs_file_path": "--tls-ca"}
+        return others.get(name, f"--{name.replace('_', '-')}")
+
+    with named_by(option):
+        options = Connection(
+            service_url=service_url,
+            admin_url=admin_url,
+            token=None if token is None else Secret(token),
+            token_file=token_file,
+            tls_trust_certs_file_path=tls_ca,
+        ).given_by(option)
     variables = connection_of_environment(os.environ if environment is None else environment)
     return options.over(variables).over(_of_file(file))
 

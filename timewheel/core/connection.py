@@ -6,7 +6,8 @@ of ``pulsar.Client`` and ``pulsar.AuthenticationOauth2``. No error message repea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from timewheel.core.errors import BadConnection
 from timewheel.core.secret import Secret
 
-__all__ = ["DEFAULTS", "Connection", "OAuth2", "connection_of_environment"]
+__all__ = ["DEFAULTS", "Connection", "OAuth2", "connection_of_environment", "named_by"]
 
 SERVICE_SCHEMES = ("pulsar", "pulsar+ssl")
 WEB_SCHEMES = ("http", "https")
@@ -171,17 +172,34 @@ def connection_of_environment(environment: Mapping[str, str]) -> Connection:
     def said(name: str) -> str | None:
         return environment.get(f"PULSAR_{name.upper()}") or None
 
+    def variable(name: str) -> str:
+        return f"PULSAR_{name.upper().replace('.', '_')}"
+
     token = said("token")
     paths: dict[str, Any] = {name: None if (path := said(name)) is None else Path(path) for name in _FILES}
-    switches: dict[str, Any] = {name: _switch(name, said(name)) for name in _SWITCHES}
-    return Connection(
-        service_url=said("service_url"),
-        admin_url=said("admin_url"),
-        token=None if token is None else Secret(token),
-        oauth2=_oauth2({field.name: said(f"oauth2_{field.name}") for field in fields(OAuth2)}),
-        **paths,
-        **switches,
-    ).given_by(lambda name: f"PULSAR_{name.upper()}")
+    with named_by(variable):
+        switches: dict[str, Any] = {name: _switch(name, said(name)) for name in _SWITCHES}
+        return Connection(
+            service_url=said("service_url"),
+            admin_url=said("admin_url"),
+            token=None if token is None else Secret(token),
+            oauth2=_oauth2({field.name: said(f"oauth2_{field.name}") for field in fields(OAuth2)}),
+            **paths,
+            **switches,
+        ).given_by(variable)
+
+
+@contextmanager
+def named_by(source: Callable[[str], str]) -> Iterator[None]:
+    """Let errors of settings name the place where the user gave them.
+
+    Args:
+        source: Names the option or variable of a field.
+    """
+    try:
+        yield
+    except BadConnection as error:
+        raise BadConnection(source(error.field), error.problem) from None
 
 
 def _oauth2(given: Mapping[str, str | None]) -> OAuth2 | None:
