@@ -25,7 +25,7 @@ from timewheel.ops.status import Amount
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.audit import Place
 from timewheel.shadow.machine.states import State, desired_in
-from timewheel.shadow.overview_reading import gap_status_of
+from timewheel.shadow.overview_reading import overview_of
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
@@ -160,7 +160,7 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
         assert found.is_balanced, found.wrong
         assert (found.unread, found.missing) == ((), ())
         assert places(found)[Place.HOLDING] == EACH
-        held = gap_status_of(on.admin, on.dialer, new)
+        held = overview_of(on.admin, on.dialer, new)
         assert [*held.former] == [tier]
         assert not held.holding
         assert held.timers == {tier: Amount(float(EACH))}, "of fewer entries, in batches"
@@ -174,7 +174,7 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
         assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         assert places(verify(on.admin, on.dialer, new))[Place.DUE] == EACH
         assert waiting(on.admin, new) == 0
-        assert not gap_status_of(on.admin, on.dialer, new).former
+        assert not overview_of(on.admin, on.dialer, new).former
 
 
 def places(found: Verification) -> Counter[Place]:

@@ -32,7 +32,7 @@ from timewheel.shadow.machine.audit import Place, Wrong
 from timewheel.shadow.machine.move_decider import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, desired_in, moves
 from timewheel.shadow.overview import Phase
-from timewheel.shadow.overview_reading import gap_status_of
+from timewheel.shadow.overview_reading import overview_of
 from timewheel.shadow.survey import Survey
 from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verification import Verification
@@ -383,7 +383,7 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     }
     assert left is originals[-1]
     assert found.parts[0].decisions == {"moved": 2}, "the one that is not acknowledged, and the one that is left"
-    assert gap_status_of(stage.admin, stage.dialer, plan, arrived_ms=0).parts[0].left == 1
+    assert overview_of(stage.admin, stage.dialer, plan, arrived_ms=0).parts[0].left == 1
     done = run(stage.broker, "verify", "--json", saved(plan, tmp_path))
     assert done.returncode == 3, done.stderr
     facts = json.loads(done.stdout)
@@ -404,8 +404,8 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
     send_far(stage)
     eventually(lambda: len(consumer.handled) == 200, 30)
     eventually(lambda: sum(one.moved for one in shadow.shadow_status().movers) == 100, 30)
-    eventually(lambda: gap_status_of(stage.admin, stage.dialer, stage.plan).holding.get(stage.tiers[0]), 30)
-    found = gap_status_of(stage.admin, stage.dialer, stage.plan)
+    eventually(lambda: overview_of(stage.admin, stage.dialer, stage.plan).holding.get(stage.tiers[0]), 30)
+    found = overview_of(stage.admin, stage.dialer, stage.plan)
     assert found.timers.keys() == found.holding.keys()
     assert all(timers is not None and timers.count >= found.holding[topic] for topic, timers in found.timers.items())
     assert found.warnings == ()

@@ -17,7 +17,7 @@ from tests.broker.shadow_stage import PlainConsumer, ShadowStage
 from timewheel.admin.stats import SHADOW_ACKER
 from timewheel.core.plan import Plan
 from timewheel.shadow.machine.states import State
-from timewheel.shadow.overview_reading import gap_status_of
+from timewheel.shadow.overview_reading import overview_of
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
@@ -156,7 +156,7 @@ def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_anot
         send(on, count=20)
         eventually(lambda: SHADOW_ACKER in consumers_of(on, BUSINESS), 20)
         before.close()
-        (part,) = gap_status_of(on.admin, on.dialer, on.plan).parts
+        (part,) = overview_of(on.admin, on.dialer, on.plan).parts
         assert [one.type for one in part.subscriptions] == ["None"]
         eventually(lambda: not consumers_of(on, BUSINESS), 20)
         after = on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared)

@@ -19,7 +19,7 @@ from timewheel.core.planfile import save_plan
 from timewheel.ops.provision import ensure
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.machine.survey_counters import PARTLY
-from timewheel.shadow.overview_reading import gap_status_of
+from timewheel.shadow.overview_reading import overview_of
 from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
@@ -91,7 +91,7 @@ def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
         assert decisions(on, plan).get("moved", 0) == 0
         # All who look by the new plan count what it would take up.
         assert decisions(on, new)["moved"] == EACH
-        assert gap_status_of(on.admin, on.dialer, new, sample=4 * EACH, arrived_ms=0).parts[0].left == EACH
+        assert overview_of(on.admin, on.dialer, new, sample=4 * EACH, arrived_ms=0).parts[0].left == EACH
         assert verify(on.admin, on.dialer, new, again_ms=0).parts[0].decisions["moved"] == EACH
 
         way(on, service, new)

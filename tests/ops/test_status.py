@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.ops.test_gap_reload import cursor, ledgers
 from timewheel.admin.internals import EntryPosition
-from timewheel.cli.status import EXIT_LATE, EXIT_UNATTENDED, _due_rows, _exit_status, _verdict
+from timewheel.cli.exit_status import ALARM, ATTENTION
+from timewheel.cli.status import _due_rows, _exit_status, _verdict
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.ops.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
@@ -205,8 +206,8 @@ def test_the_headline_follows_the_exit_status(
     is_late = any(late_ms > (limit_ms or 0) for _, late_ms, _ in kinds)
     assert ("nothing is late" in headline) != is_late, headline
     if limit_ms is not None:
-        assert (code in (EXIT_LATE, EXIT_UNATTENDED)) == is_late, headline
-        assert (code == EXIT_UNATTENDED) == ("No relay is connected" in headline)
+        assert (code in (ATTENTION, ALARM)) == is_late, headline
+        assert (code == ALARM) == ("No relay is connected" in headline)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from timewheel.cli.cancellations import cancellations
 from timewheel.cli.dead_letters import dead_letters
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
+from timewheel.cli.exit_status import FAILED, USAGE
 from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
@@ -51,8 +52,6 @@ from timewheel.core.escapes import visible_lines
 
 __all__ = ["app", "main"]
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 _CALLERS_FAULT = (BadConnection, CancelRefused, DurationError, PlanError, ProfileError, SendRefused)
 
 
@@ -140,14 +139,14 @@ def main() -> None:
         sys.exit(error.exit_code)
     except typer.Abort:
         print_line("Aborted!", to_stderr=True)
-        sys.exit(EXIT_FAILED)
+        sys.exit(FAILED)
     except BrokenPipeError:
         # The reader of our output has closed, as in `timewheel ... | head`. Python would report this again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
+        sys.exit(FAILED)
     except Exception as error:  # noqa: BLE001 - the process ends by it, with its traceback if it is a bug
         if settings.traceback or not isinstance(error, TimewheelError):
             print(visible_lines(traceback.format_exc()), file=sys.stderr)
-            sys.exit(EXIT_FAILED)
+            sys.exit(FAILED)
         print_error(error)
-        sys.exit(EXIT_USAGE if isinstance(error, _CALLERS_FAULT) else EXIT_FAILED)
+        sys.exit(USAGE if isinstance(error, _CALLERS_FAULT) else FAILED)

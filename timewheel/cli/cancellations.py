@@ -17,6 +17,7 @@ from timewheel.cli.connecting import (
     TrustFile,
     access_to,
 )
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
 from timewheel.cli.terminal import say, show_table
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cancellation_text", "cancellations", "known_cancellations", "reading"]
 
-EXIT_BUSY = 1
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000
 """Read timeout of a command whose result does not depend on the log."""
@@ -121,7 +121,7 @@ def compact(
         written = counted(live, "cancellation that counts was", "cancellations that count were")
         say(Console(highlight=False), f"{written} written in packs to {log.topic}")
     if live is None:
-        raise typer.Exit(EXIT_BUSY)
+        raise typer.Exit(FAILED)
 
 
 def _plan(plan_file: Path) -> Plan:

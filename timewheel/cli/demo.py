@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.terminal import show_line
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def demo(
     if as_json:
         print(json.dumps(result.as_json(), indent=1))
     if not result.verdict.kept:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _announce(console: Console, settings: Settings) -> None:

@@ -9,18 +9,15 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.doctor_text import show_verdict
+from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 
 if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.ops.doctor import Seen, Verdict
 
-__all__ = ["EXIT_ERRORS", "EXIT_UNSEEN", "EXIT_WARNINGS", "doctor", "exit_status"]
+__all__ = ["doctor", "exit_status"]
 
-EXIT_UNSEEN = 1
-EXIT_WARNINGS = 3
-EXIT_ERRORS = 4
-"""The same as in `plan check` and `gaps`: 3 needs attention, 4 broken."""
 FAIL_AT = ("warning", "error")
 
 
@@ -88,10 +85,10 @@ def exit_status(verdict: Verdict, fail_at: str) -> int:
     from timewheel.ops.doctor import Severity
 
     if verdict.worst is Severity.ERROR:
-        return EXIT_ERRORS
+        return ALARM
     if verdict.worst is Severity.WARNING and fail_at == "warning":
-        return EXIT_WARNINGS
-    return EXIT_UNSEEN if verdict.is_blind else 0
+        return ATTENTION
+    return FAILED if verdict.is_blind else 0
 
 
 def _plan(target: str) -> Plan | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.planning import console_for, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.extras import need_extras
@@ -92,7 +93,7 @@ def plan_from(
         show_line(console, f"plan    {out}")
     if as_json:
         print(json.dumps(estimated_facts(found), indent=1))
-    raise typer.Exit(0 if found.keeps_limits else 1)
+    raise typer.Exit(0 if found.keeps_limits else FAILED)
 
 
 def predict_from(

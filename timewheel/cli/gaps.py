@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.gaps_text import show_snapshot
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
     from timewheel.ops.gaps.log import GapHistory
     from timewheel.ops.gaps.messages import AgainMessages
 
-__all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps"]
+__all__ = ["gaps"]
 
-EXIT_WATCH = 3
-EXIT_ALARM = 4
-"""The same as in `plan check`: 3 needs attention, 4 broken."""
-EXIT_UNSEEN = 1
 FAIL_AT = ("never", "watch", "alarm")
 
 
@@ -131,10 +128,10 @@ def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
 
     asked = fail_at != "never"
     if asked and snapshot.level is Level.ALARM:
-        return EXIT_ALARM
+        return ALARM
     if snapshot.level is Level.WATCH and fail_at == "watch":
-        return EXIT_WATCH
-    return EXIT_UNSEEN if not snapshot.is_whole or (asked and snapshot.unseen) else 0
+        return ATTENTION
+    return FAILED if not snapshot.is_whole or (asked and snapshot.unseen) else 0
 
 
 class _Seeing:

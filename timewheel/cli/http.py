@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.exit_status import FAILED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -44,4 +46,4 @@ def or_say_why_not() -> Iterator[None]:
         yield
     except CannotListen as error:
         print_error(f"--http: {error}")
-        raise typer.Exit(1) from error
+        raise typer.Exit(FAILED) from error

@@ -11,8 +11,8 @@ import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, shown_profile
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
+from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
-from timewheel.cli.plan_check import EXIT_ATTENTION
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
 from timewheel.cli.plan_next import write_planned
 from timewheel.cli.planning import (
@@ -304,7 +304,7 @@ def plan(
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
     if not planned.keeps_limits or planned.is_short_of_room:
-        raise typer.Exit(EXIT_ATTENTION if planned.keeps_limits else 1)
+        raise typer.Exit(ATTENTION if planned.keeps_limits else FAILED)
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:

@@ -16,6 +16,7 @@ from timewheel.cli.connecting import (
     typed_again,
     typed_words,
 )
+from timewheel.cli.exit_status import ALARM, ATTENTION
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
@@ -31,11 +32,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner import Constraints, Statistic
     from timewheel.watch import Change, Checked, Level
 
-__all__ = ["EXIT_ATTENTION", "EXIT_BROKEN", "check"]
-
-EXIT_ATTENTION = 3
-EXIT_BROKEN = 4
-"""1 and 2 mean for all commands that the check was not made."""
+__all__ = ["check"]
 
 
 def check(
@@ -148,7 +145,7 @@ def exit_status(level: Level) -> int:
     """Return the exit status for a scheduled job."""
     from timewheel.watch import Level
 
-    return {Level.FINE: 0, Level.ATTENTION: EXIT_ATTENTION, Level.BROKEN: EXIT_BROKEN}[level]
+    return {Level.FINE: 0, Level.ATTENTION: ATTENTION, Level.BROKEN: ALARM}[level]
 
 
 def load_statistic(path: Path) -> Statistic:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.planning import need_new_folder, show_lost
 from timewheel.cli.terminal import say, show_table
 
@@ -69,7 +70,7 @@ def answer_fleet(
     files = write_fleet(console, fleet, folder, base_of, prices)
     if as_json:
         print(json.dumps(fleet_facts(fleet, files, prices), indent=1))
-    raise typer.Exit(0 if fleet.keeps_limits else 1)
+    raise typer.Exit(0 if fleet.keeps_limits else FAILED)
 
 
 def show_fleet(console: Console, fleet: Fleet) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
@@ -112,4 +113,4 @@ def abort(
 
     complete = put_back(plan_file, access_to(service_url, admin_url, token, token_file, tls_ca, connection))
     if not complete:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)

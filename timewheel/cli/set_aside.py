@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from timewheel.cli.exit_status import ALARM, FAILED
 from timewheel.cli.moments import at
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.durations import span
@@ -38,8 +39,6 @@ __all__ = [
     "show_list",
 ]
 
-EXIT_REFUSED = 1
-EXIT_NOT_FOUND = 4
 MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""
 DEFAULT_LIMIT = 1_000
@@ -166,9 +165,9 @@ def end(
         for named in missing:
             say(console, f"{named}: not there, or not as was said{unseen}")
     if refused:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(FAILED)
     if missing:
-        raise typer.Exit(EXIT_NOT_FOUND)
+        raise typer.Exit(ALARM)
 
 
 def _show_table(console: Console, kind: Kind, found: DeadLetters, now_ms: int) -> None:

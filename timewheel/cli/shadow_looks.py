@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.terminal import print_error
 
 if TYPE_CHECKING:
@@ -17,16 +18,12 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "EXIT_ATTENTION",
-    "EXIT_UNSEEN",
     "AsJson",
     "PlanFile",
     "reading_entries",
     "unseen_is_an_exit",
 ]
 
-EXIT_ATTENTION = 3
-EXIT_UNSEEN = 4
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
@@ -34,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON ins
 
 @contextmanager
 def unseen_is_an_exit() -> Iterator[None]:
-    """End the command with `EXIT_UNSEEN`, and the broker's reason on stderr, if the topic cannot be seen."""
+    """End the command with `FAILED`, and the broker's reason on stderr, if the topic cannot be seen."""
     from timewheel.binary_protocol.errors import BinaryProtocolError
     from timewheel.core.errors import AdminError
 
@@ -42,7 +39,7 @@ def unseen_is_an_exit() -> Iterator[None]:
         yield
     except (AdminError, BinaryProtocolError) as error:
         print_error(error)
-        raise typer.Exit(EXIT_UNSEEN) from error
+        raise typer.Exit(FAILED) from error
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from timewheel.cli.connecting import (
     access_to,
     typed_words,
 )
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, reading_entries, unseen_is_an_exit
+from timewheel.cli.exit_status import ATTENTION
+from timewheel.cli.shadow_looks import AsJson, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_text import show_survey
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command, visible
@@ -73,7 +74,7 @@ def start(
     `timewheel shadow run` moves the timers, also timers that an earlier plan left in the topic. With a topic instead of
     a plan, the longest window that leaves few enough gaps of its waiting timers is chosen, the plan is written to
     --out, and the command asks before it starts. Exit status: 3 if there are reasons against a shadow, and nothing was
-    started; 4 if the topic cannot be seen.
+    started; 1 if the topic cannot be seen.
     """
     import json
 
@@ -127,7 +128,7 @@ def start(
         )
         show_line(console, next_words)
     if found.is_refused and not begins:
-        raise typer.Exit(EXIT_ATTENTION)
+        raise typer.Exit(ATTENTION)
 
 
 def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> str:

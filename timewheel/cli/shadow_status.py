@@ -17,8 +17,9 @@ from timewheel.cli.connecting import (
     access_to,
     typed_words,
 )
+from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.looks import every_ms_of, type_words
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, unseen_is_an_exit
+from timewheel.cli.shadow_looks import AsJson, PlanFile, unseen_is_an_exit
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def status(
     """Show a shadow: its state, its moving processes, lag, gaps, waiting entries and entries not moved. Nothing is
     changed.
 
-    Exit status: 3 if there are problems that need attention; 4 if not all topics could be seen.
+    Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
     import json
 
@@ -58,7 +59,7 @@ def status(
     from timewheel.cli.shadow_desired import plan_with_intake
     from timewheel.core.clock import pause
     from timewheel.shadow.overview import overview_facts
-    from timewheel.shadow.overview_reading import gap_status_of
+    from timewheel.shadow.overview_reading import overview_of
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
@@ -67,7 +68,7 @@ def status(
     with unseen_is_an_exit(), access.admin() as admin:
         while True:
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
-            found = gap_status_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
+            found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
             if as_json:
                 print(json.dumps(overview_facts(found)), flush=True)
             else:
@@ -79,9 +80,9 @@ def status(
             except KeyboardInterrupt:
                 break
     if found.warnings:
-        raise typer.Exit(EXIT_ATTENTION)
+        raise typer.Exit(ATTENTION)
     if found.unread:
-        raise typer.Exit(EXIT_UNSEEN)
+        raise typer.Exit(FAILED)
 
 
 def show_overview(console: Console, found: ShadowOverview) -> None:

@@ -16,9 +16,8 @@ from timewheel.cli.connecting import (
     access_to,
     typed_words,
 )
+from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.shadow_looks import (
-    EXIT_ATTENTION,
-    EXIT_UNSEEN,
     AsJson,
     PlanFile,
     reading_entries,
@@ -54,7 +53,7 @@ def verify(
 
     Nothing is consumed or changed, and clients and shadows may run meanwhile: a suspect entry is looked for again. The
     command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
-    progress; 4 if not all entries could be seen.
+    progress; 1 if not all entries could be seen.
     """
     import json
 
@@ -74,9 +73,9 @@ def verify(
     else:
         show_audit(Console(highlight=False), found, str(plan_file), reached_by=typed_words(context))
     if not found.is_balanced:
-        raise typer.Exit(EXIT_ATTENTION)
+        raise typer.Exit(ATTENTION)
     if found.missing or found.unread:
-        raise typer.Exit(EXIT_UNSEEN)
+        raise typer.Exit(FAILED)
 
 
 def show_audit(console: Console, found: Verification, plan_file: str, *, reached_by: Sequence[str] = ()) -> None:

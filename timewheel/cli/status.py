@@ -18,6 +18,7 @@ from timewheel.cli.connecting import (
     access_to,
     typed_words,
 )
+from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at
 from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
@@ -32,11 +33,8 @@ if TYPE_CHECKING:
 
     from timewheel.ops.status import Amount, Status, TopicStatus
 
-__all__ = ["EXIT_LATE", "EXIT_UNATTENDED", "status"]
+__all__ = ["status"]
 
-EXIT_UNSEEN = 1
-EXIT_LATE = 3
-EXIT_UNATTENDED = 4
 FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
 
@@ -92,7 +90,7 @@ def status(
     else:
         console = Console(highlight=False)
         _show(console, found, str(plan_file), limit_ms or 0, code=code, heads=heads)
-        if code in (EXIT_LATE, EXIT_UNATTENDED):
+        if code in (ATTENTION, ALARM):
             doctor = timewheel_command("doctor", str(plan_file), *admin_options(typed_words(context)))
             show_line(console, f"What is wrong, with its cure: {doctor}")
     if code:
@@ -102,12 +100,12 @@ def status(
 def _exit_status(found: Status, limit_ms: int | None) -> int:
     unattended = found.unattended(limit_ms or 0)
     if any(one.is_entrance or limit_ms is not None for one in unattended):
-        return EXIT_UNATTENDED
+        return ALARM
     if limit_ms is None:
-        return EXIT_UNSEEN if found.missing else 0
+        return FAILED if found.missing else 0
     if found.late(limit_ms):
-        return EXIT_LATE
-    return EXIT_UNSEEN if found.unseen or found.missing else 0
+        return ATTENTION
+    return FAILED if found.unseen or found.missing else 0
 
 
 def _show(console: Console, found: Status, plan_file: str, limit_ms: int, *, code: int, heads: bool) -> None:

@@ -15,6 +15,7 @@ from timewheel.cli.connecting import (
     TrustFile,
     admin_client,
 )
+from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 from timewheel.cli.terminal import print_line
@@ -107,7 +108,7 @@ def ensure(
     if refused is not None:
         raise refused
     if report.errors:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @topics.command()

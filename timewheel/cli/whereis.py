@@ -10,6 +10,7 @@ import typer
 
 from timewheel.cli.cancellations import cancellation_text, known_cancellations
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
+from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at, moment_ms, precision_ms
 from timewheel.cli.terminal import say
 from timewheel.core.durations import span
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from timewheel.ops.whereis import Wanted, Whereabouts
 
 __all__ = [
-    "EXIT_DEAD",
-    "EXIT_NOT_FOUND",
     "Due",
     "Key",
     "MaxReads",
@@ -54,10 +53,6 @@ Due = Annotated[
 ]
 Key = Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")]
 MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Give up after so many entries.")]
-
-EXIT_UNSEEN = 1
-EXIT_DEAD = 3
-EXIT_NOT_FOUND = 4
 
 
 def whereis(
@@ -130,9 +125,9 @@ def exit_status(found: Whereabouts) -> int:
     from timewheel.ops.whereis import State
 
     if found.state is State.DEAD:
-        return EXIT_DEAD
+        return ATTENTION
     if found.state is State.NOT_FOUND:
-        return EXIT_UNSEEN if found.unseen else EXIT_NOT_FOUND
+        return FAILED if found.unseen else ALARM
     return 0
 
 

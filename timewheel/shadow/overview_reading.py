@@ -51,7 +51,7 @@ from timewheel.shadow.surveying import read_topic, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["gap_status_of"]
+__all__ = ["overview_of"]
 
 SAMPLE = 2_000
 """Entries of each partition that are read."""
@@ -81,7 +81,7 @@ class _Tail:
         return Lag(copies=len(found), p50_ms=found[len(found) // 2], p99_ms=found[len(found) * 99 // 100])
 
 
-def gap_status_of(
+def overview_of(
     admin: AdminClient,
     dialer: Dialer,
     plan: Plan,
