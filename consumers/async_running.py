@@ -178,7 +178,7 @@ class AsyncRun:
             self._outcomes.returned(timer)
 
     async def _within(self, middlewares: MiddlewareChain, message: DelayedMessage) -> None:
-        """Enter the arounds and run the handler; ``leave`` is called here only if the handler raises."""
+        """Enter the middleware and run the handler; ``leave`` is called here only if the handler raises."""
         await _to_its_end(middlewares.enter, message, then=lambda: middlewares.leave(message, asyncio.CancelledError()))
         try:
             await self._handler(message)

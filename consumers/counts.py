@@ -37,8 +37,8 @@ class ConsumerCounts:
         cancelled: Timers dropped when they were due or their handler would have begun, because they were cancelled or
             replaced.
         overdue: Timers dropped when they arrived, because they were too late to be useful.
-        unjudged: Timers handed out though the log of cancellations did not answer (``on_log_unavailable = "deliver"``).
-        retry_hop: Timers published to be handled again later, because their handler or its policy decided so.
+        unevaluated: Timers handed out though the log of cancellations did not answer (``on_log_unavailable``).
+        retried: Timers published to be handled again later, because their handler or its policy decided so.
         parked: Timers published to wait for an operator: their handler or its policy decided so, they were overdue,
             they arrived so late that their cancellation was no longer known, or this consumer could neither read nor
             republish them.
@@ -64,8 +64,8 @@ class ConsumerCounts:
     skipped: int = 0
     cancelled: int = 0
     overdue: int = 0
-    unjudged: int = 0
-    retry_hop: int = 0
+    unevaluated: int = 0
+    retried: int = 0
     parked: int = 0
     held: int = 0
 

@@ -196,7 +196,7 @@ class Engine:
     def unanswered(self) -> list[Command]:
         """Hand out the asked timers: the log does not answer, and the plan has them delivered all the same."""
         timers, self._asked = self._still_in_flight(self._asked), []
-        self._counts.unjudged += len(timers)
+        self._counts.unevaluated += len(timers)
         return [self._hand(timer, 0) for timer in timers]
 
     def done(self, timer: InFlight, *, is_skipped: bool = False) -> list[Command]:
@@ -257,7 +257,7 @@ class Engine:
         if timer.redirect is not None:
             is_parked = isinstance(timer.redirect, Parked)
             self._counts.parked += is_parked
-            self._counts.retry_hop += not is_parked
+            self._counts.retried += not is_parked
             # Only now, and by attempt: the onward message has another key, and a copy of this timer must not go onward
             # again.
             self._handled.add(timer.key)

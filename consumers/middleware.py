@@ -108,7 +108,7 @@ class MiddlewareChain:
         self.leave(message)
 
     def enter(self, message: DelayedMessage) -> None:
-        """Call each ``before``; if a ``before`` raises, call ``failed`` of the outer arounds, and raise again."""
+        """Call each ``before``; if a ``before`` raises, call ``failed`` of the outer middleware, and raise again."""
         for entered, middleware in enumerate(self._middlewares):
             try:
                 middleware.before(message)
@@ -133,7 +133,7 @@ class MiddlewareChain:
                 middleware.after(message)
             else:
                 middleware.failed(message, error)
-        except Exception as raised:  # noqa: BLE001 - the timer's decision is decided; the other arounds must run too
+        except Exception as raised:  # noqa: BLE001 - the outcome is decided; the other middleware must run too
             what = "after" if error is None else "failed"
             self._hooks.emit(
                 MiddlewareFailed(

@@ -138,7 +138,7 @@ def test_what_fails_is_tried_again_with_an_inbox_around_it(client: Any, pulsar_b
         async with AsyncDelayedConsumer(client, plan, SUBSCRIPTION, inbox=MemoryInbox(), retry=policy) as consumer:
             running = asyncio.create_task(consumer.run(handle, stops_on_signals=False))
             await until(lambda: consumer.counts.done == 19 and left(pulsar_broker, plan) == 0)
-            assert (consumer.counts.parked, consumer.counts.retry_hop) == (1, 19)
+            assert (consumer.counts.parked, consumer.counts.retried) == (1, 19)
             consumer.stop()
             await running
 

@@ -399,7 +399,7 @@ def test_while_the_log_does_not_answer_the_plan_decides(
         eventually(lambda: events.named("timers_wait_for_cancellations"), WAIT_S)
         if on_log_unavailable == "deliver":
             eventually(lambda: len(handled.times) == 2, WAIT_S)
-            assert consumer.counts.unjudged == 2
+            assert consumer.counts.unevaluated == 2
         else:
             eventually(lambda: consumer.counts.held == 2, WAIT_S)
             assert not handled.times

@@ -107,6 +107,9 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
     found = whereis(stage.admin, stage.plan, Wanted.of("endless-0", sent_ms=now_ms(), within_ms=30_000))
     assert (found.state, found.reason) == (State.DEAD, dead_letters[0]["reason"])
 
+    found = whereis(stage.admin, stage.plan, Wanted.of("garbled", sent_ms=now_ms(), within_ms=30_000))
+    assert found.state is State.DEAD, "its envelope cannot be read, its id can"
+
     everything = run(stage, tmp_path, "replay")
     assert everything.returncode == 2, "somebody has to say which"
     dry = run(stage, tmp_path, "replay", "--all", "--dry-run", "--json")

@@ -232,7 +232,7 @@ def test_the_status_tells_what_is_tried_again_and_what_is_parked(
         producer.send(b"x", timer_id="later")
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, relay=False)
     with running(consumer, handle):
-        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retried == 1, WAIT_S)
     with AdminClient(pulsar_broker.admin_url) as admin:
         found = status_of(admin, plan)
         assert found.parked == 2

@@ -127,7 +127,7 @@ def test_it_is_tried_again_after_its_back_off_and_by_its_own_subscription_alone(
         assert second - first >= 1_000
         assert third - second >= 6_000
     assert all(at_ms >= due_ms for (_, _, at_ms), due_ms in zip(tried.seen, tried.due_ms, strict=True)), "never early"
-    assert (counts.retry_hop, counts.done, counts.parked, counts.failed) == (16, 8, 0, 0)
+    assert (counts.retried, counts.done, counts.parked, counts.failed) == (16, 8, 0, 0)
 
 
 def test_at_the_end_it_is_parked_with_all_that_it_had(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
@@ -244,7 +244,7 @@ def test_a_cancel_reaches_what_is_to_be_tried_again(
     with DelayedProducer(client, plan) as producer, running(consumer, handle):
         timer = producer.send(b"x", timer_id="order", partition_key="k")
         assert failed.wait(WAIT_S)
-        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retried == 1, WAIT_S)
         producer.cancel(timer)
         eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
         assert (consumer.counts.cancelled, consumer.counts.handed) == (1, 1)
@@ -262,11 +262,11 @@ def test_a_copy_of_an_attempt_that_went_on_begins_no_second_chain(
             producer.send(b"x", timer_id="t")
         consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy, inbox=inbox)
         with running(consumer, tried):
-            eventually(lambda: consumer.counts.retry_hop + consumer.counts.skipped == 1, WAIT_S)
+            eventually(lambda: consumer.counts.retried + consumer.counts.skipped == 1, WAIT_S)
             eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0, WAIT_S)
         return consumer.counts
 
-    assert one_comes().retry_hop == 1
+    assert one_comes().retried == 1
     assert one_comes().skipped == 1
     with running(DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy, inbox=inbox), tried):
         eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
@@ -310,7 +310,7 @@ def test_what_has_no_topic_to_wait_in_is_kept_until_there_is_one(
         assert backlog(pulsar_broker, topic) == 1, "not acknowledged"
         assert not [name for name in admin.topics.list("public/default") if name.startswith(added)]
         provisioned(pulsar_broker, grown)
-        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retried == 1, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
         assert backlog(pulsar_broker, added, RELAY_SUBSCRIPTION) == 1
 
@@ -377,7 +377,7 @@ def test_what_waits_in_a_tier_for_a_subscription_without_topics_is_a_dead_letter
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
     tried = Attempts(1, RetryLater(5 * SECOND))
     with running(consumer, tried):
-        eventually(lambda: consumer.counts.retry_hop == 1, WAIT_S)
+        eventually(lambda: consumer.counts.retried == 1, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
     without = replace(plan, retry=False, revision=2)
     with running(DelayedConsumer(client, without, SUBSCRIPTION), tried), AdminClient(pulsar_broker.admin_url) as admin:

@@ -39,6 +39,7 @@ def test_what_a_role_may_not_see_is_named(secured: Secured, tmp_path: Path) -> N
         done = told("ops", look, plan_file)
         assert done.returncode == 1, done.stdout
         assert ".tw.journal" in done.stderr, "it is not there: nobody has begun"
+        assert f"to start one: timewheel shadow start {plan_file}" in done.stderr
     begun = told("ops", "start", plan_file)
     assert begun.returncode == 0, begun.stderr
     for look in ("status", "verify"):

@@ -57,7 +57,7 @@ def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Bro
             producer.send_async(f"{number}".encode(), None, deliver_at=due_ms, partition_key=f"{number}")
         producer.send(b"now")
         producer.flush()
-        eventually(lambda: told()["shadow_originals_acknowledged_total"] == told()["shadow_moved_total"] == TIMERS, 60)
+        eventually(lambda: told()["shadow_acked_total"] == told()["shadow_moved_total"] == TIMERS, 60)
 
         found = told()
         assert found["shadow_entries_total moved"] == TIMERS

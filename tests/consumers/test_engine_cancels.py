@@ -128,7 +128,7 @@ def test_it_is_delivered_unjudged_if_the_plan_has_it_so(cut: Cut) -> None:
     under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
     under.asked()
     assert said(under.unanswered()) == [("hand", 1)]
-    assert (under.counts.unjudged, under.counts.handed, under.held_count) == (1, 1, 0)
+    assert (under.counts.unevaluated, under.counts.handed, under.held_count) == (1, 1, 0)
 
 
 def test_what_is_handled_by_another_hand_meanwhile_is_not_handed_out(cut: Cut) -> None:

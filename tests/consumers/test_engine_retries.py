@@ -23,7 +23,7 @@ def handed_out(under: Engine, entry: int = 1, timer_id: str = "a") -> InFlight:
     return handed(under.received(arrival(entry, timer_id, NOW_MS), NOW_MS, 0))
 
 
-@pytest.mark.parametrize(("redirect", "count"), [(LATER, "retry_hop"), (GIVEN_UP, "parked")])
+@pytest.mark.parametrize(("redirect", "count"), [(LATER, "retried"), (GIVEN_UP, "parked")])
 def test_it_is_acknowledged_when_what_follows_it_is_stored(redirect: Redirect, count: str) -> None:
     under = engine()
     timer = handed_out(under)

@@ -83,7 +83,7 @@ def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
         ensure(admin, plan, now_ms=int(time.time() * 1_000))
     producer = client.create_producer(plan.due_topic)
     for number in range(200):
-        producer.send_async(b"x", None, deliver_after=timedelta(milliseconds=20_000 + 37 * number % 9_000))
+        producer.send_async(b"x", None, deliver_after=timedelta(milliseconds=45_000 + 37 * number % 9_000))
     producer.flush()
     client.close()
     save_plan(plan, tmp_path / "reminders.toml")

@@ -111,13 +111,35 @@ def test_what_says_nothing_is_sent_only_if_somebody_says_when() -> None:
     assert again(router, foreign, NOW_MS) == Refused(
         "it has no due time that can be read: --now sends it to be handled at once"
     )
-    assert isinstance(again(router, far, NOW_MS), Refused)
+    refused = again(router, far, NOW_MS)
+    assert isinstance(refused, Refused)
+    assert "beyond the plan's max_delay of" in refused.reason
     as_it_is, with_id = again(router, foreign, NOW_MS, due_now=True), again(router, half, NOW_MS, due_now=True)
     assert isinstance(as_it_is, ReplayTarget)
     assert isinstance(with_id, ReplayTarget)
     assert as_it_is.envelope is None
     assert as_it_is.properties(foreign.properties) == {"colour": "red"}
     assert with_id.envelope == Envelope("half", NOW_MS, NOW_MS)
+
+
+@pytest.mark.parametrize("timer_id", ["", "inv-8"])
+def test_what_another_client_sent_to_the_intake_has_a_due_time_without_an_envelope(timer_id: str) -> None:
+    """Its relay refused it, as due beyond max_delay; the plan has a longer one now."""
+    router, due_ms = Router(plan_of(SCHEMES["tiered"])), NOW_MS + 7 * DAY_MS
+    own = {"tw-id": timer_id} if timer_id else {}
+    dead_letter = dead_letter_of(None, **own, **{"tw-due": f"{due_ms}"})
+
+    found = again(router, dead_letter, NOW_MS)
+
+    assert isinstance(found, ReplayTarget)
+    expected = timer_id or f"{dead_letter.topic}:12:7"
+    assert found.envelope == Envelope(expected, due_ms, NOW_MS, revision=router.plan.revision)
+    assert found.topic == f"{router.route(due_ms, NOW_MS).topic}-partition-2"
+    assert found.properties(dead_letter.properties) == {"colour": "red", **found.envelope.properties()}
+    assert isinstance(again(router, dead_letter_of(None, **{"tw-due": "soon"}), NOW_MS), Refused)
+    at_once = again(router, dead_letter, NOW_MS, due_now=True)
+    assert isinstance(at_once, ReplayTarget)
+    assert at_once.deliver_at_ms == 0
 
 
 @pytest.mark.parametrize("name", ["tw-dead-part", "tw-parked-part", "tw-dead-encryption"])

@@ -82,7 +82,7 @@ def list_(
         rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
         header = ("name", "of a", "cut at", "remembered until")
         show_table(console, Table(caption=log.topic, header=header, rows=rows))
-    say(console, f"{len(shown):,} of {counted(len(live), 'cut-off')} that count are shown.")
+    say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} that count are shown.")
 
 
 @cancellations.command()

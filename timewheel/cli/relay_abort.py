@@ -91,7 +91,7 @@ def put_back(plan_file: Path, access: Access) -> bool:
             f"then run again: {timewheel_command('relay', 'abort', file)}"
         )
     if dead:
-        print_line(f"see why there are dead letters: {timewheel_command('dead', 'list', file)}")
+        print_line(f"see why there are dead letters: {timewheel_command('dead-letters', 'list', file)}")
     if not senders and not others:
         print_line(f"remove the empty topics: {timewheel_command('topics', 'ensure', file, '--remove-drained')}")
     return not senders and not dead and all(topic.is_followed for topic in others)

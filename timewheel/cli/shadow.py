@@ -122,11 +122,12 @@ def pause(
     connection: ConnectionFile = None,
 ) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
-    from timewheel.cli.shadow_desired import note, plan_with_intake
+    from timewheel.cli.shadow_desired import need_shadow, note, plan_with_intake
     from timewheel.shadow.machine.states import State
 
     plan = plan_with_intake(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+        need_shadow(admin, plan, plan_file)
         print_line(note(admin, plan, State.PAUSED))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timewheel.cli.connecting import warn
-from timewheel.cli.shadow_desired import note, plan_with_intake
+from timewheel.cli.shadow_desired import need_shadow, note, plan_with_intake
 from timewheel.cli.terminal import print_line, show_line
 from timewheel.core.escapes import timewheel_command
 
@@ -41,6 +41,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     plan = plan_with_intake(plan_file)
     told = Console(stderr=True)
     with access.client(plan.due_topic) as client, access.admin() as admin:
+        need_shadow(admin, plan, plan_file)
         timers = waiting_timers(admin, plan)  # first: from the request on, every running shadow sends timers back
         show_line(told, note(admin, plan, State.DRAINING))
         # Timers that were moved before the plan changed also go back, even if no other shadow runs to drain them.

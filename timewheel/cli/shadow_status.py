@@ -56,7 +56,7 @@ def status(
 
     from rich.console import Console
 
-    from timewheel.cli.shadow_desired import plan_with_intake
+    from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
     from timewheel.core.clock import pause
     from timewheel.shadow.overview import overview_facts
     from timewheel.shadow.overview_reading import overview_of
@@ -66,6 +66,7 @@ def status(
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
+        need_shadow(admin, plan, plan_file)
         while True:
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
             found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
@@ -177,6 +178,6 @@ def _notes(found: ShadowOverview) -> Iterator[str]:
         yield f"A timer that was moved lately is written {found.writes:.3g} times more: journal, holds, and back."
     if found.dead_letters:
         dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
-        yield f"{dead} for you: {timewheel_command('dead', 'list', found.target, *found.asked_by)}"
+        yield f"{dead} for you: {timewheel_command('dead-letters', 'list', found.target, *found.asked_by)}"
     for one in found.unread:
         yield f"Not seen: {one.subject} ({one.reason})"

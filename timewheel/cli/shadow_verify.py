@@ -59,13 +59,14 @@ def verify(
 
     from rich.console import Console
 
-    from timewheel.cli.shadow_desired import plan_with_intake
+    from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
     from timewheel.shadow.verification import verification_facts
     from timewheel.shadow.verifying import verify as inspect
 
     plan = plan_with_intake(plan_file)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
     with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as on_progress:
+        need_shadow(admin, plan, plan_file)
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
         found = inspect(admin, dialer, plan, on_progress=on_progress)
     if as_json:

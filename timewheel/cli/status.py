@@ -233,7 +233,7 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
         yield f"{former.where}: {former.problem}."
     if found.dead_letters:
         dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
-        yield f"{dead} for you: {timewheel_command('dead', 'list', plan_file)}"
+        yield f"{dead} for you: {timewheel_command('dead-letters', 'list', plan_file)}"
     if found.parked:
         parked = counted(found.parked, "parked timer waits", "parked timers wait")
         yield f"{parked} for you: {timewheel_command('parked', 'list', plan_file)}"

@@ -50,10 +50,10 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
     ):
         yield Sample(told.CONSUMER_FOREIGN, (*labels, why), count)
     yield Sample(told.CONSUMER_HELD, labels, counts.held)
-    for why in ("cancelled", "overdue", "parked", "skipped", "retry_hop"):
+    for why in ("cancelled", "overdue", "parked", "skipped", "retried"):
         yield Sample(told.CONSUMER_KEPT_BACK, (*labels, why), getattr(counts, why))
     yield Sample(told.CONSUMER_POSTPONED, labels, counts.postponed)
-    yield Sample(told.CONSUMER_UNEVALUATED, labels, counts.unjudged)
+    yield Sample(told.CONSUMER_UNEVALUATED, labels, counts.unevaluated)
 
 
 def of_lateness(due_topic: str, subscription: str, counted: LatenessCounts) -> Iterator[Sample]:

@@ -1,12 +1,25 @@
-"""Decide the destination of a replayed letter: pure functions."""
+"""Decide the destination of a replayed dead letter: pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.core.envelope import FIRST_LIFE, ID_PROPERTY, MAX_GENERATION, MAX_TIMER_ID_CHARS, PREFIX, Envelope, Life
+from timewheel.core.durations import spelled
+from timewheel.core.envelope import (
+    DUE_PROPERTY,
+    FIRST_LIFE,
+    ID_PROPERTY,
+    MAX_GENERATION,
+    MAX_TIMER_ID_CHARS,
+    PREFIX,
+    Envelope,
+    Life,
+    read_due,
+)
+from timewheel.core.errors import EnvelopeError
 from timewheel.core.keys import partition_for_key
+from timewheel.core.longest_delay import beyond
 from timewheel.core.names import partition_of
 from timewheel.core.routing import Router
 from timewheel.ops.dead_letters.dead_letters import DeadLetter
@@ -17,7 +30,7 @@ __all__ = ["Refused", "ReplayTarget", "again", "handled_again"]
 
 
 class ReplayTarget(NamedTuple):
-    """Destination of a replayed letter.
+    """Destination of a replayed dead letter.
 
     Args:
         topic: Full name of the partition, or of a due topic that is not partitioned.
@@ -56,22 +69,38 @@ def again(router: Router, dead_letter: DeadLetter, now_ms: int, *, due_now: bool
     envelope, plan = dead_letter.envelope, router.plan
     if (why := _why_not_whole(dead_letter)) is not None:
         return Refused(why)
-    if envelope is None and not due_now:
+    due_ms = now_ms if due_now else _due_ms(dead_letter)
+    if due_ms is None:
         return Refused("it has no due time that can be read: --now sends it to be handled at once")
-    due_ms = now_ms if due_now or envelope is None else envelope.due_ms
     if due_ms - now_ms > plan.max_delay_ms:
-        return Refused("it is due beyond the plan's max_delay: --now sends it to be handled at once")
+        delay_ms = due_ms - now_ms
+        return Refused(
+            f"it is due in {spelled(delay_ms)}, {beyond(delay_ms, plan)}; or --now sends it to be handled at once"
+        )
     generation, life = (0, FIRST_LIFE) if envelope is None else (envelope.generation, envelope.life)
     if life.only_for and not router.has_retries(life.only_for):
         return Refused(f"it is to be tried again by {life.only_for}, which has no topic for that in this plan")
     route = router.route(due_ms, now_ms, life.only_for)
     timer_id = dead_letter.properties.get(ID_PROPERTY) or ""
+    if not timer_id and due_ms > now_ms:
+        # By its place: a replay that is made again after a crash sends a copy of the same timer.
+        timer_id = f"{dead_letter.topic}:{dead_letter.place}"[-MAX_TIMER_ID_CHARS:]
     fresh = (
         Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision, life)
         if timer_id and len(timer_id) <= MAX_TIMER_ID_CHARS
         else None
     )
     return ReplayTarget(_part(router, route.topic, dead_letter), route.deliver_at_ms, fresh)
+
+
+def _due_ms(dead_letter: DeadLetter) -> int | None:
+    """Return the due time of the envelope, or of a message of another client to the intake; None: unreadable."""
+    if dead_letter.envelope is not None:
+        return dead_letter.envelope.due_ms
+    try:
+        return read_due(dead_letter.properties.get(DUE_PROPERTY, ""))
+    except EnvelopeError:
+        return None
 
 
 def handled_again(

@@ -12,8 +12,8 @@ from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition, InternalStats
-from timewheel.core.envelope import Envelope
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.envelope import DUE_PROPERTY, ID_PROPERTY, Envelope, read_due
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable, EnvelopeError
 from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.sample import envelope_in
 from timewheel.wire.dead_letters import DEAD_REASON
@@ -154,13 +154,19 @@ class Reading:
                 self._starts[key] = partition.entries // 2
         return self._starts[key]
 
-    def entry(self, partition: Partition, position: EntryPosition) -> Seen | None:
-        """Return a stored entry; None if it was deleted meanwhile or cannot be read."""
+    def entry(self, partition: Partition, position: EntryPosition, *, is_dead: bool = False) -> Seen | None:
+        """Return a stored entry; None if it was deleted meanwhile or cannot be read.
+
+        Args:
+            partition: The partition.
+            position: The entry's position.
+            is_dead: True for a topic of dead letters: a message there needs no envelope, its id is enough.
+        """
         key = partition.name, position
         if key not in self._entries:
             self.cost.reads += 1
             try:
-                self._entries[key] = _seen(self._admin.topics.entry(partition.name, position))
+                self._entries[key] = _seen(self._admin.topics.entry(partition.name, position), is_dead=is_dead)
             except AdminMissing:
                 self._entries[key] = None
             except AdminUnreachable:
@@ -175,16 +181,28 @@ class Reading:
         self.unseen[topic] = Unseen(what=topic, reason=error.reason)
 
 
-def _seen(entry: StoredEntry) -> Seen:
+def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
     every: Iterable[Mapping[str, str]] = [entry.properties]
     if entry.batch_messages is not None:
         every = (message.properties for message in messages_of_batch(entry.payload, entry.batch_messages))
     found: list[tuple[Envelope, str | None]] = []
     with suppress(BatchGarbled):  # encrypted: only its readers can decode it
-        found.extend((envelope, one.get(DEAD_REASON)) for one in every if (envelope := envelope_in(one)) is not None)
+        for one in every:
+            envelope = envelope_in(one)
+            if envelope is None and is_dead and (timer_id := one.get(ID_PROPERTY)):
+                # Another client's message to the intake, which its relay refused.
+                envelope = Envelope(timer_id, _due_ms(one, entry.publish_at_ms), entry.publish_at_ms)
+            if envelope is not None:
+                found.append((envelope, one.get(DEAD_REASON)))
     return Seen(
         position=entry.position,
         publish_ms=entry.publish_at_ms,
         timers=tuple(envelope for envelope, _ in found),
         reasons=tuple(reason for _, reason in found),
     )
+
+
+def _due_ms(properties: Mapping[str, str], otherwise_ms: int) -> int:
+    with suppress(EnvelopeError):
+        return read_due(properties.get(DUE_PROPERTY, ""))
+    return otherwise_ms

@@ -379,7 +379,7 @@ class _Search:
         for number in reversed(range(partition.entries)):
             if self._spent():
                 break
-            seen = self._reading.entry(partition, partition.position_of(number))
+            seen = self._reading.entry(partition, partition.position_of(number), is_dead=True)
             if seen is None:
                 continue
             for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
