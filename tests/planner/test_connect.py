@@ -38,20 +38,20 @@ def on_progress(progress):
     marks.setdefault(progress.stage, time.monotonic() - began_s)
 
 
-history = survey(read_history(spark, sys.argv[1]), on_progress=tell)
+history = survey(read_history(spark, sys.argv[1]), on_progress=on_progress)
 schemes = [Native(), Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 10 * DAY_MS))]
 plans = [
     Plan(due_topic="persistent://acme/crm/a", subscriptions=("b",), scheme=scheme, max_delay_ms=90 * DAY_MS)
     for scheme in schemes
 ]
-planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans, as_is=True, on_progress=tell)
-daily = history.survey(tell)
+planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans, as_is=True, on_progress=on_progress)
+daily = history.survey(on_progress)
 
 # And what is interrupted ends, on the server as well.
 interrupted = False
 slow = spark.range(1 << 40, numPartitions=2).select(F.sum(F.hash("id")))
 try:
-    with told(spark, "endless", tell, one_job=True):
+    with told(spark, "endless", on_progress, one_job=True):
         threading.Timer(3.0, _thread.interrupt_main).start()
         slow.collect()
 except KeyboardInterrupt:
