@@ -147,7 +147,9 @@ class AsyncDelayedConsumer(BaseConsumer):
         check_duration("drain_timeout", drain_timeout)
         check_kind("handler", handler, ("__call__",), "a function is needed, such as run(handle)")
         if not is_async(handler):
-            raise SubscribeRefused("handler", handler, "an async def; DelayedConsumer.run takes plain functions")
+            raise SubscribeRefused(
+                "handler", handler, "an async def is needed; DelayedConsumer.run takes plain functions"
+            )
         await self.start()
         assert self._feed is not None, "it was started"
         run = AsyncRun(

@@ -20,7 +20,7 @@ from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.middleware import Middleware, MiddlewareChain
 from timewheel.consumers.resources import ConsumerResources
 from timewheel.consumers.retry import NO_TOPICS, Retries, RetryPolicy
-from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods
+from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods, is_async
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import BadArgument, ClientMisuse
 from timewheel.core.former_topics import FormerTopic
@@ -256,3 +256,8 @@ def _check_options(retry: object, overdue: object, inbox: object, middleware: ob
         raise BadArgument(
             "middleware", middleware, "a list of Middleware objects is needed, such as middleware=[MyMiddleware()]"
         )
+    for part in middleware:
+        for method in methods:
+            if is_async(getattr(part, method)):
+                wanted = f"{method} is a plain function, since it runs on a thread: def {method}(self, ...)"
+                raise BadArgument("middleware", part, wanted)

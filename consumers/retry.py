@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
-from timewheel.core.arguments import check_kind
+from timewheel.core.arguments import check_kind, is_async
 from timewheel.core.clock import Clock
 from timewheel.core.durations import format_duration, spelled
+from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random
 
@@ -153,6 +154,8 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         wanted = "a function or a back-off is needed, such as FixedBackoff(timedelta(seconds=10))"
         check_kind("backoff", self.backoff, ("__call__",), wanted)
+        if is_async(self.backoff):
+            raise BadArgument("backoff", self.backoff, f"it is called on the timer's thread, not awaited: {wanted}")
         attempts: object = self.max_attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= MAX_ATTEMPTS:
             raise ValueError(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
+from timewheel.core.arguments import check_kind
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
@@ -139,6 +140,7 @@ class AsyncDelayedProducer:
 
     async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer in place of an earlier timer; see `DelayedProducer.reschedule`."""
+        check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
         id_and_due(self.plan, timer)
         return await self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
+from timewheel.core.arguments import check_kind
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
@@ -204,6 +205,7 @@ class DelayedProducer:
         Raises:
             TimewheelError: An error of `send` with ``replace``, or of `cancel`.
         """
+        check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
         id_and_due(self.plan, timer)
         return self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
 

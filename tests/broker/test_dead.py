@@ -118,7 +118,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
 
     sent = run(stage, tmp_path, "replay", "--id", "endless-0", "--id", "endless-1")
     assert sent.returncode == 0, sent.stdout + sent.stderr
-    assert "2 sent again, 0 left, of 2 that were meant" in sent.stdout
+    assert "2 sent again, 0 left, of 2 selected" in sent.stdout
     held = whereis(stage.admin, stage.plan, Wanted.of("endless-0", sent_ms=now_ms() - 2_000, within_ms=3_000))
     assert held.state is State.HELD
     assert held.here is not None

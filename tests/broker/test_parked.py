@@ -120,7 +120,7 @@ def test_parked_timers_are_listed_shown_handled_again_and_discarded(
     assert len(parked(pulsar_broker, plan).dead_letters) == 3
 
     sent = run("replay", "--reason", "called bob", "--id", "bob")
-    assert "1 sent to be handled again, 0 left, of 1 that were meant" in sent.stdout, sent.stdout + sent.stderr
+    assert "1 sent to be handled again, 0 left, of 1 selected" in sent.stdout, sent.stdout + sent.stderr
     gone = run("discard", "--id", "eve")
     assert "1 discarded, 0 left" in gone.stdout, gone.stdout + gone.stderr
     assert {one.timer_id for one in parked(pulsar_broker, plan).dead_letters} == {"ann"}

@@ -71,6 +71,32 @@ def test_an_option_of_the_wrong_kind_is_refused(consumer: Any, name: str, value:
     refused(lambda: consumer(CLIENT, PLAN, "billing", **{name: value}), name, value, remedy)
 
 
+class AsyncHook(Middleware):
+    async def before(self, _: DelayedMessage) -> None: ...  # type: ignore[override]
+
+
+async def backing_off(*_: object) -> dt.timedelta:
+    return SECOND
+
+
+@consumers
+def test_a_hook_that_nothing_would_await_is_refused(consumer: Any) -> None:
+    """It would be called, and its coroutine dropped: the timer that it means to skip would be handled."""
+    hook = AsyncHook()
+    refused(lambda: consumer(CLIENT, PLAN, "billing", middleware=[hook]), "middleware", hook, "def before(self, ...)")
+    refused(lambda: RetryPolicy(backoff=backing_off), "backoff", backing_off, "FixedBackoff(")  # type: ignore[arg-type]
+
+
+@producers
+def test_a_reschedule_takes_the_timer_and_not_its_id(producer: Any) -> None:
+    async def play() -> None:
+        result = producer(CLIENT, PLAN).reschedule("order-7", b"new")
+        if asyncio.iscoroutine(result):
+            await result
+
+    refused(lambda: asyncio.run(play()), "timer", "order-7", "the Timer that send returned")
+
+
 makers = pytest.mark.parametrize(
     "make",
     [

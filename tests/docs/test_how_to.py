@@ -367,7 +367,7 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     listed, shown, dry, gone = (run(timewheel, *line) for line in lines)
     assert "1 of 1 parked timers" in listed.stdout, listed.stderr
     assert "there is no such customer" in shown.stdout
-    assert "1 would be handled again, 0 left, of 1 that were meant" in dry.stdout
+    assert "1 would be handled again, 0 left, of 1 selected" in dry.stdout
     assert "1 discarded, 0 left" in gone.stdout
     limit = f"After {MAX_GIVEN_BACK} redeliveries"
     for called in ("RetryLater", "max_attempts=5", "--subscription", "tw-parked-error", "republish_failed", limit):

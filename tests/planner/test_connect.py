@@ -44,7 +44,8 @@ plans = [
     Plan(due_topic="persistent://acme/crm/a", subscriptions=("b",), scheme=scheme, max_delay_ms=90 * DAY_MS)
     for scheme in schemes
 ]
-planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans, as_is=True, on_progress=on_progress)
+profile = BrokerProfile.named("4.0")
+planned = plan_for(history, "", plans[0], profile, candidates=plans, as_is=True, on_progress=on_progress)
 daily = history.survey(on_progress)
 
 # And what is interrupted ends, on the server as well.

@@ -80,7 +80,7 @@ def list_(
     console = Console(highlight=False)
     if shown:
         rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
-        header = ("name", "of a", "cut at", "remembered until")
+        header = ("name", "of a", "cancelled until", "remembered until")
         show_table(console, Table(caption=log.topic, header=header, rows=rows))
     say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} that count are shown.")
 

@@ -30,7 +30,7 @@ def exporter(
         list[str] | None,
         typer.Argument(
             metavar="[TARGET]...",
-            help="Topics, namespaces (acme/crm), tenants, plan files; plans are told with their timers.",
+            help="Topics, namespaces (acme/crm), tenants, plan files; of plans also their timers.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def exporter(
     every: Annotated[str, typer.Option("--every", help="From the beginning of one look to that of the next.")] = "30s",
     limit: GapLimit = None,
     most: Annotated[
-        int, typer.Option("--limit", min=1, help="Subscriptions that are told, the worst; each is a dozen series.")
+        int, typer.Option("--limit", min=1, help="Subscriptions to export, the worst first; each is a dozen series.")
     ] = 500,
     samples: Annotated[
         int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to look at, each time.")
@@ -115,7 +115,7 @@ def _readiness(told: Exporter, within_ms: int) -> Callable[[], Answer]:
 
     def answer() -> Answer:
         if told.is_fresh(within_ms):
-            return Answer(200, b"what is told is fresh\n")
+            return Answer(200, b"the last snapshot is fresh\n")
         return Answer(503, b"no look has come to an end lately: see the log\n")
 
     return answer

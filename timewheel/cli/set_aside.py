@@ -159,7 +159,7 @@ def end(
             say(console, f"{one.dead_letter.place}  {one.dead_letter.timer_id or 'no id'}  {said}")
         say(
             console,
-            f"{len(results) - len(refused)} {done}, {len(refused)} left, of {len(found.dead_letters)} that were meant.",
+            f"{len(results) - len(refused)} {done}, {len(refused)} left, of {len(found.dead_letters)} selected.",
         )
         unseen = "; not all entries were looked at, see --limit" if found.is_cut else ""
         for named in missing:
@@ -191,7 +191,7 @@ def _show_table(console: Console, kind: Kind, found: DeadLetters, now_ms: int) -
 
 
 def _count(kind: Kind, found: DeadLetters) -> str:
-    seen = f"{len(found.dead_letters):,} of {found.inspected:,} {kind.many} in {found.topic} are meant"
+    seen = f"{len(found.dead_letters):,} of {found.inspected:,} {kind.many} in {found.topic} are selected"
     return f"{seen}; there are {found.entries:,} entries, see --limit." if found.is_cut else f"{seen}."
 
 

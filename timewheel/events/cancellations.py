@@ -53,7 +53,7 @@ class TimersWaitForCancellations(Alarm):
     "many_cancellations",
     "warning",
     means="Cancellations exceed four fifths of a process's limit.",
-    do="Cut off groups, hand the timer and not only its id to `cancel`, or keep cancellations shorter.",
+    do="Cancel groups, hand the timer and not only its id to `cancel`, or keep cancellations shorter.",
 )
 class ManyCancellations(Event):
     topic: str
@@ -65,7 +65,7 @@ class ManyCancellations(Event):
     "cancellations_refused",
     "error",
     means="A process remembers as many cancellations as it can, and passes new ones over: their timers are handed out.",
-    do="Find their writer; cut off groups, or hand the timer and not only its id to `cancel`.",
+    do="Find their writer; cancel groups, or hand the timer and not only its id to `cancel`.",
 )
 class CancellationsRefused(Alarm):
     topic: str
