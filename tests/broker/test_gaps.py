@@ -186,7 +186,7 @@ def test_the_command_shows_topics_of_any_kind(
 @pytest.mark.parametrize(
     ("arguments", "status", "problem"),
     [
-        (("nobody/nothing/at-all",), 1, "there is no such topic"),
+        (("nobody/nothing/at-all",), 1, "there is no such topic, and no namespace nobody/nothing: correct the name"),
         (("nobody/nothing",), 1, "there is no such namespace"),
         (("nobody",), 1, "there is no such tenant"),
         ((), 2, "name topics, namespaces, tenants or plan files, or say --all"),

@@ -224,7 +224,7 @@ def test_no_plan_is_made_for_a_topic_that_says_nothing_of_delays(
     send_mixed(pulsar_client, plan.due_topic, far=0, near=0, due=5)
     for topic, problem in (
         (plan.due_topic, "no message with a delay waits there now"),
-        (f"{plan.due_topic}-none", "there is no such topic"),
+        (f"{plan.due_topic}-none", f"there is no such topic; did you mean {plan.due_topic}?"),
     ):
         done = run(pulsar_broker, "start", topic, "--out", str(out), "--yes")
         assert done.returncode == 1, done.stderr + done.stdout

@@ -412,7 +412,7 @@ def test_what_stands_around_handlers_does_what_it_says(
     with DelayedProducer(client, plan) as producer:
         producer.send(b"x", timer_id="closed", properties={"tenant": "closed"})
         producer.send(b"x", timer_id="open", deliver_after=timedelta(seconds=1))
-    (block,) = blocks(page("stand-around-handlers"), "python")
+    (block,) = blocks(page("use-middleware"), "python")
 
     class MailServer:
         looks = 0
@@ -424,7 +424,7 @@ def test_what_stands_around_handlers_does_what_it_says(
     code = block.content.replace("timedelta(seconds=30)", "timedelta(seconds=0.3)")
     names: dict[str, Any] = {"client": client, "plan": plan, "mail_server": MailServer()}
     with caplog.at_level("INFO"):
-        exec(compile(code, "stand-around-handlers.md", "exec"), names)
+        exec(compile(code, "use-middleware.md", "exec"), names)
         with names["consumer"] as consumer:
             consumer.run(lambda _: consumer.stop())
             counts = consumer.counts

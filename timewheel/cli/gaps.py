@@ -190,6 +190,7 @@ class _Seeing:
         from timewheel.ops.gaps.messages import messages_again
         from timewheel.ops.gaps.snapshot import with_lost, with_shadows
         from timewheel.ops.gaps.targets import EVERYTHING
+        from timewheel.ops.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
         with _counting_topics(Console(stderr=True), quiet=quiet) as on_progress:
@@ -203,7 +204,9 @@ class _Seeing:
                 on_progress=on_progress,
             )
         if seen.gone and not seen.topics and not seen.unseen and not seen.missing:
-            raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
+            raise NoSuchTarget(
+                ", ".join(seen.gone), f"{no_such_topic(self._admin, seen.gone[0])}, or nothing has used it yet"
+            )
         seen = with_shadows(self._admin, with_lost(seen, found.named))
         self.snapshots.add(seen)
         if self._log is not None:

@@ -29,6 +29,7 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
     from timewheel.core.escapes import visible
     from timewheel.core.names import parts_of
     from timewheel.ops.errors import NothingToSample
+    from timewheel.ops.missing_topics import no_such_topic
     from timewheel.ops.profile import profile_of
     from timewheel.ops.shadowed import shadow_of
     from timewheel.shadow.curing import first_plan
@@ -36,7 +37,7 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
 
     partitions = admin.topics.partitions(topic)
     if partitions is None:
-        raise NothingToSample(topic, "there is no such topic")
+        raise NothingToSample(topic, no_such_topic(admin, topic))
     if (state := shadow_of(admin, topic)) is not None:
         there = f"it has a shadow already ({state}): name the plan file that it was started with"
         raise typer.BadParameter(f"{visible(topic)}: {there}", param_hint="PLAN")

@@ -181,7 +181,10 @@ def _is_topic(target: str, out: Path | None) -> bool:
     if is_topic and out is None:
         raise typer.BadParameter("a plan is made for the topic: say where it is to be written", param_hint="--out")
     if not is_topic and out is not None:
-        raise typer.BadParameter("only with a topic: a plan is there already", param_hint="--out")
+        raise typer.BadParameter(
+            f"only with a topic, such as persistent://acme/crm/orders; {visible(target)} is taken for a plan file",
+            param_hint="--out",
+        )
     if out is not None and (out.exists() or not out.parent.is_dir()):
         problem = f"there is no folder {out.parent}"
         if out.exists():

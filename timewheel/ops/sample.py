@@ -32,6 +32,7 @@ from timewheel.core.errors import (
 from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
 from timewheel.ops.errors import NothingToSample
+from timewheel.ops.missing_topics import no_such_topic
 
 __all__ = [
     "DEFAULT_SAMPLES",
@@ -233,7 +234,7 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
         raise NothingToSample(topic, "a topic that is not persistent stores no messages")
     partitions = admin.topics.partitions(topic)
     if partitions is None:
-        raise NothingToSample(topic, "there is no such topic")
+        raise NothingToSample(topic, no_such_topic(admin, topic))
     names = parts_of(topic, partitions)
     stretches = []
     for name in names:
@@ -241,7 +242,7 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
             ledgers = admin.topics.internal_stats(name).ledgers
         except AdminMissing:
             if not partitions:
-                raise NothingToSample(topic, "there is no such topic") from None
+                raise NothingToSample(topic, no_such_topic(admin, topic)) from None
             continue  # brokers create a partition at its first use
         stretches += [Stretch(name, ledger.ledger_id, ledger.entries) for ledger in ledgers if ledger.entries]
     return partitions, stretches

@@ -22,6 +22,7 @@ from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps import GapSnapshot, inspect_gaps
 from timewheel.ops.gaps.snapshot import with_shadows
+from timewheel.ops.missing_topics import no_such_topic
 from timewheel.ops.parts import whole_topic
 from timewheel.ops.provision_steps import TopicState, existing_of
 from timewheel.ops.provisioned import provisioned, with_noted_namespaces
@@ -91,7 +92,7 @@ class _Look:
         name = whole_topic(self._admin, self._target)
         partitions = self._admin.topics.partitions(name)
         if partitions is None:
-            raise NoSuchTarget(self._target, "there is no such topic")
+            raise NoSuchTarget(self._target, no_such_topic(self._admin, name))
         self._read_namespaces([namespace_of(name)])
         found = SeenTopic(
             name=name,
@@ -114,7 +115,7 @@ class _Look:
         with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
             seen = list(pool.map(lambda topic: reader.read(topic, self._namespaces.get(topic.namespace)), topics))
         if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
-            raise NoSuchTarget(self._target, "there is no such topic")
+            raise NoSuchTarget(self._target, no_such_topic(self._admin, topics[0].name))
         profile = profile_by(self._settings, self._version)
         inspect = self._gaps(seen, profile)
         with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:

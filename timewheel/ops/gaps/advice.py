@@ -150,7 +150,10 @@ def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[s
                 yield "for good: keep timers where no gaps arise until near their time; let the planner choose a plan"
             yield "or send timers with equal delays to a topic of their own, or spread them over more partitions"
         case Cause.UNACKNOWLEDGED:
-            yield "find out why the consumers above acknowledge late: a slow handler, a full thread pool"
+            if found.holders:
+                yield "find out why the consumers above acknowledge late: a slow handler, a full thread pool"
+            else:
+                yield "no consumer is connected: start one, and see why the last one ended"
             yield (
                 "give back what cannot be handled (negative_acknowledge, or an acknowledgement time-out) instead of "
                 "keeping it; gaps of this kind are bounded by the broker's limit on unacknowledged messages"
@@ -179,7 +182,8 @@ def _tries(cause: Cause, found: Explained, reached_by: Sequence[str], sampling: 
                 plan = timewheel_command("plan", "delays.parquet", "-o", "plan.toml")
                 yield Try(when=FOR_GOOD if shadow else "", commands=(sample, plan))
         case Cause.UNACKNOWLEDGED:
-            lower = pulsar_admin("namespaces", "set-max-unacked-messages-per-consumer", namespace, "-c", 5000)
+            enough = max(min(found.gaps.worst.gap_limit // 2, 5_000), 1)
+            lower = pulsar_admin("namespaces", "set-max-unacked-messages-per-consumer", namespace, "-c", enough)
             yield Try(when="", commands=(lower,))
         case Cause.KEYS:
             yield Try(when="", commands=(pulsar_admin("topics", "stats", topic),))

@@ -18,6 +18,7 @@ from timewheel.ops.gaps.causes import Hole, OpenEntry, Share, holes_of, hottest_
 from timewheel.ops.gaps.gap_status import GapStatus, SubscriptionGaps, gap_status_of
 from timewheel.ops.gaps.reload import runs_of
 from timewheel.ops.gaps.snapshot import NO_CURSOR
+from timewheel.ops.missing_topics import no_such_topic
 from timewheel.ops.parts import whole_topic
 from timewheel.ops.sample import Place, ProgressCallback, inspect, sample
 from timewheel.ops.sample_figures import SampleFigures, figures_of
@@ -166,7 +167,7 @@ def explain(
 def _parts(admin: AdminClient, topic: str) -> dict[str, TopicStats]:
     partitions = admin.topics.partitions(topic)
     if partitions is None:
-        raise NoSuchTarget(topic, "there is no such topic")
+        raise NoSuchTarget(topic, no_such_topic(admin, topic))
     found: dict[str, TopicStats] = {}
     for part in parts_of(topic, partitions):
         try:
@@ -174,7 +175,7 @@ def _parts(admin: AdminClient, topic: str) -> dict[str, TopicStats]:
         except AdminMissing:
             continue  # brokers create a partition at its first use
     if not found:
-        raise NoSuchTarget(topic, "there is no such topic, or nobody has used it yet")
+        raise NoSuchTarget(topic, f"{no_such_topic(admin, topic)}, or nothing has used it yet")
     return found
 
 

@@ -13,6 +13,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.gaps.snapshot import Unseen
+from timewheel.ops.missing_topics import no_such_topic
 
 __all__ = ["EVERYTHING", "Targets", "full_name", "topics_of"]
 
@@ -116,8 +117,10 @@ def full_name(name: str) -> str:
         NoSuchTarget: The topic is not persistent.
     """
     topic = name if "://" in name else f"{DOMAINS[0]}://{name}"
-    if not topic.startswith(f"{DOMAINS[0]}://"):
-        raise NoSuchTarget(name, "a topic that is not persistent has no cursors that could be lost")
+    domain = topic.partition("://")[0]
+    if domain != DOMAINS[0]:
+        problem = "a topic that is not persistent has no cursors that could be lost"
+        raise NoSuchTarget(name, problem if domain in DOMAINS else f"a topic's name begins with {DOMAINS[0]}://")
     return topic
 
 
@@ -170,6 +173,6 @@ def _parts(admin: AdminClient, topic: str) -> list[str]:
     """Return the partitions of a topic, or the topic itself if it has none."""
     partitions = admin.topics.partitions(topic)
     if partitions is None:
-        raise NoSuchTarget(topic, "there is no such topic")
+        raise NoSuchTarget(topic, no_such_topic(admin, topic))
     # Older brokers report 0 partitions for a missing topic: the read then finds nothing.
     return list(parts_of(topic, partitions))
