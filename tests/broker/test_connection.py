@@ -242,7 +242,7 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
         return sentence_of(run("topics", "ensure", str(plan), *options))
 
     assert "the answer is no JSON; is the admin URL that of a broker?" in ensure("--admin-url", f"http://{proxy}")
-    assert "admin_url must begin with http://" in ensure("--admin-url", "broker:8080")
+    assert "--admin-url must begin with http://" in ensure("--admin-url", "broker:8080")
     assert "no connection to http://127.0.0.1:1" in ensure("--admin-url", "http://127.0.0.1:1")
     assert "CERTIFICATE_VERIFY_FAILED" in ensure("--admin-url", secured.tls_url)
     expired = token_for("admin", expires_s=int(time.time()) - 60)
@@ -257,7 +257,7 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     def relay(*options: str) -> str:
         return sentence_of(run("relay", "run", str(plan), *options))
 
-    assert "service_url must begin with pulsar://" in relay("--service-url", f"http://{proxy}")
+    assert "--service-url must begin with pulsar://" in relay("--service-url", f"http://{proxy}")
     assert "--http" in run("relay", "run", str(plan), "--http", "8080").stderr
     assert f"cannot listen on 127.0.0.1 port {proxy.rpartition(':')[2]}" in relay("--http", proxy)
 

@@ -107,7 +107,7 @@ def test_ensure_fails_where_messages_can_be_lost(
     ("arguments", "status", "words"),
     [
         (["--admin-url", "http://127.0.0.1:1"], 1, "no connection to http://127.0.0.1:1"),
-        (["--admin-url", "localhost:8080"], 2, "admin_url must begin with http://"),
+        (["--admin-url", "localhost:8080"], 2, "--admin-url must begin with http://"),
         (["--token", "a", "--token-file", "b"], 2, "not token and token_file"),
         (["--tls-ca", "/nowhere"], 2, "/nowhere"),
     ],
