@@ -231,15 +231,8 @@ def admin_client(
         BadConnection: The options or another layer are invalid.
         TokenNotGiven: The authorization server issues no token.
     """
-    from timewheel.core.errors import BadConnection
-
-    try:
-        connection = connection_of(None, admin_url, token, token_file, tls_ca, file, admin_option=option)
-        return access_of(connection, hooks, admin_option=option).admin()
-    except BadConnection as error:
-        if option == "--admin-url" or admin_url is None or error.field != "admin_url":
-            raise
-        raise typer.BadParameter(str(error), param_hint=option) from error
+    connection = connection_of(None, admin_url, token, token_file, tls_ca, file, admin_option=option)
+    return access_of(connection, hooks, admin_option=option).admin()
 
 
 def typed_words(context: typer.Context) -> tuple[str, ...]:
