@@ -238,7 +238,7 @@ def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
         (("plan", PATH, "--publish", "sent_at"), 2, "no column 'sent_at' in the history"),
         (("plan", PATH, "--profile", "3.9"), 2, "none of 4.0, 4.2, 5.0"),
         (("plan", PATH, "--profile", "4.0", "--broker", "http://localhost:8080"), 2, "--profile or --broker, not both"),
-        (("plan", PATH, "--broker", "localhost:8080"), 2, "connection: --broker must begin with http://"),
+        (("plan", PATH, "--broker", "localhost:8080"), 1, "connection: --broker must begin with http://"),
         (("plan", PATH, "--broker", "http://127.0.0.1:1"), 1, "no connection to http://127.0.0.1:1"),
         (("plan", PATH, "--max-delay", "a year"), 1, "expected one whole number and one unit"),
         (("plan", PATH, "--max-delay", "60d"), 2, "shorter than the history's longest delay, 61d"),
