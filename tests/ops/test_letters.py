@@ -133,9 +133,10 @@ def test_what_another_client_sent_to_the_intake_has_a_due_time_without_an_envelo
 
     assert isinstance(found, ReplayTarget)
     expected = timer_id or f"{dead_letter.topic}:12:7"
-    assert found.envelope == Envelope(expected, due_ms, NOW_MS, revision=router.plan.revision)
+    envelope = Envelope(expected, due_ms, NOW_MS, revision=router.plan.revision)
+    assert found.envelope == envelope
     assert found.topic == f"{router.route(due_ms, NOW_MS).topic}-partition-2"
-    assert found.properties(dead_letter.properties) == {"colour": "red", **found.envelope.properties()}
+    assert found.properties(dead_letter.properties) == {"colour": "red", **envelope.properties()}
     assert isinstance(again(router, dead_letter_of(None, **{"tw-due": "soon"}), NOW_MS), Refused)
     at_once = again(router, dead_letter, NOW_MS, due_now=True)
     assert isinstance(at_once, ReplayTarget)
