@@ -9,14 +9,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
-from timewheel.core.arguments import check_kind
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes
 from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import id_and_due
+from timewheel.producers.cancel_messages import need_timer
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.send_options import SendOptions
@@ -140,8 +139,7 @@ class AsyncDelayedProducer:
 
     async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer in place of an earlier timer; see `DelayedProducer.reschedule`."""
-        check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
-        id_and_due(self.plan, timer)
+        need_timer(self.plan, timer)
         return await self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
 
     async def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:

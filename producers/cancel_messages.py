@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timewheel.core.arguments import check_kind
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mistake
@@ -19,6 +20,7 @@ __all__ = [
     "cancellation_of_timer",
     "id_and_due",
     "message_of",
+    "need_timer",
 ]
 
 MAX_ATTEMPTS = 4
@@ -74,6 +76,17 @@ def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
     _check_name(timer_id, "timer id", MAX_TIMER_ID_CHARS)
     assert isinstance(timer_id, str)
     return timer_id, due_ms
+
+
+def need_timer(plan: Plan, timer: object) -> None:
+    """Refuse anything but a timer of this plan, where an id alone is not enough: to reschedule.
+
+    Raises:
+        BadArgument: It is no `Timer`.
+        CancelRefused: As for `cancellation_of_timer`.
+    """
+    check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
+    id_and_due(plan, timer)
 
 
 def _due_ms(timer: Timer) -> int:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from timewheel.core.arguments import check_kind
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import id_and_due
+from timewheel.producers.cancel_messages import need_timer
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.counters import ProducerCounts
@@ -205,8 +204,7 @@ class DelayedProducer:
         Raises:
             TimewheelError: An error of `send` with ``replace``, or of `cancel`.
         """
-        check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
-        id_and_due(self.plan, timer)
+        need_timer(self.plan, timer)
         return self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
 
     def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:

@@ -169,11 +169,11 @@ def connection_of_environment(environment: Mapping[str, str]) -> Connection:
         BadConnection: `Connection` refuses the settings, or a switch is neither ``true`` nor ``false``.
     """
 
-    def said(name: str) -> str | None:
-        return environment.get(f"PULSAR_{name.upper()}") or None
-
     def variable(name: str) -> str:
         return f"PULSAR_{name.upper().replace('.', '_')}"
+
+    def said(name: str) -> str | None:
+        return environment.get(variable(name)) or None
 
     token = said("token")
     paths: dict[str, Any] = {name: None if (path := said(name)) is None else Path(path) for name in _FILES}

@@ -42,6 +42,7 @@ __all__ = [
     "TIMER_PROPERTY",
     "Envelope",
     "Life",
+    "due_in",
     "first_wanted_ms",
     "read_due",
     "unit_mistake",
@@ -229,6 +230,14 @@ def read_due(text: str) -> int:
     if (mistake := unit_mistake(due_ms)) is not None:
         raise EnvelopeError(f"{DUE_PROPERTY} is {mistake}", text)
     return due_ms
+
+
+def due_in(properties: Mapping[str, str]) -> int | None:
+    """Return the due time that a message to the intake states, UTC milliseconds; None: it has none that can be read."""
+    try:
+        return read_due(properties.get(DUE_PROPERTY, ""))
+    except EnvelopeError:
+        return None
 
 
 def _read_long(timer_id: str, line: str, properties: Mapping[str, str]) -> Envelope:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import DUE_PROPERTY, NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope, read_due
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope, due_in
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.plan import Plan
 from timewheel.core.routing import release_at
@@ -178,7 +176,7 @@ def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> t
     Args:
         place: Place of the entry.
         entry: The stored entry.
-        in_intake: True for an entry of the intake, whose due times are in `DUE_PROPERTY`.
+        in_intake: True for an entry of the intake, whose due times are in its properties.
     """
     messages: Iterable[BatchedMessage] = (
         BatchedMessage(
@@ -233,9 +231,8 @@ def leaves_ms(step: Step, timer: StoredTimer) -> int:
 def _timer(place: Place, entry: StoredEntry, message: BatchedMessage, *, in_intake: bool) -> StoredTimer:
     stored_ms = entry.publish_at_ms
     due_ms = stored_ms if entry.deliver_at_ms is None else entry.deliver_at_ms
-    if in_intake:
-        with suppress(EnvelopeError):
-            due_ms = read_due(message.properties.get(DUE_PROPERTY, ""))
+    if in_intake and (own_ms := due_in(message.properties)) is not None:
+        due_ms = own_ms
     entered_ms, hops = stored_ms, None
     envelope = envelope_in(message.properties)
     if envelope is not None:

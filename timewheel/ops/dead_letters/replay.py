@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from timewheel.core.durations import spelled
 from timewheel.core.envelope import (
-    DUE_PROPERTY,
     FIRST_LIFE,
     ID_PROPERTY,
     MAX_GENERATION,
@@ -15,9 +14,8 @@ from timewheel.core.envelope import (
     PREFIX,
     Envelope,
     Life,
-    read_due,
+    due_in,
 )
-from timewheel.core.errors import EnvelopeError
 from timewheel.core.keys import partition_for_key
 from timewheel.core.longest_delay import beyond
 from timewheel.core.names import partition_of
@@ -69,7 +67,9 @@ def again(router: Router, dead_letter: DeadLetter, now_ms: int, *, due_now: bool
     envelope, plan = dead_letter.envelope, router.plan
     if (why := _why_not_whole(dead_letter)) is not None:
         return Refused(why)
-    due_ms = now_ms if due_now else _due_ms(dead_letter)
+    # A message that another client sent to the intake has no envelope, but a due time.
+    own_ms = due_in(dead_letter.properties) if envelope is None else envelope.due_ms
+    due_ms = now_ms if due_now else own_ms
     if due_ms is None:
         return Refused("it has no due time that can be read: --now sends it to be handled at once")
     if due_ms - now_ms > plan.max_delay_ms:
@@ -91,16 +91,6 @@ def again(router: Router, dead_letter: DeadLetter, now_ms: int, *, due_now: bool
         else None
     )
     return ReplayTarget(_part(router, route.topic, dead_letter), route.deliver_at_ms, fresh)
-
-
-def _due_ms(dead_letter: DeadLetter) -> int | None:
-    """Return the due time of the envelope, or of a message of another client to the intake; None: unreadable."""
-    if dead_letter.envelope is not None:
-        return dead_letter.envelope.due_ms
-    try:
-        return read_due(dead_letter.properties.get(DUE_PROPERTY, ""))
-    except EnvelopeError:
-        return None
 
 
 def handled_again(

@@ -12,8 +12,8 @@ from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition, InternalStats
-from timewheel.core.envelope import DUE_PROPERTY, ID_PROPERTY, Envelope, read_due
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable, EnvelopeError
+from timewheel.core.envelope import ID_PROPERTY, Envelope, due_in
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.ops.gaps.snapshot import Unseen
 from timewheel.ops.sample import envelope_in
 from timewheel.wire.dead_letters import DEAD_REASON
@@ -191,7 +191,8 @@ def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
             envelope = envelope_in(one)
             if envelope is None and is_dead and (timer_id := one.get(ID_PROPERTY)):
                 # Another client's message to the intake, which its relay refused.
-                envelope = Envelope(timer_id, _due_ms(one, entry.publish_at_ms), entry.publish_at_ms)
+                due_ms = due_in(one)
+                envelope = Envelope(timer_id, entry.publish_at_ms if due_ms is None else due_ms, entry.publish_at_ms)
             if envelope is not None:
                 found.append((envelope, one.get(DEAD_REASON)))
     return Seen(
@@ -200,9 +201,3 @@ def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
         timers=tuple(envelope for envelope, _ in found),
         reasons=tuple(reason for _, reason in found),
     )
-
-
-def _due_ms(properties: Mapping[str, str], otherwise_ms: int) -> int:
-    with suppress(EnvelopeError):
-        return read_due(properties.get(DUE_PROPERTY, ""))
-    return otherwise_ms
