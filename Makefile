@@ -15,6 +15,8 @@ TESTS ?= tests
 PURE := tests/producers tests/binary_protocol tests/consumers tests/ops tests/shadow tests/demo tests/watch
 # All that proofs ask a broker.
 ON_BROKER := tests/broker tests/chaos
+# pytest; a few that failed beside others are run once more, alone, and named.
+RUN_TESTS := tests.support.run_tests
 # More than cores: many tests on a broker mostly wait.
 WORKERS ?= 4
 # For `make proof`: words of their names as pytest's -k takes them ("short": the short plays, as CI makes them, which leave
@@ -43,20 +45,20 @@ demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print th
 # the tests on a broker mostly wait. Named folders run as they are. Code 5: ARGS chose no test of that part.
 test: need-java need-chromium need-stores $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
 ifeq ($(TESTS),tests)
-	@ran=; for part in "tests/core --exitfirst" "$(PURE) --exitfirst -n 2" \
-	    "tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder"; do \
-	  code=0; $(PY) -m pytest $$part $(ARGS) || code=$$?; \
+	@ran=; for part in "pytest tests/core --exitfirst" "pytest $(PURE) --exitfirst -n 2" \
+	    "$(RUN_TESTS) tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder"; do \
+	  code=0; $(PY) -m $$part $(ARGS) || code=$$?; \
 	  case $$code in 0) ran=1;; 5) ;; *) exit $$code;; esac; \
 	done; \
 	[ -n "$$ran" ] || { echo "no test was chosen" >&2; exit 5; }
 else
-	@$(PY) -m pytest $(TESTS) $(ARGS)
+	@$(PY) -m $(RUN_TESTS) $(TESTS) $(ARGS)
 endif
 
 # What needs no broker is proved once, with the first version. A proof that fails keeps none of the others from being tried.
 proof: need-java need-chromium need-stores $(DEV_READY) ## what is long, written into docs/evidence.jsonl and its page (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@ran=; failed=; tests="$(TESTS)"; for version in $(VERSIONS); do \
-	  code=0; TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $$tests --proofs --seeds $(SEEDS) \
+	  code=0; TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m $(RUN_TESTS) $$tests --proofs --seeds $(SEEDS) \
 	    --evidence docs/evidence.md -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS) || code=$$?; \
 	  case $$code in 0) ran=1;; 5) ;; *) failed=$$code;; esac; \
 	  [ "$$tests" != tests ] || tests="$(ON_BROKER)"; \

@@ -85,6 +85,7 @@ class Stage:
         """Holding topics, the longest stay first."""
         self._stack = ExitStack()
         self._producers: dict[str, Any] = {}
+        self._relays: list[Relay] = []
         self._unconfirmed = 0
         self._lock = threading.Lock()
         self.client: Any = None
@@ -116,6 +117,7 @@ class Stage:
         """A relay, started and (by default) ready; stopped at the end."""
         relay = Relay(client or self.client, self.plan, hooks=(self.events,), **options)
         self._stack.callback(relay.stop, 5_000)
+        self._relays.append(relay)
         if start:
             relay.start()
             eventually(lambda: relay.ready, 60, message=str(relay.status()))
@@ -188,6 +190,15 @@ class Stage:
     def copies(self) -> Counter[str]:
         """How often each timer is stored in the due topic."""
         return Counter(message.properties()["tw-id"] for message in self.due())
+
+    def assert_no_copies(self) -> None:
+        """Each timer is stored once. Only the late lane of a relay may repeat, as on a slow machine
+        (broker-facts: late-lane).
+        """
+        copies = self.copies()
+        assert copies
+        if not any(relay.status().total("late") for relay in self._relays):
+            assert set(copies.values()) == {1}
 
     def await_due(self, count: int, timeout: float = 30.0) -> list[Any]:
         """Wait until so many different timers are in the due topic."""

@@ -171,7 +171,7 @@ def _tests_end(programs: Path, codes: dict[str, int], target: str = "test") -> t
     return done.returncode, (programs / "ran").read_text().splitlines()
 
 
-CORE, PURE, REST = (f"-m pytest tests{folder}" for folder in ("/core", "/producers", " "))
+CORE, PURE, REST = "-m pytest tests/core", "-m pytest tests/producers", "-m tests.support.run_tests tests "
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_the_tests_run_in_three_parts(
     assert [line.startswith(part) for line, part in zip(ran, parts, strict=True)] == [True] * len(parts)
 
 
-ALL, ON_BROKER = "-m pytest tests --proofs", "-m pytest tests/broker tests/chaos --proofs"
+ALL, ON_BROKER = (f"-m tests.support.run_tests tests{folders} --proofs" for folders in ("", "/broker tests/chaos"))
 
 
 @pytest.mark.parametrize(

@@ -264,11 +264,11 @@ class RelayHeld(Machine):
         return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
 
     def _stop(self, stop: Stop) -> Command:
-        """Stop at a hole: finish the messages before it as far as possible."""
+        """Stop at a hole: finish the messages before it. Each send is answered, by its time-out at the latest."""
         if self._gathering.members:
             return self._send_groups()
-        first, self.state = self.state is not State.STOPPED, State.STOPPED
-        if first and (unanswered := self._forwarding.unanswered):
+        self.state = State.STOPPED
+        if unanswered := self._forwarding.unanswered:
             return Wait(AWAIT_MS, unanswered)
         return self._acknowledgement() or stop
 

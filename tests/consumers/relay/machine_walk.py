@@ -283,6 +283,7 @@ class Walk:
                 self._check_acknowledged()
         else:
             assert self.machine.state is State.STOPPED
+            assert not self._sent, f"given up at a hole while it could be answered: {self._sent}"
 
     def _check_acknowledged(self) -> None:
         """All up to the confirmed end, but for the newest, which may be kept back."""

@@ -1,0 +1,74 @@
+"""Run pytest, and run the few tests that failed beside others once more, alone.
+
+A test on a broker has bounds in seconds, and four of them share two cores with the brokers and with whatever else the
+machine does. A test that passes alone is listed at the end: its bounds, or the code, are to be mended. One that fails
+twice fails the run, and so do more than `FEW` at once.
+
+    python -m tests.support.run_tests tests -n 4
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+__all__ = ["FEW", "main", "run"]
+
+FEW = 5
+"""The most failed tests that are run again."""
+
+ALONE = ("-n", "0", "--last-failed", "--last-failed-no-failures", "none")
+
+SOME_FAILED = 1
+"""Status of pytest: tests ran and some failed; others mean that it could not run, or was interrupted."""
+
+
+def run(arguments: Sequence[str], pytest: Callable[[Sequence[str]], int], failed: Callable[[], Sequence[str]]) -> int:
+    """Return the exit status of a run and, where it has one, of its second run.
+
+    Args:
+        arguments: Arguments of pytest.
+        pytest: Runs pytest, and returns its exit status.
+        failed: Returns the ids of the tests that failed in the last run.
+
+    A test that ran alone is not run again: nothing else can have made it fail.
+    """
+    status = pytest(arguments)
+    if status != SOME_FAILED or not _runs_side_by_side(arguments):
+        return status
+    names = failed()
+    if not 0 < len(names) <= FEW:
+        return status
+    print(f"\n=== once more, alone: {', '.join(names)}", flush=True)
+    status = pytest([*arguments, *ALONE])
+    if status == 0:
+        print(f"\n=== failed beside others, passed alone: {', '.join(names)}", flush=True)
+    return status
+
+
+def _runs_side_by_side(arguments: Sequence[str]) -> bool:
+    return any(option == "-n" and workers not in ("0", "1") for option, workers in pairwise(arguments))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tests that pytest's arguments choose."""
+    with tempfile.TemporaryDirectory() as cache:
+
+        def pytest(of_run: Sequence[str]) -> int:
+            command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={cache}", *of_run]
+            return subprocess.run(command, check=False).returncode
+
+        def failed() -> list[str]:
+            kept = Path(cache, "v", "cache", "lastfailed")
+            return sorted(json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else []
+
+        return run(arguments, pytest, failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
