@@ -18,9 +18,9 @@ import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
-from tests.broker.test_protocol import position_of, read_all, send_all
 from tests.broker.test_gap_reload import SETTINGS, STATES, Say, foretold
 from tests.broker.test_gap_reload import Stage as CursorStage
+from tests.broker.test_protocol import position_of, read_all, send_all
 from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient
