@@ -18,18 +18,18 @@ from pulsar.schema import JsonSchema, Record, String
 
 from tests.broker.producing import now_ms
 from tests.support.pulsar_messages import command_frame, connected, read_request
-from timewheel.admin.batches import messages_of_batch
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.acknowledging import EntryAcknowledger
-from timewheel.binary_protocol.addresses import Address, ServiceUrl
-from timewheel.binary_protocol.command_types import SubscriptionType
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Compression, Entry
-from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost, ProtocolViolation
-from timewheel.binary_protocol.reading import EntryReader
+from timewheel.broker.admin.batches import messages_of_batch
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.addresses import Address, ServiceUrl
+from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Compression, Entry
+from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost, ProtocolViolation
+from timewheel.broker.protocol.reading import EntryReader
+from timewheel.client.positions import EntryPosition
 from timewheel.core.names import partition_topic
 from timewheel.testing import Broker, eventually
-from timewheel.wire.positions import EntryPosition
 
 HOUR_MS = 3_600_000
 TIMEOUT_MS = 20_000

@@ -12,13 +12,13 @@ import pytest
 from tests.broker.producing import now_ms
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.acknowledging import EntryAcknowledger
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.errors import BrokerLost, BrokerSilent
-from timewheel.binary_protocol.reading import EntryReader
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import BrokerLost, BrokerSilent
+from timewheel.broker.protocol.reading import EntryReader
+from timewheel.client.positions import EntryPosition
 from timewheel.testing import LocalPulsar, eventually
-from timewheel.wire.positions import EntryPosition
 
 HOUR_MS = 3_600_000
 TIMEOUT_MS = 20_000

@@ -12,12 +12,12 @@ import pytest
 from tests.broker.producing import now_ms
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.acknowledging import EntryAcknowledger
-from timewheel.binary_protocol.authentication import ByToken
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused
-from timewheel.binary_protocol.reading import EntryReader
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.authentication import ByToken
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused
+from timewheel.broker.protocol.reading import EntryReader
 from timewheel.cli.access import Access
 from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.secret import Secret

@@ -13,10 +13,10 @@ from tests.support.checkout import ROOT, package_modules
 ROLES = (
     "producers/",
     "consumers/",
-    "timewheel/admin/",
+    "timewheel/broker/admin/",
     "timewheel/ops/",
     "timewheel/shadow/",
-    "timewheel/wire/",
+    "timewheel/client/",
     "timewheel/core/",
     "timewheel/serving.py",
 )

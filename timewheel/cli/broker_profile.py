@@ -73,7 +73,7 @@ def profile_of(
     given = given_connection(file=connection)
     if broker_url is None and given.admin_url is None:
         return _stored(DEFAULT_PROFILE), f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
-    from timewheel.ops.profile import profile_of as live
+    from timewheel.inspect.profile import profile_of as live
 
     with admin_client(broker_url, token, token_file, tls_ca, connection, option="--broker") as admin:
         source = "--broker" if broker_url is not None else given.sources["admin_url"]

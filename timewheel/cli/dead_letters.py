@@ -37,9 +37,9 @@ from timewheel.cli.set_aside import (
 )
 
 if TYPE_CHECKING:
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.ops.dead_letters import DeadLetterFilter, DeadLetters, ReplayResult
+    from timewheel.dead_letters import DeadLetterFilter, DeadLetters, ReplayResult
 
 __all__ = ["dead_letters"]
 
@@ -119,8 +119,8 @@ def replay(
     Each message is published and confirmed before its dead letter is removed: a crash in between leaves a copy, never a
     loss. Exit status: 1 if some dead letters could not be sent, and remain; 4 if a position or an id was not found.
     """
-    from timewheel.ops.dead_letters import Refused, again
-    from timewheel.ops.dead_letters import replay as send_again
+    from timewheel.dead_letters import Refused, again
+    from timewheel.dead_letters import replay as send_again
 
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
@@ -157,8 +157,8 @@ def drop(
 
     Exit status 4 if a position or an id was not found.
     """
-    from timewheel.ops.dead_letters import ReplayResult, dead_letter_box
-    from timewheel.ops.dead_letters import drop as take_out
+    from timewheel.dead_letters import ReplayResult, dead_letter_box
+    from timewheel.dead_letters import drop as take_out
 
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
@@ -179,7 +179,7 @@ def _plan(plan_file: Path) -> Plan:
 
 
 def _found(admin: AdminClient, plan_file: Path, wanted: DeadLetterFilter, most: int) -> DeadLetters:
-    from timewheel.ops.dead_letters import dead_letter_box, dead_letters
+    from timewheel.dead_letters import dead_letter_box, dead_letters
 
     return dead_letters(admin, dead_letter_box(_plan(plan_file)), wanted, most=most)
 
@@ -188,7 +188,7 @@ def _would(
     found: DeadLetters, plan: Plan, admin: AdminClient, again: Any, refused: Any, *, due_now: bool
 ) -> list[ReplayResult]:
     from timewheel.core.routing import Router
-    from timewheel.ops.dead_letters import ReplayResult
+    from timewheel.dead_letters import ReplayResult
 
     router, now_ms = Router(plan), admin.clock.now_ms()
     results = []

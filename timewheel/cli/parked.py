@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.ops.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, ReplayResult
+    from timewheel.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, ReplayResult
 
 __all__ = ["parked"]
 
@@ -135,7 +135,7 @@ def replay(
     or an id was not found.
     """
     from timewheel.core.rng import system_random
-    from timewheel.ops.dead_letters import replay_parked
+    from timewheel.dead_letters import replay_parked
 
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
@@ -177,7 +177,7 @@ def discard(
 
     Exit status 4 if a position or an id was not found.
     """
-    from timewheel.ops.dead_letters import ReplayResult, drop, parked_box
+    from timewheel.dead_letters import ReplayResult, drop, parked_box
 
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
@@ -210,7 +210,7 @@ def _whose(plan: Plan, subscription: str | None) -> str:
 
 
 def _found(admin: AdminClient, plan: Plan, subscription: str, wanted: DeadLetterFilter, most: int) -> DeadLetters:
-    from timewheel.ops.dead_letters import dead_letters, parked_box
+    from timewheel.dead_letters import dead_letters, parked_box
 
     return dead_letters(admin, parked_box(plan, subscription), wanted, most=most)
 
@@ -219,7 +219,7 @@ def _would(
     plan: Plan, subscription: str, dead_letters: Sequence[DeadLetter], now_ms: int, rate: float | None
 ) -> list[ReplayResult]:
     from timewheel.core.routing import Router
-    from timewheel.ops.dead_letters import Refused, ReplayResult, handled_again, spread
+    from timewheel.dead_letters import Refused, ReplayResult, handled_again, spread
 
     router, results = Router(plan), []
     for dead_letter, due_ms in zip(dead_letters, spread(len(dead_letters), now_ms, rate), strict=True):

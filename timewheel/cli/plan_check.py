@@ -26,7 +26,7 @@ from timewheel.core.gap_law import WATCH_SHARE
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Statistic
@@ -197,7 +197,7 @@ def _checked(
 
 def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
     from timewheel.cli.broker_profile import profile_of as stored
-    from timewheel.ops.profile import profile_of as live
+    from timewheel.inspect.profile import profile_of as live
 
     return live(admin) if path is None else stored(str(path), None, None, None, None, None)[0]
 

@@ -33,7 +33,7 @@ def profile(
 
     import tomli_w
 
-    from timewheel.ops.profile import profile_of
+    from timewheel.inspect.profile import profile_of
 
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         facts = asdict(profile_of(admin))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, ReplayResult
+    from timewheel.dead_letters import DeadLetter, DeadLetterFilter, DeadLetters, ReplayResult
 
 __all__ = [
     "DEAD",
@@ -86,7 +86,7 @@ def desired_of(
     Raises:
         typer.BadParameter: A position is malformed, or nothing is selected although ``must_say``.
     """
-    from timewheel.ops.dead_letters import DeadLetterFilter, DeadLetterPosition
+    from timewheel.dead_letters import DeadLetterFilter, DeadLetterPosition
 
     places = []
     for text in positions or ():
