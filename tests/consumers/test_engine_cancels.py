@@ -85,18 +85,6 @@ def test_what_is_cut_off_while_it_waits_for_its_handler_is_not_handled(cut: Cut)
     assert said(under.begins(unknown, NOW_MS + KEEP_MS + 1, is_asked=True) or []) == [("republish", 3)]
 
 
-def test_the_dead_are_acknowledged_with_all_their_copies(cut: Cut) -> None:
-    under = delivery_policy(cut)
-    for entry in (1, 2, 3):
-        under.received(arrival(entry, "a", NOW_MS), NOW_MS, 0)
-    under.asked()
-    cut.add("a")
-    assert said(under.answered(NOW_MS)) == [("ack", 1), ("ack", 2), ("ack", 3)]
-    assert under.held_count == 0
-    # From here on each further copy by itself.
-    assert said(under.received(arrival(4, "a", NOW_MS), NOW_MS, 0)) == [("ack", 4)]
-
-
 def test_a_copy_that_is_known_to_be_dead_takes_what_is_held_along(cut: Cut) -> None:
     under = delivery_policy(cut)
     under.received(arrival(1, "a", NOW_MS + 5), NOW_MS, 0)

@@ -17,11 +17,6 @@ LONG_MS = 60_000
 
 
 @CLOCKS
-def test_every_clock_has_all_methods(clock: Clock) -> None:
-    assert isinstance(clock, Clock)
-
-
-@CLOCKS
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_a_wait_without_time_ends_at_once_and_says_that_the_time_passed(clock: Clock, timeout_ms: int) -> None:
     condition = threading.Condition()

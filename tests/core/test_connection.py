@@ -54,9 +54,6 @@ def test_what_a_layer_says_counts_and_what_it_leaves_open_comes_from_below(
     upper: Connection, lower: Connection
 ) -> None:
     both = upper.over(lower)
-    for name in NAMES:
-        said = getattr(upper, name)
-        assert getattr(both, name) == said or said is None
     for name in values:
         assert getattr(both, name) == (
             getattr(upper, name) if getattr(upper, name) is not None else getattr(lower, name)
@@ -75,11 +72,6 @@ def test_who_a_client_is_comes_from_one_layer_alone(upper: Connection, lower: Co
 def test_the_defaults_leave_no_url_open(layer: Connection) -> None:
     whole = layer.over(DEFAULTS)
     assert None not in (whole.service_url, whole.admin_url, whole.tls_validate_hostname)
-
-
-def test_a_key_of_a_lower_layer_does_not_stand_beside_a_certificate_of_a_higher_one() -> None:
-    lower = Connection(tls_certificate_file_path=Path("c1"), tls_private_key_file_path=Path("k1"))
-    assert Connection(tls_certificate_file_path=Path("c2")).over(lower).tls_private_key_file_path is None
 
 
 @pytest.mark.parametrize(
@@ -286,7 +278,3 @@ def test_a_plan_that_says_how_to_connect_is_refused_with_where_that_belongs(key:
     with pytest.raises(PlanError, match="belongs into the connection's file") as error:
         parse_plan(PLAN + key)
     assert SWORDFISH not in str(error.value) + repr(error.value.value) + repr(error.value.__cause__)
-
-
-def test_a_text_is_a_file_too() -> None:
-    assert parse_connection("[connection]", Path()) == Connection()

@@ -64,14 +64,6 @@ def test_a_name_of_ours_is_never_a_due_topic(plan: Plan, now_ms: int) -> None:
                 Plan(due_topic=spec.name, subscriptions=("s",))
 
 
-def test_a_relay_held_and_a_broker_held_tier_never_share_a_topic() -> None:
-    assert isinstance(TIERED.scheme, Tiered)
-    by_broker = replace(TIERED, scheme=replace(TIERED.scheme, hold="broker"))
-    held = [{topic.name for topic in topology(plan, 0).holding} for plan in (TIERED, by_broker)]
-    assert held[0] == {f"{DUE_TOPIC}.tw.tier-1d", f"{DUE_TOPIC}.tw.tier-5d"}
-    assert held[1] == {f"{DUE_TOPIC}.tw.delay-1d", f"{DUE_TOPIC}.tw.delay-5d"}
-
-
 def test_a_rings_topics_tell_its_geometry_and_no_revision() -> None:
     plan = replace(TIERED, scheme=Wheel(rings=(Ring(slot_ms=DAY_MS, slots=32),)), revision=7)
     assert topology(plan, 0).holding[31].name == f"{DUE_TOPIC}.tw.ring-1d-32.031"

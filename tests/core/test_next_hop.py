@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
 from timewheel.core.cancellations import is_too_late
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.envelope import MAX_HOPS_WRITTEN, MAX_TIME_MS, Envelope, Life
+from timewheel.core.envelope import MAX_TIME_MS, Envelope, Life
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet, ToDeadLetter, again, retry_hop
 from timewheel.core.plan import MAX_HOPS, Calendar, Holder, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
@@ -217,12 +217,6 @@ def test_in_a_calendar_it_stays_in_its_topic_if_none_need_be_there_when_it_is_du
     assert (hop.topic == came_from) is (beyond_ms > 0)
     assert hop.topic in {spec.name for spec in topology(plan, NOW_MS).topics}
     assert hop.deliver_at_ms == due_ms - plan.lead_ms
-
-
-def test_hops_are_counted_as_far_as_the_line_has_room() -> None:
-    full = Envelope("t", NOW_MS, NOW_MS, hops=MAX_HOPS_WRITTEN).hopped(NOW_MS)
-    assert full.hops == MAX_HOPS_WRITTEN
-    assert Envelope.read(full.properties()) == full
 
 
 @pytest.mark.parametrize("now_ms", [NOW_MS, OUT_MS, OUT_MS + 40 * DAY_MS])

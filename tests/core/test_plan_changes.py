@@ -97,10 +97,3 @@ def test_a_folder_without_a_plan_and_a_file_that_is_gone_are_slips(tmp_path: Pat
         PlanFiles([tmp_path]).read()
     with pytest.raises(PlanError, match="readable"):
         PlanFiles([tmp_path / "gone.toml"]).read()
-
-
-def test_a_wrong_plan_is_told_with_its_file(tmp_path: Path) -> None:
-    save_plan(A, tmp_path / "a.toml")
-    (tmp_path / "b.toml").write_text("format = 1")
-    with pytest.raises(PlanError, match=r"b\.toml: due_topic"):
-        PlanFiles([tmp_path]).read().plans()

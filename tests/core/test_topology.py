@@ -40,11 +40,6 @@ def test_a_tiered_plan_needs_its_due_topic_its_tiers_and_a_dead_letter_topic() -
     ]
 
 
-def test_a_native_plan_needs_its_due_topic_alone_and_no_deduplication() -> None:
-    (spec,) = topology(plan(scheme=Native()), NOW_MS).topics
-    assert (spec.name, spec.role, spec.deduplication) == (DUE_TOPIC, "due", False)
-
-
 def test_cancels_need_a_log_and_a_place_for_what_comes_too_late_for_it() -> None:
     value = plan(scheme=Native(), cancel=Cancel(keep_ms=2 * DAY_MS))
     due, *retries, log, one_parked, other_parked = topology(value, NOW_MS).topics
@@ -117,11 +112,6 @@ def test_a_due_topic_without_partitions_leaves_its_name_and_all_of_ours_have_one
         ".tw.dead-letter-partition-0",
         ".tw.cancellations-partition-0",
     }
-
-
-def test_a_native_plan_on_a_topic_without_partitions_has_the_topic_that_clients_look_for() -> None:
-    made = topology(plan(scheme=Native(), partitions=0), NOW_MS)
-    assert [(spec.role, spec.partitions) for spec in made.topics] == [("due", 0), ("dead_letter", 1)]
 
 
 @given(plans(), moments_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,27 +82,6 @@ def test_the_browser_shows_the_texts(report: Shown) -> None:
     assert report.complaints == []
 
 
-def test_the_browsers_axis_ends_at_a_round_number_above_the_peak(report: Shown) -> None:
-    # Of 1, 2, 5 times a power of ten, the first above 9,900 and a twentieth.
-    assert report.domain("gaps", "y") == [0, 20_000]
-    ticks = [text for text in report.texts if re.fullmatch(r"[\d,]+", text)]
-    assert {"0", "1", "10", "100", "1,000", "10,000"} <= set(ticks)
-
-
-def test_the_browsers_limit_line_lies_between_native_and_ours(report: Shown) -> None:
-    peaks = {
-        name: max(row["gaps"] for row in report.rows("gaps", "lines") if row["line"] == name)
-        for name in (NATIVE, TIERED)
-    }
-    (limit,) = report.rows("gaps", "limit")
-    native_y, limit_y, ours_y = (
-        report.place("gaps", "y", count) for count in (peaks[NATIVE], limit["limit"], peaks[TIERED])
-    )
-    # Downwards on a screen: the sick line rises above the limit, ours stays below it.
-    assert native_y < limit_y < ours_y
-    assert "the broker keeps 1,000 ranges" in report.texts
-
-
 def test_the_unload_is_a_vertical_line_at_its_moment(report: Shown) -> None:
     drawn = report.page.locator("#gaps .mark-rule.role-mark line").evaluate_all(
         "(lines) => lines.map((line) => [line.transform.baseVal[0].matrix.e, line.getAttribute('x2')])"
@@ -154,13 +132,6 @@ def test_the_chart_speaks_to_a_screen_reader(report: Shown) -> None:
     assert (chart.get_attribute("aria-label"), chart.get_attribute("role")) == (words, "graphics-document")
     assert PAGE.figure is not None
     assert PAGE.figure.words == words
-
-
-def test_lines_differ_in_more_than_colour(report: Shown) -> None:
-    dashes = report.page.locator("#gaps .mark-line.role-mark path").evaluate_all(
-        "(lines) => lines.map((line) => getComputedStyle(line).strokeDasharray)"
-    )
-    assert len(set(dashes)) == len(dashes) == 2
 
 
 def test_no_two_schemes_share_a_line(browser: Browser, tmp_path: Path) -> None:
@@ -305,13 +276,6 @@ def test_without_the_extra_the_demo_leaves_no_report_and_says_what_installs_it(t
     assert f"{tmp_path}/ledger.csv   {tmp_path}/results.json" in lines
     assert lines[-3:] == ["PROMISES KEPT   195 s", lines[-2], f"No report.html: {NEEDS}"]
     assert lines[-2].startswith("Native delays made 10,143 gaps")
-
-
-def test_without_the_extra_a_plans_report_is_refused_before_the_work(tmp_path: Path) -> None:
-    code = "from timewheel.cli.app import main\nmain()\n"
-    done = _python(WITHOUT + code, "plan", "history.parquet", "--report", str(tmp_path / "why.html"))
-
-    assert (done.returncode, done.stderr) == (1, f"timewheel: {NEEDS.replace('a report', 'a plan with a report')}\n")
 
 
 def test_what_draws_is_loaded_only_to_draw() -> None:

@@ -114,6 +114,11 @@ def gap_status(gaps: int, **facts: Any) -> GapStatus:
     return GapStatus(**whole)
 
 
+def snapshot_of(*parts: GapStatus, **facts: Any) -> GapSnapshot:
+    facts = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": (), **facts}
+    return GapSnapshot(**{"subscriptions": by_subscription(parts), **facts})
+
+
 @pytest.mark.parametrize(
     ("gaps", "facts", "level"),
     [
@@ -362,9 +367,7 @@ def test_topics_of_a_plan_that_are_not_there_are_named_and_hide_no_other() -> No
     ],
 )
 def test_the_exit_status_says_what_was_not_there(facts: dict[str, Any], never: int, asked: int) -> None:
-    seen = by_subscription([gap_status(facts.pop("gaps", 0))])
-    whole: dict[str, Any] = {"at_ms": 0, "subscriptions": seen, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    snapshot = GapSnapshot(**{**whole, **facts})
+    snapshot = snapshot_of(gap_status(facts.pop("gaps", 0)), **facts)
     assert (exit_status(snapshot, "never"), exit_status(snapshot, "watch")) == (never, asked)
     assert ("not there" in verdict(snapshot), "not seen" in verdict(snapshot)) == (
         bool(snapshot.missing), any(one.is_target for one in snapshot.unseen)
@@ -428,7 +431,7 @@ def inspect(at_ms: int, *gaps: int) -> GapSnapshot:
         SubscriptionGaps(topic=f"persistent://a/b/{number}", subscription="s", parts=(gap_status(count),))
         for number, count in enumerate(gaps)
     ]
-    return GapSnapshot(at_ms=at_ms, subscriptions=tuple(subscriptions), topics=1, bare=(), gone=(), unseen=())
+    return snapshot_of(at_ms=at_ms, subscriptions=tuple(subscriptions))
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["may list", "may not list"])
@@ -471,8 +474,7 @@ def test_a_partition_without_its_topic_is_named_as_it_is_and_offered_no_shadow(l
     ],
 )
 def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], is_named: bool) -> None:
-    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    said = " ".join(aid_of(GapSnapshot(subscriptions=by_subscription([gap_status(9, **facts)]), **whole)))
+    said = " ".join(aid_of(snapshot_of(gap_status(9, **facts))))
     assert ("timewheel shadow start persistent://a/b/t -o shadow.toml --dry-run" in said) is is_named
     assert ("no producer and no consumer has to change" in said) is is_named
 
@@ -483,8 +485,7 @@ def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], 
 )
 def test_whoever_is_near_the_limit_is_given_the_command_that_says_why(gap_count: int, facts: dict[str, Any]) -> None:
     """`--fail-at watch` ends with 3 then."""
-    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    seen = GapSnapshot(subscriptions=by_subscription([gap_status(gap_count, **facts)]), **whole)
+    seen = snapshot_of(gap_status(gap_count, **facts))
     commands = [shlex.split(line.rpartition(": ")[2]) for line in aid_of(seen, ["--connection", "my file"])]
     assert any(words[:4] == ["timewheel", "gaps", "explain", "persistent://a/b/t"] for words in commands) is (
         seen.level is not Level.OK
@@ -494,9 +495,7 @@ def test_whoever_is_near_the_limit_is_given_the_command_that_says_why(gap_count:
 
 @pytest.mark.parametrize("state", ["shadowing", "paused", "draining"])
 def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
-    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
-    topic = "persistent://a/b/t"
-    seen = GapSnapshot(subscriptions=by_subscription([gap_status(9, delayed=5)]), shadowed={topic: state}, **whole)
+    seen = snapshot_of(gap_status(9, delayed=5), shadowed={"persistent://a/b/t": state})
     said = " ".join(aid_of(seen))
     assert "shadow start" not in said
     assert f"a shadow ({state})" in said
@@ -505,9 +504,8 @@ def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
 
 
 def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_reached() -> None:
-    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
     topic, file = "persistent://a/b/t';$(x)", "my file"
-    seen = GapSnapshot(subscriptions=by_subscription([gap_status(9, delayed=5, topic=topic)]), **whole)
+    seen = snapshot_of(gap_status(9, delayed=5, topic=topic))
     begin, why = (shlex.split(line.partition(": ")[2]) for line in list(aid_of(seen, ["--connection", file]))[1:])
     assert begin == ["timewheel", "shadow", "start", topic, "-o", "shadow.toml", "--dry-run", "--connection", file]
     assert why == ["timewheel", "gaps", "explain", topic, "--connection", file]
@@ -527,14 +525,7 @@ def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_
 )
 def test_a_shadow_is_known_by_the_properties_of_its_intake(answer: Any, state: str | None) -> None:
     cluster = Cluster({"/persistent/a/b/t.tw.journal/properties": answer})
-    seen = GapSnapshot(
-        subscriptions=by_subscription([gap_status(9, topic="persistent://a/b/t")]),
-        at_ms=0,
-        topics=1,
-        bare=(),
-        gone=(),
-        unseen=(),
-    )
+    seen = snapshot_of(gap_status(9))
     with cluster.client() as admin:
         assert with_shadows(admin, seen).shadowed == ({} if state is None else {"persistent://a/b/t": state})
     assert len(cluster.asked) == 1

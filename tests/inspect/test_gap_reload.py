@@ -110,13 +110,3 @@ def test_a_range_over_several_ledgers_is_cut_at_their_ends() -> None:
     ranges = replace(cursor([False]), acked_text=text).acked_ranges()
 
     assert list(runs_of(ranges, ledgers(21))) == [Run(100, 5, 6), Run(103, 0, 6), Run(106, 0, 1), Run(106, 4, 4)]
-
-
-def test_a_cursor_of_two_hundred_thousand_ranges_is_read() -> None:
-    ranges = ",".join(f"(100:{entry}..100:{entry + 1}]" for entry in range(0, 400_000, 2))
-    big = replace(cursor([False]), acked_text=f"[{ranges}]", gap_count=200_000)
-
-    found = reload_of(big, ledgers(400_001, each=400_001), BrokerProfile.named("4.0"))
-
-    assert found.acked_entries == 200_000
-    assert found.again_entries == 200_000 - 10_001

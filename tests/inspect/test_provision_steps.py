@@ -61,10 +61,6 @@ BOTH = frozenset({"billing", "audit"})
 COMPLETE = TopicState(partitions=2, existing=frozenset({0, 1}), subscriptions={0: BOTH, 1: BOTH}, policies=POLICIES)
 
 
-def test_a_complete_topic_needs_nothing() -> None:
-    assert steps_for(SPEC, COMPLETE) == ()
-
-
 def test_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> None:
     state = TopicState(partitions=None, subscriptions={}, policies={})
     assert [str(step) for step in steps_for(SPEC, state)] == [
@@ -94,16 +90,6 @@ def test_a_partition_that_was_never_made_comes_before_every_other_call() -> None
         CreateSubscription(topic=TOPIC, subscription="billing"),
         CreateSubscription(topic=TOPIC, subscription="audit"),
     )
-
-
-def test_a_subscription_must_be_on_every_partition() -> None:
-    state = TopicState(
-        partitions=2,
-        existing=frozenset({0, 1}),
-        subscriptions={0: BOTH, 1: frozenset({"billing", "other"})},
-        policies=POLICIES,
-    )
-    assert steps_for(SPEC, state) == (CreateSubscription(topic=TOPIC, subscription="audit"),)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import threading
 import tracemalloc
 from collections import Counter
@@ -21,7 +20,6 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminUnreachable
-from timewheel.core.extras import ExtraMissing
 from timewheel.inspect.sample import (
     IN_FLIGHT,
     MAX_SAMPLES,
@@ -70,20 +68,6 @@ def a_sample(*entries: SampledEntry, population: int, unread: int = 0) -> Sample
 
 
 # --- which entries
-
-
-@pytest.mark.parametrize(
-    ("number", "topic", "ledger", "index"),
-    [
-        (0, "a", 5, 0),
-        (2, "a", 5, 2),  # the last of the first ledger
-        (3, "a", 9, 0),  # a ledger of one entry
-        (4, "b", 2, 0),  # the next partition begins
-        (5, "b", 2, 1),
-    ],
-)
-def test_numbers_count_through_ledgers_and_partitions(number: int, topic: str, ledger: int, index: int) -> None:
-    assert list(places_of([number], STRETCHES)) == [(topic, EntryPosition(ledger, index))]
 
 
 def test_all_numbers_lead_to_all_entries_once() -> None:
@@ -439,12 +423,3 @@ def test_the_file_has_the_planners_columns_and_says_what_it_is(tmp_path: Path) -
     }
     assert {name: note[name] for name in asked} == asked
     assert note["scale"] == 5
-
-
-def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    taken = a_sample(entry(0), population=1)
-
-    with pytest.raises(ExtraMissing) as caught:
-        write_sample(taken, figures_of(taken), tmp_path / "delays.parquet")
-    assert caught.value.missing == ("pyarrow>=15",)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.evidence import PAGE, Figure, Ledger, Row, lines, merged, page, rows, rows_file
+from tests.support.evidence import PAGE, Ledger, Row, lines, merged, page, rows, rows_file
 from tests.support.evidence_claims import CLAIMS, Claim
 
 CLAIM = Claim(
@@ -36,15 +36,6 @@ def test_a_proof_that_is_played_again_has_its_rows_replaced_and_the_others_stay(
         ("b", "4.2.4", 1),
     ]
     assert merged(again, []) == again
-
-
-def test_rows_are_sorted_and_have_a_line_each() -> None:
-    found = [row("b", seed=10), row("b", seed=9), row("b", seed=None), row("a")]
-
-    text = lines(found)
-    assert text == lines(found[::-1])
-    assert text.count("\n") == len(found)
-    assert [(one.proof, one.seed) for one in rows(text)] == [("a", 1), ("b", None), ("b", 9), ("b", 10)]
 
 
 def test_a_row_reads_as_it_was_written(tmp_path: Path) -> None:
@@ -81,36 +72,6 @@ def test_a_line_has_the_worst_of_all_plays(monkeypatch: pytest.MonkeyPatch) -> N
         "| [Killed](../tests/chaos/test_x.py) | 75 kills: lost 2, at least 20; 3.0% | 3/2; 4.0.7, 4.2.4; 20"
     )
     assert told.endswith("; 2-core EPYC |")
-
-
-def test_a_proof_without_a_claim_has_a_line_with_all_figures() -> None:
-    told = written(row("new", kills=20, reads="at most 3"), row("new", seed=2, kills=30, reads="at most 27"))
-
-    assert told.startswith("| new | kills 20 to 30, lost 0, reads at most 3 to at most 27 | 2/2; 4.0.7; ")
-
-
-def test_a_claim_whose_figures_are_gone_shows_all_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CLAIMS, "Killed", (CLAIM,))
-
-    assert "| kills 12,345, lost 0 |" in written(row("killed, x"))
-
-
-@pytest.mark.parametrize(
-    ("dates", "told"),
-    [
-        (["2026-11-22"], "2026-11-22"),
-        (["2026-11-22", "2026-11-25"], "2026-11-22/25"),
-        (["2026-11-22", "2026-12-01"], "2026-11-22/12-01"),
-        (["2026-11-22", "2027-01-01"], "2026-11-22/2027-01-01"),
-    ],
-)
-def test_the_first_and_the_last_date_are_told(dates: list[str], told: str) -> None:
-    figures: dict[str, Figure] = {"lost": 0}
-    found = [
-        Row(proof="x", pulsar=None, seed=None, date=date, machine="Xeon, 2 cores, load 1.0", figures=figures)
-        for date in dates
-    ]
-    assert f"; {told}; 2-core Xeon |" in written(*found).replace(f"| {len(dates)};", ";;")
 
 
 def test_the_page_of_the_docs_is_as_a_run_would_write_it() -> None:

@@ -31,8 +31,3 @@ def test_an_example_names_what_it_needs(path: Path) -> None:
     named = {word for line in re.findall("pip install (.*)", head) for word in line.split()}
     assert others <= named
     assert not foreign & PLANNER or "the extra ``planner``" in head
-
-
-def test_the_page_that_has_a_service_run_has_its_needs_installed_before() -> None:
-    page = (ROOT / "docs" / "how-to" / "run-in-your-service.md").read_text(encoding="utf-8")
-    assert "\n$ pip install fastapi uvicorn\n$ python examples/fastapi_orders.py\n" in page

@@ -45,11 +45,8 @@ def test_all_that_is_missing_is_named_at_once_and_java_too(monkeypatch: pytest.M
 
     assert caught.value.java
     assert list(caught.value.missing) == SPARK_AND_METRICS
-    assert str(caught.value) == (
-        "a fleet needs Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless), "
-        "and pyspark, prometheus-client, which this line installs: "
-        f"{sys.executable} -m pip install 'pyspark>=4.1' 'prometheus-client>=0.20'"
-    )
+    assert "apt-get install openjdk-17-jre-headless" in str(caught.value)
+    assert str(caught.value).endswith("-m pip install 'pyspark>=4.1' 'prometheus-client>=0.20'")
 
 
 def test_java_alone_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,115 +44,59 @@ def _java(version: str) -> str:
     return f"echo 'openjdk version \"{version}\" 2025-04-15' >&2"
 
 
-def test_without_java_the_package_is_named(programs: Path) -> None:
-    _fake(programs, "mvn", "true")
-    done = _make(programs, "need-java")
-
-    assert done.returncode != 0
-    assert "openjdk-17-jre-headless" in done.stderr
-
-
-@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392"])
-def test_an_old_java_is_refused_by_its_number(programs: Path, version: str) -> None:
-    _fake(programs, "mvn", "true")
-    _fake(programs, "java", _java(version))
-    done = _make(programs, "need-java")
-
-    assert done.returncode != 0
-    assert f"found {version.split('.', maxsplit=1)[0]} " in done.stderr
-    assert "openjdk-17-jre-headless" in done.stderr
-
-
-def test_without_maven_the_package_is_named(programs: Path) -> None:
-    _fake(programs, "java", _java("17.0.15"))
-    done = _make(programs, "need-java")
-
-    assert done.returncode != 0
-    assert "maven" in done.stderr
-
-
-@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
-def test_with_java_and_maven_nothing_is_said(programs: Path, version: str) -> None:
-    _fake(programs, "java", _java(version))
-    _fake(programs, "mvn", "true")
-    done = _make(programs, "need-java")
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_without_chromium_its_package_is_named_and_the_tests_go_on(programs: Path) -> None:
-    done = _make(programs, "need-chromium")
-
-    assert done.returncode == 0
-    assert "apt-get install chromium" in done.stderr
-    assert "skipped" in done.stderr
-
-
-def test_without_chromium_ci_fails_at_once(programs: Path) -> None:
-    done = _make(programs, "need-chromium", CI="true")
-
-    assert done.returncode != 0
-    assert "apt-get install chromium" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
-def test_with_any_chromium_nothing_is_said(programs: Path, name: str) -> None:
-    _fake(programs, name, "true")
-    done = _make(programs, "need-chromium", CI="true")
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 NO_POSTGRES = "POSTGRES_BINS=/nowhere"
+CI = {"CI": "true"}
+JAVA_17, JRE = _java("17.0.15"), "openjdk-17-jre-headless"
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+INSTALL_CHROMIUM, INSTALL_BOTH = "apt-get install chromium", "apt-get install redis-server postgresql"
 
 
-@pytest.mark.parametrize("there", [(), ("redis-server",), ("initdb",)], ids=["none", "Redis", "PostgreSQL"])
-def test_without_the_stores_their_packages_are_named_and_the_tests_go_on(
-    programs: Path, there: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("target", "fakes", "environment", "goes_on", "said"),
+    [
+        ("need-java", {"mvn": "true"}, {}, False, (JRE,)),
+        ("need-java", {"mvn": "true", "java": _java("11.0.2")}, {}, False, ("found 11 ", JRE)),
+        ("need-java", {"mvn": "true", "java": _java("1.8.0_392")}, {}, False, ("found 1 ", JRE)),
+        ("need-java", {"java": JAVA_17}, {}, False, ("maven",)),
+        *(("need-java", {"mvn": "true", "java": _java(good)}, {}, True, ()) for good in ("17.0.15", "21", "25-ea")),
+        ("need-chromium", {}, {}, True, (INSTALL_CHROMIUM, "skipped")),
+        ("need-chromium", {}, CI, False, (INSTALL_CHROMIUM,)),
+        *(
+            ("need-chromium", {name: "true"}, CI, True, ())
+            for name in ("chromium", "chromium-browser", "google-chrome")
+        ),
+        ("need-stores", {}, {}, True, (INSTALL_BOTH, "skipped")),
+        ("need-stores", {}, CI, False, (INSTALL_BOTH,)),
+        ("need-stores", {"redis-server": "true"}, {}, True, ("apt-get install postgresql", "skipped")),
+        ("need-stores", {"initdb": "true"}, {}, True, ("apt-get install redis-server)", "skipped")),
+        ("need-python", {"python3": "exit 1"}, {}, False, ("Python 3.11",)),
+        ("need-python", {"python3": '[[ "$2" != *ensurepip* ]]'}, {}, False, ("python3-venv",)),
+    ],
+)
+def test_what_is_missing_or_too_old_is_named_and_what_is_there_is_not(
+    programs: Path,
+    target: str,
+    fakes: dict[str, str],
+    environment: dict[str, str],
+    goes_on: bool,
+    said: tuple[str, ...],
 ) -> None:
-    for name in there:
-        _fake(programs, name, "true")
-    done = _make(programs, "need-stores", NO_POSTGRES)
-    packages = {"redis-server": "redis-server", "initdb": "postgresql"}
+    for name, script in fakes.items():
+        _fake(programs, name, script)
+    done = _make(programs, target, NO_POSTGRES, **environment)
 
-    assert done.returncode == 0
-    assert "apt-get install" in done.stderr
-    assert {package for package in packages.values() if package in done.stderr.partition("install")[2]} == {
-        package for name, package in packages.items() if name not in there
-    }
-    assert "skipped" in done.stderr
-
-
-def test_without_the_stores_ci_fails_at_once(programs: Path) -> None:
-    done = _make(programs, "need-stores", NO_POSTGRES, CI="true")
-
-    assert done.returncode != 0
-    assert "apt-get install redis-server postgresql" in done.stderr
+    assert (done.returncode == 0) is goes_on
+    assert all(words in done.stderr for words in said), done.stderr
+    assert said or not done.stderr
 
 
 def test_with_the_stores_nothing_is_said_wherever_debian_put_them(programs: Path, tmp_path: Path) -> None:
     _fake(programs, "redis-server", "true")
     (tmp_path / "15" / "bin").mkdir(parents=True)
     _fake(tmp_path / "15" / "bin", "initdb", "true")
-    done = _make(programs, "need-stores", f"POSTGRES_BINS={tmp_path}/*/bin", CI="true")
+    done = _make(programs, "need-stores", f"POSTGRES_BINS={tmp_path}/*/bin", **CI)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_an_old_python_is_refused(programs: Path) -> None:
-    _fake(programs, "python3", "exit 1")
-    done = _make(programs, "need-python")
-
-    assert done.returncode != 0
-    assert "Python 3.11" in done.stderr
-
-
-def test_without_the_venv_module_the_package_is_named(programs: Path) -> None:
-    _fake(programs, "python3", '[[ "$2" != *ensurepip* ]]')
-    done = _make(programs, "need-python")
-
-    assert done.returncode != 0
-    assert "python3-venv" in done.stderr
 
 
 def _tests_end(programs: Path, codes: dict[str, int], target: str = "test") -> tuple[int, list[str]]:

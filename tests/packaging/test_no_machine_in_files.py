@@ -38,18 +38,16 @@ def test_no_file_names_the_machine(pattern: re.Pattern[str]) -> None:
     assert offenders == []
 
 
-@pytest.mark.parametrize("line", ["cd /ro" + "ot/x", "lib: '/wo" + "rk/main'"])
-def test_the_search_finds_a_home(line: str) -> None:
-    assert _HOMES.search(line)
-
-
-@pytest.mark.parametrize("line", ["docs/wo" + "rk/x", "https://example.org/wo" + "rk/", "$HOME/wo" + "rk/"])
-def test_the_search_leaves_other_paths_alone(line: str) -> None:
-    assert not _HOMES.search(line)
-
-
-def test_the_search_finds_a_registry() -> None:
-    assert _REGISTRY.search("pip install --index" + "-url https://mirror.example/sim" + "ple x")
+@pytest.mark.parametrize(
+    ("pattern", "line", "is_found"),
+    [
+        *((_HOMES, line, True) for line in ("cd /ro" + "ot/x", "lib: '/wo" + "rk/main'")),
+        *((_HOMES, f"{before}wo" + "rk/x", False) for before in ("docs/", "https://example.org/", "$HOME/")),
+        (_REGISTRY, "pip install --index" + "-url https://mirror.example/sim" + "ple x", True),
+    ],
+)
+def test_the_search_finds_those_and_leaves_others_alone(pattern: re.Pattern[str], line: str, *, is_found: bool) -> None:
+    assert bool(pattern.search(line)) is is_found
 
 
 def test_the_pins_are_exact_and_name_no_place() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from examples.history.make_renewals import PATH, ROWS
 from timewheel.cli.app import app
-from timewheel.core.plan import Native, Plan
+from timewheel.core.plan import Plan
 from timewheel.core.planfile import parse_plan
 from timewheel.spark_planner import job
 from timewheel.spark_planner.choice.candidates import candidate_plans
@@ -262,16 +262,6 @@ def test_a_mistake_is_told_with_its_remedy(
     assert said in " ".join(f"{result.output} {result.exception}".replace("│", " ").split())
 
 
-def test_without_the_extra_the_line_that_installs_it_is_told() -> None:
-    blocked = "import sys; sys.modules['pyspark'] = None; from timewheel.cli.app import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", blocked, "plan", str(PATH)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 1
-    line = f"{sys.executable} -m pip install 'pyspark>=4.1'"
-    assert done.stderr == f"timewheel: the planner needs pyspark, which this line installs: {line}\n"
-
-
 @pytest.mark.parametrize(
     ("rows", "status"),
     [("publish_ms,due_ms\n1800000000000,1800003600000\n", 0), ("publish_ms,due_ms\n1800000000000,soon\n", 1)],
@@ -298,8 +288,3 @@ def test_help_loads_no_spark() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_native_plan_loads_as_it_is(folder: Path) -> None:
-    (folder / "native.toml").write_text(NATIVE)
-    assert Plan.load(folder / "native.toml").scheme == Native()

@@ -255,13 +255,6 @@ def _at_cost(one: Assessed, written: float) -> Assessed:
     return replace(one, evaluation=replace(one.evaluation, written_entries=entries))
 
 
-def test_nobody_migrates_for_gaps_that_only_the_law_sees(priced: dict[Scheme, Assessed]) -> None:
-    world = World(priced, dict.fromkeys(SCHEMES, 24_025.0), dict.fromkeys(SCHEMES, 143.0))
-    winner = world.decided()
-    assert winner is not None
-    assert winner.evaluation.plan == replace(BASE, scheme=Native(), partitions=1)
-
-
 def test_a_limit_that_only_the_count_sees_broken_is_kept_by_more_partitions(priced: dict[Scheme, Assessed]) -> None:
     world = World(priced, dict.fromkeys(SCHEMES, 4_000.0), dict.fromkeys(SCHEMES, 30_000.0))
     winner = world.decided()

@@ -136,21 +136,6 @@ def test_due_times_at_full_hours_stay_on_the_clock() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- known results
-def test_uniform_delays_over_a_window_make_rate_times_window_over_six() -> None:
-    rng = np.random.default_rng(3)
-    sent_ms = START_MS + np.arange(0, 2 * DAY_MS, 200)  # 5 a second
-    due_ms = sent_ms + rng.integers(0, 8 * HOUR_MS, len(sent_ms))
-    expected = 5 * 8 * 3_600 / 6
-    cells = Cells.of_timers(sent_ms, due_ms).bounded(50_000)
-    assert law_peak(PLANS["native"], cells) == pytest.approx(expected, rel=0.01)
-
-
-def test_a_burst_of_n_peaks_at_a_quarter_of_n() -> None:
-    rng = np.random.default_rng(4)
-    sent_ms = np.full(120_000, START_MS)
-    due_ms = sent_ms + HOUR_MS + rng.integers(0, 6 * HOUR_MS, 120_000)
-    cells = Cells.of_timers(sent_ms, due_ms)
-    assert law_peak(PLANS["native"], cells) == pytest.approx(30_000, rel=0.01)
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -118,16 +117,6 @@ def test_columns_called_like_ours_do_no_harm(spark: SparkSession) -> None:
         [(T0_MS, T0_MS + 1, "why", "raw")], "publish_ms bigint, due_ms bigint, reason string, raw string"
     )
     assert normalised(raw, ColumnMapping(topic="reason", key="raw")) == [(T0_MS, T0_MS + 1, 0, "raw", "why")]
-
-
-def test_json_fields_that_only_some_lines_have_are_columns(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    lines = [{"publish_ms": T0_MS, "due_ms": T0_MS}, {"publish_ms": T0_MS + 1, "due_ms": T0_MS + 9, "key": "k"}]
-    path.write_text("\n".join(json.dumps(line) for line in lines))
-    assert normalised(read_history(spark, str(path)), ColumnMapping()) == [
-        (T0_MS, T0_MS, 0, None, ""),
-        (T0_MS + 1, T0_MS + 9, 0, "k", ""),
-    ]
 
 
 # ------------------------------------------------------------------------------------------------------ what is refused

@@ -283,25 +283,3 @@ def test_an_empty_history_is_refused(spark: SparkSession) -> None:
     acks = spark.createDataFrame([(0, 0, None)], f"{PARTITION} int, {ENTRY} bigint, {ACKNOWLEDGED_MS} bigint")
     with pytest.raises(EmptyHistory):
         count_acks(acks)
-
-
-def test_a_uniform_window_peaks_at_a_sixth_and_a_fixed_delay_at_nothing(spark: SparkSession) -> None:
-    # L W / 6: 18,000 an hour, window 1 h -> 3,000; its root is 55: one of them for the mean, four for the highest.
-    rng = np.random.default_rng(3)
-    publish_ms = np.sort(rng.integers(0, 5 * HOUR_MS, 90_000))
-    fixed = spark.createDataFrame(
-        [Sent(int(at), int(at) + HOUR_MS, 0, None, "") for at in publish_ms[:2_000]], HISTORY_SCHEMA
-    )
-    assert replay(fixed, plan(Native())).peak_of_total.gap_count == 0
-    due_ms = publish_ms + rng.integers(0, HOUR_MS, 90_000)
-    columns = {
-        "publish_ms": publish_ms,
-        "due_ms": due_ms,
-        "size_bytes": np.zeros_like(due_ms),
-        "key": pa.nulls(len(due_ms), pa.string()),
-        "topic": pa.array([""] * len(due_ms)),
-    }
-    uniform = replay(spark.createDataFrame(pa.table(columns), HISTORY_SCHEMA), plan(Native()))
-    middle = uniform.gaps.total[len(uniform.gaps.grid) // 4 : len(uniform.gaps.grid) * 3 // 4]
-    assert abs(float(middle.mean()) - 3_000) <= 55
-    assert abs(uniform.peak_of_total.gap_count - 3_000) <= 220

@@ -83,14 +83,6 @@ def test_no_figure_is_cut(planned: Planned, width: int) -> None:
     assert [word for word in words if word not in native_fit] == []
 
 
-def test_where_columns_fit_they_stand_side_by_side(planned: Planned) -> None:
-    for width, side_by_side in ((120, True), (60, False)):
-        console = terminal(width)
-        show_table(console, tables.plans_table(planned))
-        heads = [line for line in printed(console) if "partitions" in line and "silence" in line and "breaks" in line]
-        assert bool(heads) == side_by_side
-
-
 def test_a_row_that_does_not_fit_is_a_block_with_every_name() -> None:
     table = Table(caption="c", header=("plan", "partitions", "gaps"), rows=[("a window over tiers", "3", "11,273")])
     console = terminal(30)

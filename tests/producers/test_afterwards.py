@@ -91,18 +91,18 @@ def test_a_terminated_interval_is_routed_again_never_retried() -> None:
     assert failed.topic == f"{outgoing.topic}-partition-0"
 
 
-def test_a_closed_producer_is_replaced_a_bounded_number_of_times() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "at_last"),
+    [
+        (Outcome.REOPEN, SendFailed),  # a closed producer is replaced
+        (Outcome.DROPPED, SendOutcomeUnknown),  # never called not stored
+    ],
+)
+def test_what_is_sent_again_is_so_a_bounded_number_of_times(outcome: Outcome, at_last: type[TimewheelError]) -> None:
     outgoing = sent(TIERED, NOON_MS + 5 * DAY_MS)
     for attempts in range(1, MAX_ATTEMPTS):
-        assert after(TIERED, outgoing, Outcome.REOPEN, attempts=attempts) is outgoing
-    assert isinstance(after(TIERED, outgoing, Outcome.REOPEN, attempts=MAX_ATTEMPTS), SendFailed)
-
-
-def test_what_the_broker_dropped_is_sent_again_a_bounded_number_of_times_and_never_called_not_stored() -> None:
-    outgoing = sent(TIERED, NOON_MS + 5 * DAY_MS)
-    for attempts in range(1, MAX_ATTEMPTS):
-        assert after(TIERED, outgoing, Outcome.DROPPED, attempts=attempts) is outgoing
-    assert isinstance(after(TIERED, outgoing, Outcome.DROPPED, attempts=MAX_ATTEMPTS), SendOutcomeUnknown)
+        assert after(TIERED, outgoing, outcome, attempts=attempts) is outgoing
+    assert isinstance(after(TIERED, outgoing, outcome, attempts=MAX_ATTEMPTS), at_last)
 
 
 @pytest.mark.parametrize(

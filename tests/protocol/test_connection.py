@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.support.pulsar_messages import command_frame, connected, entry_frame, message, read_request
 from timewheel.broker.protocol.answers import MAX_COMMAND_BYTES
 from timewheel.broker.protocol.checksum import crc32c
-from timewheel.broker.protocol.command_types import CommandType, ServerError, SubscriptionType
+from timewheel.broker.protocol.command_types import CommandType, SubscriptionType
 from timewheel.broker.protocol.connection import KEEP_ALIVE_MS, MAX_PENDING, MAX_POSITIONS, Connection, Phase
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import (
@@ -609,10 +609,6 @@ def test_any_metadata_with_its_right_checksum_is_an_entry(metadata: bytes, paylo
 
     assert isinstance(event, Entry)
     assert event.defect is None or not event.properties
-
-
-def test_server_errors_have_the_protocols_names() -> None:
-    assert (ServerError(6).name, ServerError(25).name) == ("ServiceNotReady", "ProducerFenced")
 
 
 def _id(ledger: int, entry: int) -> Any:

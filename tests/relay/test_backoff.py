@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 
 import pytest
@@ -31,15 +30,6 @@ def test_waits_double_up_to_the_longest() -> None:
 @pytest.mark.parametrize(("drawn", "wait_ms"), [(0.0, 50), (0.5, 75), (0.999_999, 99)])
 def test_chance_takes_away_up_to_half_of_a_wait(drawn: float, wait_ms: int) -> None:
     assert Backoff(100, 1_000, Always(drawn)).next_ms() == wait_ms
-
-
-def test_one_seed_gives_the_same_waits_again_and_another_others() -> None:
-    def waits_ms(seed: int) -> list[int]:
-        backoff = Backoff(100, 10_000, random.Random(seed))
-        return [backoff.next_ms() for _ in range(20)]
-
-    assert waits_ms(7) == waits_ms(7)
-    assert waits_ms(7) != waits_ms(8)
 
 
 def test_a_partition_that_fails_for_days_keeps_the_longest_wait() -> None:

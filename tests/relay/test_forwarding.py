@@ -14,15 +14,14 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
-from timewheel.core.plan import MAX_HOPS, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import MAX_HOPS, Native, Plan, Ring, Scheme, Wheel
 from timewheel.core.routing import Router
-from timewheel.core.steps import hop_bound, steps
+from timewheel.core.steps import steps
 from timewheel.relay.machine.broker_held import BrokerHeld
 from timewheel.relay.machine.commands import (
     RECEIVE,
     AskAgain,
     AwaitAll,
-    AwaitRoom,
     Decision,
     Examine,
     Forward,
@@ -186,21 +185,6 @@ def test_what_cannot_be_a_timer_is_a_dead_letter_at_once(envelope: Reading, reas
     assert reason in command.reason
 
 
-def test_timers_of_an_earlier_plan_may_have_made_more_hops() -> None:
-    assert isinstance(receive(forwarding(), 0, timer(5_000, hops=hop_bound(PLAN) + 1), RELEASE_MS), Forward)
-
-
-def test_a_producers_fast_clock_blocks_nothing() -> None:
-    it = forwarding()
-    within = timer(5_000, entered_ms=START_MS + PLAN.skew_ms)
-    assert receive(it, 0, within, START_MS) == HoldUntil(START_MS + PLAN.skew_ms + STAY_MS, 0), "as a clock may be"
-    it = forwarding()
-    beyond = timer(5_000, entered_ms=START_MS + PLAN.skew_ms + 1)
-    command = forwarded(receive(it, 0, beyond, START_MS))
-    assert command.sequence_id == NO_SEQUENCE_ID, "by the late lane"
-    assert command.envelope.entered_ms == START_MS
-
-
 @pytest.mark.parametrize(
     ("before", "size", "after"),
     [
@@ -290,14 +274,6 @@ def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
     assert it.acknowledge() is None, "not before a dead letter names what is hidden there"
 
 
-def test_the_last_message_of_the_topic_is_acknowledged() -> None:
-    it = forwarding()
-    it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
-    assert it.acknowledge() is None
-    assert it.acknowledge(at(0)) == "receipt 0"
-    assert not it.keeps_back
-
-
 def test_a_held_head_is_enough_to_acknowledge_what_stands_before_it() -> None:
     it = forwarding()
     it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
@@ -345,18 +321,6 @@ def test_a_request_that_goes_unheard_is_made_again() -> None:
     assert receive(it, 9, timer(5_000), RELEASE_MS + 3_000) == AskAgain()
 
 
-def test_what_this_process_has_confirmed_makes_sure_of_the_beginning() -> None:
-    assert forwarding(known=Spot(at(4), 0)).has_begun
-
-
-def test_no_more_than_the_window_is_under_way() -> None:
-    it = forwarding(window_limit=2)
-    first, _ = (forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1))
-    assert receive(it, 2, timer(5_000), RELEASE_MS) == AwaitRoom()
-    it.confirmed(first)
-    assert isinstance(it.tick(RELEASE_MS), Forward)
-
-
 def test_a_command_that_could_not_be_carried_out_is_decided_on_anew() -> None:
     it = forwarding()
     first = forwarded(receive(it, 0, timer(12_000), RELEASE_MS))
@@ -378,7 +342,6 @@ WHEEL = Plan(
     max_delay_ms=60_000,
     guard_ms=2_000,
 )
-SLOT = steps(WHEEL)[0]
 TURN_MS = 8 * 10_000
 SLOT_START_MS = START_MS // TURN_MS * TURN_MS + TURN_MS
 """A slot's start; its release is a head start of 2 s earlier."""
@@ -386,14 +349,6 @@ SLOT_START_MS = START_MS // TURN_MS * TURN_MS + TURN_MS
 
 def slot_timer(turns: int) -> Envelope:
     return Envelope("t", SLOT_START_MS + turns * TURN_MS + 3_000, START_MS)
-
-
-def test_a_slot_is_released_its_head_start_before_it_starts() -> None:
-    it = of(WHEEL)
-    assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000, 0)
-    command = forwarded(it.tick(SLOT_START_MS - 2_000))
-    assert command.topic == DUE
-    assert command.envelope.entered_ms == SLOT_START_MS - 2_000
 
 
 def test_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
@@ -441,14 +396,6 @@ def test_a_sweep_takes_all_messages_of_its_last_entry_whatever_index_it_was_told
         assert isinstance(refile, Refile)
         it.confirmed(refile.ordinal)
     assert receive(it, 1, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS, 0)
-
-
-def test_the_article_s_plan_is_relayed_too() -> None:
-    """1 d / 1 d: window and tier alike."""
-    plan = Plan(due_topic=DUE, subscriptions=("s",), scheme=Tiered(window_ms=86_400_000, tiers_ms=(86_400_000,)))
-    it = of(plan)
-    envelope = Envelope("t", START_MS + 2 * 86_400_000, START_MS)
-    assert forwarded(receive(it, 0, envelope, START_MS + 86_400_000)).topic == DUE
 
 
 def told(it: Forwarding) -> tuple[int | None, int | None]:

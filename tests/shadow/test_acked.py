@@ -83,12 +83,6 @@ def test_as_the_broker_writes_it(position: tuple[int, int], is_acked: bool) -> N
     assert Acked.of(cursor).gap_count == 1
 
 
-def test_nothing_was_acknowledged() -> None:
-    found = Acked(EntryPosition(3, -1))
-    assert EntryPosition(3, 0) not in found
-    assert EntryPosition(2, 7) in found
-
-
 def test_two_hundred_thousand_ranges_are_asked_through_in_a_moment() -> None:
     ranges = [AckedRange(EntryPosition(5, 2 * n), EntryPosition(5, 2 * n + 1)) for n in range(200_000)]
     found = Acked(EntryPosition(5, -1), ranges)

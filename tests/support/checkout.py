@@ -60,7 +60,3 @@ def package_modules() -> tuple[Path, ...]:
     """Return every Python file of the package code, by its real folder."""
     tops = {folder.parts[0] for folder in package_folders().values()}
     return tuple(path for path in files() if path.suffix == ".py" and path.parts[0] in tops)
-
-
-def python_files() -> tuple[Path, ...]:
-    return tuple(path for path in files() if path.suffix == ".py")
