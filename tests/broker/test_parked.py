@@ -246,4 +246,6 @@ def test_the_status_tells_what_is_tried_again_and_what_is_parked(
     said = subprocess.run(
         [*command, "--admin-url", pulsar_broker.admin_url], capture_output=True, text=True, check=False
     )
-    assert "2 parked timers wait for you: timewheel parked list " in said.stdout, said.stderr
+    assert "2 entries of parked timers wait for you, with one or many in each: timewheel parked list " in said.stdout, (
+        said.stderr
+    )

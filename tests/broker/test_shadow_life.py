@@ -29,6 +29,7 @@ from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.states import State, desired_in
 from timewheel.shadow.machine.stretches import Stretch
+from timewheel.shadow.overview_reading import overview_of
 from timewheel.shadow.shadow import Shadow
 from timewheel.shadow.walking import entries_in
 from timewheel.testing import Broker, LocalPulsar, eventually
@@ -64,12 +65,17 @@ def gaps(on: ShadowStage) -> int:
     return sum(on.admin.topics.stats(part).subscriptions[BUSINESS].gap_count for part in on.parts())
 
 
-def command(on: ShadowStage, folder: Path, word: str, *options: str) -> str:
+def asked(on: ShadowStage, folder: Path, word: str, *options: str) -> subprocess.CompletedProcess[str]:
     """A command of `timewheel shadow` on the stage's plan."""
     file = folder / "plan.toml"
     save_plan(on.plan, file)
     line = [sys.executable, "-m", "timewheel", "shadow", word, str(file), "--admin-url", on.broker.admin_url, *options]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+
+
+def command(on: ShadowStage, folder: Path, word: str, *options: str) -> str:
+    """What it prints, where it ends well."""
+    done = asked(on, folder, word, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -112,8 +118,17 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
         assert f"put back into {plan.due_topic}: 300 timers" in told
         on_and_on = "so let this go on until it is empty, then end it: timewheel shadow run "
         assert on_and_on in told, "no subscription has passed any"
+        refused = asked(on, tmp_path, "pause")
+        assert refused.returncode, refused.stdout
+        assert (
+            "is native: nothing is moved, so there is nothing to pause; to begin: timewheel shadow start"
+            in " ".join(refused.stderr.split())
+        )
         assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         (part,) = on.parts()
+        for sample in (100, 2_000):
+            seen = overview_of(on.admin, on.dialer, plan, sample=sample, arrived_ms=HOUR_MS).not_moved
+            assert abs(seen.count - 300) <= seen.error, f"{seen.text}: what has just come back waits too"
         cursor = on.admin.topics.internal_stats(part).cursors[BUSINESS]
         with EntryReader(on.dialer, part, after=cursor.mark_delete, keep_payload=True) as reader:
             back = [entry for _ in range(100) for entry in reader.read(200)]
@@ -121,6 +136,8 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
         assert found == wanted
         assert len(back) == 300
         assert cursor.gap_count == 0
+        begun = command(on, tmp_path, "start", "--service-url", pulsar_broker.service_url)
+        assert "native -> shadowing. A shadow run is connected, and goes by this within seconds." in begun
 
 
 def test_aborted_by_another_shadow_under_traffic_each_timer_is_in_the_topic_once(pulsar_broker: Broker) -> None:

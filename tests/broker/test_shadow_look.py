@@ -244,7 +244,7 @@ def test_a_shadow_is_started(
     assert admin.topics.partitions(Names(plan).journal) is None
     done = run(pulsar_broker, "start", plan_file)
     assert done.returncode == 0, done.stderr
-    assert "shadow run" in done.stdout
+    assert "provisioned -> shadowing. Now let it run: timewheel shadow run " in done.stdout
     first = desired_in(admin.topics.properties(Names(plan).journal))
     assert first.state is State.SHADOWING
     assert abs(first.since_ms - now_ms()) < MINUTE_MS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.escapes import pulsar_admin, shell_line, spreadsheet_cell, visible, visible_lines
+from timewheel.core.escapes import pulsar_admin, shell_line, spreadsheet_cell, visible, visible_lines, with_plan_file
 
 TEXT = st.text(st.characters(exclude_categories=[]))
 WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -85,3 +85,18 @@ def test_a_cell_is_no_formula(text: str) -> None:
 @pytest.mark.parametrize("value", ["pay", "a=b", "", -1, None, 0.5])
 def test_other_cells_stay(value: object) -> None:
     assert spreadsheet_cell(value) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("timewheel topics ensure PLAN, then send again", "timewheel topics ensure 'my plan', then send again"),
+        ("see `timewheel status PLAN` and timewheel parked list PLAN --all",
+         "see `timewheel status 'my plan'` and timewheel parked list 'my plan' --all"),
+        ("timewheel plan HISTORY --shadow --out PLAN", None),
+        ("persistent://acme/PLAN/timewheel: timewheel topics ensure PLANS", None),
+    ],
+)  # fmt: skip
+def test_a_printed_command_names_the_file_that_is_known(text: str, named: str | None) -> None:
+    assert with_plan_file(text, "my plan") == (named or text)
+    assert with_plan_file(text, "") == text

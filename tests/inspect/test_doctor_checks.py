@@ -37,7 +37,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, namespace_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.routing import Router
+from timewheel.core.routing import ROUTING_CODE, Router
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
@@ -572,6 +572,15 @@ def test_topics_of_an_older_plan_are_not_asked_for() -> None:
     assert [(one.slug, one.subject) for one in found] == [("topic-in-the-way", DUE)]
     assert "use the file with revision = 2 for all processes" in found[0].cure
     assert "write revision = 3 in it and run timewheel topics ensure plan.toml" in found[0].cure
+
+
+def test_of_two_plans_of_one_revision_that_route_differently_both_are_named() -> None:
+    other = f"{ROUTING_CODE}.0123456789"
+    seen = state(provisioned=Provisioned(revision=1, routing=other))(healthy())
+    found = [one for one in verdict_on(seen).findings if one.slug == "topic-in-the-way"]
+    assert [one.subject for one in found] == [DUE]
+    assert other in found[0].read
+    assert "write revision = 2 in it and run timewheel topics ensure plan.toml" in found[0].cure
 
 
 def test_every_kind_has_a_case() -> None:

@@ -184,7 +184,7 @@ def test_a_place_that_was_looked_at_twice_is_one_line() -> None:
     assert len(places) > len({*places}), "or this shows nothing"
 
     console = Console(file=io.StringIO())
-    show_whereabouts(console, found)
+    show_whereabouts(console, found, "plan.toml")
 
     lines = [line for line in console.file.getvalue().splitlines() if "searched" in line]  # type: ignore[attr-defined]
     assert len(lines) == len({*places})

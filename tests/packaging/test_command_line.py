@@ -10,6 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from timewheel.cli.app import app
+from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.planfile import save_plan
 
 # A command that fails in the way under test, run through the real main().
 FAILING = """
@@ -101,6 +104,16 @@ def test_a_name_that_is_no_text_is_printed() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stdout) == (0, "\\ud800\n")
+
+
+def test_a_command_in_an_error_names_the_plan_file_that_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "my plan.toml"
+    scheme = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,))
+    save_plan(Plan(due_topic="persistent://acme/crm/orders", subscriptions=("a",), scheme=scheme), file)
+    words = [sys.executable, "-m", "timewheel", "relay", "abort", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"run timewheel topics ensure '{file}' --ignore-former-topics" in done.stderr
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

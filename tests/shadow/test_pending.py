@@ -59,6 +59,13 @@ def test_what_should_have_been_lifted_is_told_from_what_cannot_be() -> None:
     }  # fmt: skip
 
 
+def test_where_nothing_is_moved_an_entry_counts_as_soon_as_it_is_there() -> None:
+    """Seconds after an abort of 2,855 timers a status said "31 +- 38": all others had come back too lately to count."""
+    pending = Pending(MoveDecider(PLAN), [acked()], NOW_MS, None)
+    assert all(pending.see(entry_of(3, number, **FAR | {"publish_ms": NOW_MS + number})) for number in range(3))
+    assert pending.left == pending.not_moved == 3
+
+
 def said(show: Callable[[Console], None]) -> str:
     text = StringIO()
     show(Console(file=text, width=200, highlight=False))
@@ -104,6 +111,19 @@ def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
     assert f"Not moved: {words}" in said(lambda console: show_overview(console, found))
     assert f"Pending: {words}" in said(lambda console: show_audit(console, audit, "PLAN"))
     assert overview_facts(found)["partitions"][0]["stays_about"] == {"encrypted": 1_200, "batch": 3}
+
+
+@pytest.mark.parametrize("state", State)
+def test_an_audit_that_counts_what_is_pending_does_not_say_that_it_does_not(state: State) -> None:
+    part = PartitionAudit(
+        topic=SOUND.topic, entries=2, read=2, acked=0, decisions={"moved": 2}, is_caught_up=False, journal=0,
+        places=dict.fromkeys(Place, 0), troubles=(), memory_bytes=0,
+    )  # fmt: skip
+    audit = Verification(plan=PLAN, at_ms=NOW_MS, desired=DesiredState(state, 0), looks=1, parts=(part,))
+    text = said(lambda console: show_audit(console, audit, "PLAN"))
+    assert "Pending: 2 far from due" in text
+    assert "not counted" not in text
+    assert ("not caught up" in text) is (state is State.SHADOWING)
 
 
 @pytest.mark.parametrize("state", [one for one in State if one is not State.SHADOWING])

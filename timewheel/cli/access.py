@@ -106,11 +106,26 @@ class Access:
         return found
 
     @contextmanager
-    def client(self, topic: str, *, operation_timeout_seconds: int = OPERATION_TIMEOUT_S) -> Iterator[Any]:
+    def client_and_admin(self, topic: str) -> Iterator[tuple[Any, AdminClient, str]]:
+        """Open a client and an admin client, and give them with the service URL, which is looked up once.
+
+        Raises:
+            TimewheelError: As `service_url_of` and `client`.
+        """
+        with self.admin() as admin:
+            url = self.service_url_of(topic, admin)
+            with self.client(topic, url=url) as client:
+                yield client, admin, url
+
+    @contextmanager
+    def client(
+        self, topic: str, *, url: str | None = None, operation_timeout_seconds: int = OPERATION_TIMEOUT_S
+    ) -> Iterator[Any]:
         """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``.
 
         Args:
             topic: See `service_url_of`.
+            url: The service URL, if the caller looked it up; None: `service_url_of` the topic.
             operation_timeout_seconds: As for `pulsar.Client`.
 
         Raises:
@@ -124,7 +139,7 @@ class Access:
         from timewheel.client.reaching import BrokerUnreachable, ReachingClient
         from timewheel.core.errors import BadConnection, TimewheelError
 
-        url = self.service_url_of(topic)
+        url = url or self.service_url_of(topic)
         hint = self._service_hint(url)
 
         def explain(call: str, topic: str, error: Exception) -> BrokerUnreachable:

@@ -48,7 +48,7 @@ from timewheel.core.errors import (
     SendRefused,
     TimewheelError,
 )
-from timewheel.core.escapes import visible_lines
+from timewheel.core.escapes import visible_lines, with_plan_file
 
 __all__ = ["app", "main"]
 
@@ -60,6 +60,8 @@ class Settings:
     """Options in front of the command; each command receives them as the context's object."""
 
     traceback: bool = False
+    plan_file: str = ""
+    """The plan's file of the command, as the user typed it."""
 
 
 app = typer.Typer(
@@ -148,5 +150,5 @@ def main() -> None:
         if settings.traceback or not isinstance(error, TimewheelError):
             print(visible_lines(traceback.format_exc()), file=sys.stderr)
             sys.exit(FAILED)
-        print_error(error)
+        print_error(with_plan_file(str(error), settings.plan_file))
         sys.exit(USAGE if isinstance(error, _CALLERS_FAULT) else FAILED)

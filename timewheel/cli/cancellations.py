@@ -11,6 +11,7 @@ import typer
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -41,7 +42,6 @@ DEFAULT_LIMIT = 100
 
 cancellations = command_group("cancellations", "Look at cancelled timers; keep the log of cancellations short.")
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
 

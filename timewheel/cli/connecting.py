@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdminUrl",
     "ConnectionFile",
+    "PlanFile",
     "ServiceUrl",
     "Token",
     "TokenFile",
@@ -35,6 +36,7 @@ __all__ = [
     "connection_of",
     "given_connection",
     "is_typed",
+    "keep_plan_file",
     "typed_again",
     "typed_words",
     "warn",
@@ -51,6 +53,19 @@ _FOLLOWED = {
 }
 """The option that passes a parameter on to the next command, by parameter."""
 
+
+def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
+    """Keep the name of the plan's file for the commands that an error prints: the SDK raises most of them, and does not
+    know the file.
+    """
+    if context.obj is not None:
+        context.obj.plan_file = str(plan_file)
+    return plan_file
+
+
+PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)
+]
 ServiceUrl = Annotated[
     str | None,
     typer.Option(

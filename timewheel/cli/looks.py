@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.core.plurals import counted
+
 if TYPE_CHECKING:
     from timewheel.core.plan import Plan
 
-__all__ = ["AtOnce", "Everything", "GapLimit", "every_ms_of", "names_and_plans", "type_words"]
+__all__ = ["AtOnce", "Everything", "GapLimit", "entries_wait", "every_ms_of", "names_and_plans", "type_words"]
 
 LEAST_EVERY_MS = 1_000
 
@@ -44,3 +46,15 @@ def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
 def type_words(subscription_type: str) -> str:
     """Describe a subscription's type; the broker knows no type if no consumer has been connected."""
     return "no consumer" if subscription_type == "None" else subscription_type
+
+
+def entries_wait(entries: int, of: str, listing: str) -> str:
+    """Describe the entries that wait for an operator: the broker counts these, and a batch is a single entry.
+
+    Args:
+        entries: Their number.
+        of: ``dead letters`` or ``parked timers``.
+        listing: Command that lists each message.
+    """
+    waits = counted(entries, f"entry of {of} waits", f"entries of {of} wait")
+    return f"{waits} for you, with one or many in each: {listing}"

@@ -10,6 +10,7 @@ import typer
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -26,7 +27,6 @@ from timewheel.cli.set_aside import (
     Everything,
     Ids,
     Most,
-    PlanFile,
     Positions,
     Reason,
     Source,

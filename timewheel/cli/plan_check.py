@@ -9,6 +9,7 @@ import typer
 
 from timewheel.cli.connecting import (
     ConnectionFile,
+    PlanFile,
     Token,
     TokenFile,
     TrustFile,
@@ -20,7 +21,7 @@ from timewheel.cli.exit_status import ALARM, ATTENTION
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
-from timewheel.core.escapes import timewheel_command
+from timewheel.core.escapes import timewheel_command, with_plan_file
 from timewheel.core.gap_law import WATCH_SHARE
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ __all__ = ["check"]
 
 def check(
     context: typer.Context,
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
+    plan_file: PlanFile,
     *,
     broker: Annotated[
         str | None,
@@ -127,7 +128,7 @@ def check(
         )
     if log is not None:
         append_check(log, checked.line())
-    _show(console, checked)
+    _show(console, checked, str(plan_file))
     found: Change | None = None
     if change and checked.needs_change:
         found = _change(console, checked, cores, memory)
@@ -202,7 +203,7 @@ def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
     return live(admin) if path is None else stored(str(path), None, None, None, None, None)[0]
 
 
-def _show(console: Console, checked: Checked) -> None:
+def _show(console: Console, checked: Checked, plan_file: str) -> None:
     from timewheel.watch import Level
     from timewheel.watch.text import comparison_table, describe_sends, headline
 
@@ -210,7 +211,7 @@ def _show(console: Console, checked: Checked) -> None:
     say(console, headline(checked), style=style)
     for finding in checked.findings:
         mark = {Level.FINE: "note", Level.ATTENTION: "ATTENTION", Level.BROKEN: "BROKEN"}[finding.level]
-        say(console, f"{mark}  {finding.text}", indent=2)
+        say(console, f"{mark}  {with_plan_file(finding.text, plan_file)}", indent=2)
     console.print()
     for name, text in describe_sends(checked):
         say(console, f"{name:8}{text}")

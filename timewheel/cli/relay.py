@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    keep_plan_file,
+)
 from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
@@ -91,7 +100,10 @@ def run(
 @relay.command()
 def abort(
     plan_file: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="The plan file, native by now.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PLAN", help="The plan file, native by now.", show_default=False, callback=keep_plan_file
+        ),
     ],
     *,
     service_url: ServiceUrl = None,

@@ -118,7 +118,7 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
     from timewheel.core.errors import TopologyError
     from timewheel.provision.provisioning import ensure
 
-    report = ensure(admin, plan, now_ms=now_ms, dry_run=True, ignore_former_topics=True)
+    report = ensure(admin, plan, now_ms=now_ms, dry_run=True, ignore_former_topics=True, target=file)
     for finding in report.errors:
         raise TopologyError(finding.where, finding.problem, finding.remedy)
     if report.steps:

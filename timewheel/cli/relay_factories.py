@@ -45,6 +45,7 @@ class RelayFactory:
         self._relay_id, self._hop_linger_ms = relay_id, hop_linger_ms
         self._memory_bytes = memory_bytes
         self._hooks = hooks
+        self._outdated: dict[str, str] = {}
         self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
         """Returns the plans that are served now: topics of all other plans are former topics."""
 
@@ -58,6 +59,7 @@ class RelayFactory:
         from timewheel.provision.former_topics import FormerTopics
 
         def former_topics() -> tuple[FormerTopic, ...]:
+            self._report_outdated(plan)
             # By the plans served at this moment: a topic that another plan uses is no former topic.
             return FormerTopics(self._admin, plan, beside=self.plans())()
 
@@ -68,6 +70,21 @@ class RelayFactory:
             "former_topics": former_topics,
             "hooks": self._hooks,
         }
+
+    def _report_outdated(self, plan: Plan) -> None:
+        """Report a plan that is not that by which its due topic was provisioned last, once per reason."""
+        from contextlib import suppress
+
+        from timewheel.client.hooks import Hooks
+        from timewheel.core.errors import AdminError
+        from timewheel.events import RelayPlanOutdated
+        from timewheel.provision.provisioned import outdated, provisioned
+
+        with suppress(AdminError):  # a role that may not read it relays all the same
+            reason = outdated(plan, provisioned(self._admin, plan.due_topic))
+            if reason and self._outdated.get(plan.due_topic) != reason:
+                Hooks(self._hooks).emit(RelayPlanOutdated(due_topic=plan.due_topic, reason=reason))
+            self._outdated[plan.due_topic] = reason
 
     def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
         """Register the relays of each moment with the metrics."""

@@ -144,8 +144,8 @@ def _run_here(
     access = access_of(way, hooks)
     # Any broker of the cluster will do.
     topic = texts.plans()[0].due_topic
-    with access.client(topic) as client, access.admin() as admin:
-        dialer = access.dialer(access.service_url_of(topic, admin)) if asked.kind == "shadow" else None
+    with access.client_and_admin(topic) as (client, admin, url):
+        dialer = access.dialer(url) if asked.kind == "shadow" else None
         crew = _crew(asked, dialer, client, admin, texts.plans(), hooks)
         service = Service(
             [crew.relay_of(plan) for plan in texts.plans()],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -29,7 +28,6 @@ __all__ = [
     "Ids",
     "Kind",
     "Most",
-    "PlanFile",
     "Positions",
     "Reason",
     "Source",
@@ -43,7 +41,6 @@ MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""
 DEFAULT_LIMIT = 1_000
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 Positions = Annotated[
     list[str] | None,
     typer.Argument(metavar="[POSITION]...", help="Such as 12:7, as the list has them.", show_default=False),

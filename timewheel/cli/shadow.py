@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -46,7 +46,6 @@ shadow.command()(start)
 shadow.command()(status)
 shadow.command()(verify)
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 JournalHold = Annotated[
     str,
     typer.Option(
@@ -122,13 +121,14 @@ def pause(
     connection: ConnectionFile = None,
 ) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
-    from timewheel.cli.shadow_desired import need_shadow, note, plan_with_intake
+    from timewheel.cli.shadow_desired import need_shadow, note, plan_with_intake, refuse_pause
     from timewheel.shadow.machine.states import State
 
     plan = plan_with_intake(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        need_shadow(admin, plan, plan_file)
-        print_line(note(admin, plan, State.PAUSED))
+        before = need_shadow(admin, plan, plan_file)
+        refuse_pause(plan, plan_file, before)
+        print_line(note(admin, plan, State.PAUSED, before))
 
 
 @shadow.command()

@@ -40,14 +40,13 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
 
     plan = plan_with_intake(plan_file)
     told = Console(stderr=True)
-    with access.client(plan.due_topic) as client, access.admin() as admin:
-        need_shadow(admin, plan, plan_file)
+    with access.client_and_admin(plan.due_topic) as (client, admin, url):
+        before = need_shadow(admin, plan, plan_file)
         timers = waiting_timers(admin, plan)  # first: from the request on, every running shadow sends timers back
-        show_line(told, note(admin, plan, State.DRAINING))
+        show_line(told, note(admin, plan, State.DRAINING, before))
         # Timers that were moved before the plan changed also go back, even if no other shadow runs to drain them.
         former = FormerTopics(admin, plan)
-        dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
-        shadow = Shadow(client, plan, dialer, admin, hooks=(warn,), former_topics=former)
+        shadow = Shadow(client, plan, access.dialer(url), admin, hooks=(warn,), former_topics=former)
         shadow.start()
         try:
             stalls = Stalls(admin, plan)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.shadow.machine.states import State
 
-__all__ = ["need_shadow", "note", "plan_with_intake"]
+__all__ = ["need_shadow", "note", "plan_with_intake", "refuse_pause"]
 
 
 def plan_with_intake(file: Path) -> Plan:
@@ -29,8 +29,8 @@ def plan_with_intake(file: Path) -> Plan:
     return plan
 
 
-def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> None:
-    """Refuse a plan for whose topic no shadow was started.
+def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
+    """Return the desired state of a topic; refuse a plan for whose topic no shadow was started.
 
     Raises:
         TopologyError: There is no due topic, or no journal beside it.
@@ -39,10 +39,11 @@ def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> None:
     from timewheel.core.errors import AdminMissing, TopologyError
     from timewheel.core.escapes import timewheel_command
     from timewheel.core.names import Names
+    from timewheel.shadow.machine.states import desired_in
 
     journal = Names(plan).journal
     try:
-        admin.topics.properties(journal)
+        return desired_in(admin.topics.properties(journal)).state
     except AdminMissing as error:
         if admin.topics.partitions(plan.due_topic) is None:
             remedy = f"correct due_topic in {plan_file}, or its namespace, or the brokers that the command asks"
@@ -52,8 +53,30 @@ def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> None:
         raise TopologyError(plan.due_topic, fact, f"to start one: {start}; or correct {plan_file}") from error
 
 
-def note(admin: AdminClient, plan: Plan, state: State) -> str:
+def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
+    """Refuse to pause a topic of which nothing is moved or held, for a pause would only hide that.
+
+    Raises:
+        TopologyError: The shadow was never started, or its abort is complete.
+    """
+    from timewheel.core.errors import TopologyError
+    from timewheel.core.escapes import timewheel_command
+    from timewheel.shadow.machine.states import State
+
+    if state in (State.PROVISIONED, State.NATIVE):
+        start = timewheel_command("shadow", "start", str(plan_file))
+        fact = f"is {state.value}: nothing is moved, so there is nothing to pause"
+        raise TopologyError(plan.due_topic, fact, f"to begin: {start}")
+
+
+def note(admin: AdminClient, plan: Plan, state: State, before: State | None = None) -> str:
     """Store the desired state, from now on, for every process that shadows the plan's topic.
+
+    Args:
+        admin: Its role administers the tenant.
+        plan: Its journal must exist.
+        state: The desired state.
+        before: The stored state, if it was read just before; None: it is read.
 
     Returns:
         The result as a sentence.
@@ -64,7 +87,7 @@ def note(admin: AdminClient, plan: Plan, state: State) -> str:
     from timewheel.core.clock import SystemClock
     from timewheel.shadow.desired_state import desired_for
 
-    before = desired_for(admin, plan, state, now_ms=SystemClock().now_ms())
+    before = desired_for(admin, plan, state, now_ms=SystemClock().now_ms(), before=before)
     if before is state:
         return f"{plan.due_topic} was {state.value} already"
     return f"{plan.due_topic}: {before.value} -> {state.value}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,13 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
-    "PlanFile",
     "reading_entries",
     "unseen_is_an_exit",
 ]
 
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
 

@@ -118,13 +118,14 @@ def start(
         if begins and is_topic and not yes:
             begins = _asked(plan)
         done = _begin(admin, plan, file, text) if begins else ""
+        is_moved = bool(done) and _is_moved(admin, plan)
     if as_json:
         print(json.dumps({**survey_facts(found), "plan_file": file, "revision": plan.revision, "started": begins}))
     else:
         if text:
             say(console, written_words(plan, made, file, is_written=begins))
         next_words = _next_words(
-            file, done, typed_words(context), is_new=is_topic, is_refused=found.is_refused, is_window=bool(text)
+            file, done, typed_words(context), is_new=is_topic, is_refused=found.is_refused, is_moved=is_moved
         )
         show_line(console, next_words)
     if found.is_refused and not begins:
@@ -162,13 +163,13 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
 
 
 def _next_words(
-    file: str, done: str, reached_by: Sequence[str], *, is_new: bool, is_refused: bool, is_window: bool
+    file: str, done: str, reached_by: Sequence[str], *, is_new: bool, is_refused: bool, is_moved: bool
 ) -> str:
     """Describe the result, and give the next command."""
+    if done and is_moved:
+        return f"{done}. A shadow run is connected, and goes by this within seconds."
     if done:
-        run = timewheel_command("shadow", "run", file, *reached_by)
-        runs = "A shadow run that goes on reads it by itself. If there is none," if is_window else "Now"
-        return f"{done}. {runs} let it run: {run}"
+        return f"{done}. Now let it run: {timewheel_command('shadow', 'run', file, *reached_by)}"
     begun = f"Nothing was begun{f'; the plan is in {visible(file)}' if is_new else ''}."
     if is_refused:
         return f"{begun} See what is refused above, and its cure."
@@ -229,7 +230,16 @@ def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     from timewheel.provision.provisioning import ensure
     from timewheel.shadow.machine.states import State
 
-    ensure(admin, plan, now_ms=admin.clock.now_ms())
+    ensure(admin, plan, now_ms=admin.clock.now_ms(), target=file)
     if text:
         Path(file).write_text(text, encoding="utf-8", newline="")
     return note(admin, plan, State.SHADOWING)
+
+
+def _is_moved(admin: AdminClient, plan: Plan) -> bool:
+    """Return whether a mover is connected to every partition of the journal."""
+    from timewheel.core.names import Names, parts_of
+    from timewheel.inspect.shadowed import mover_in
+
+    parts = parts_of(Names(plan).journal, plan.own_partitions)
+    return all(mover_in(admin.topics.stats(part, clients=True)) is not None for part in parts)

@@ -10,6 +10,7 @@ import typer
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -18,9 +19,8 @@ from timewheel.cli.connecting import (
     typed_words,
 )
 from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.looks import every_ms_of, type_words
-from timewheel.cli.shadow_looks import AsJson, PlanFile, unseen_is_an_exit
-from timewheel.core.plurals import counted
+from timewheel.cli.looks import entries_wait, every_ms_of, type_words
+from timewheel.cli.shadow_looks import AsJson, unseen_is_an_exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def _notes(found: ShadowOverview) -> Iterator[str]:
     if found.writes is not None:
         yield f"A timer that was moved lately is written {found.writes:.3g} times more: journal, holds, and back."
     if found.dead_letters:
-        dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
-        yield f"{dead} for you: {timewheel_command('dead-letters', 'list', found.target, *found.asked_by)}"
+        letters = timewheel_command("dead-letters", "list", found.target, *found.asked_by)
+        yield entries_wait(found.dead_letters, "dead letters", letters)
     for one in found.unread:
         yield f"Not seen: {one.subject} ({one.reason})"

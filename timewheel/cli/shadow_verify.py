@@ -9,6 +9,7 @@ import typer
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -19,7 +20,6 @@ from timewheel.cli.connecting import (
 from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.shadow_looks import (
     AsJson,
-    PlanFile,
     reading_entries,
     unseen_is_an_exit,
 )
@@ -166,8 +166,8 @@ def _notes(found: Verification, plan_file: str) -> Iterator[str]:
     times = "once" if found.looks == 1 else f"{found.looks} times"
     yield f"State: {found.desired.state.value}{since}; looked at {times}, last at {at(found.at_ms)}."
     behind = [part.topic for part in found.parts if not part.is_caught_up]
-    if behind:
-        yield f"{len(behind)} of {len(found.parts)} partitions are not caught up: what is left there is not counted."
+    if behind and moves(found.desired.state):
+        yield f"{len(behind)} of {len(found.parts)} partitions are not caught up: what is pending is no error yet."
     decisions: dict[str, int] = {}
     for part in found.parts:
         for decision, count in part.decisions.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +10,7 @@ from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -19,6 +19,7 @@ from timewheel.cli.connecting import (
     typed_words,
 )
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
+from timewheel.cli.looks import entries_wait
 from timewheel.cli.moments import at
 from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
@@ -41,7 +42,7 @@ FIRST_STRETCHES = 4
 
 def status(
     context: typer.Context,
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
+    plan_file: PlanFile,
     *,
     samples: Annotated[
         int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; with all of them it is exact.")
@@ -232,11 +233,9 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
     for former in findings_of(found.plan, found.former):
         yield f"{former.where}: {former.problem}."
     if found.dead_letters:
-        dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
-        yield f"{dead} for you: {timewheel_command('dead-letters', 'list', plan_file)}"
+        yield entries_wait(found.dead_letters, "dead letters", timewheel_command("dead-letters", "list", plan_file))
     if found.parked:
-        parked = counted(found.parked, "parked timer waits", "parked timers wait")
-        yield f"{parked} for you: {timewheel_command('parked', 'list', plan_file)}"
+        yield entries_wait(found.parked, "parked timers", timewheel_command("parked", "list", plan_file))
     exact = not any(place.timers.error for place in found.places)
     yield f"{counted(found.read, 'entry was', 'entries were')} looked at: " + (
         "all of them, so all figures are exact." if exact else "errors are at 95 %."

@@ -12,6 +12,7 @@ from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     ServiceUrl,
     Token,
     TokenFile,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["timer"]
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
@@ -239,7 +239,7 @@ def show(
         if there is None:
             say(console, "Where it is: say --due or --sent-at, since this id does not tell when it was sent.")
         else:
-            show_whereabouts(console, there)
+            show_whereabouts(console, there, str(plan_file))
     if status:
         raise typer.Exit(status)
 

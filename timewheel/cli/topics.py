@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from timewheel.cli.connecting import (
     AdminUrl,
     ConnectionFile,
+    PlanFile,
     Token,
     TokenFile,
     TrustFile,
@@ -33,7 +33,6 @@ __all__ = ["topics"]
 
 topics = command_group("topics", "Make a plan's topics, and roll a calendar's.")
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AT_LATEST = ", for what reaches the due topic from now on"
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
@@ -87,7 +86,12 @@ def ensure(
 
     plan = Plan.load(plan_file)
     make = partial(
-        ensure_topics, plan=plan, now_ms=SystemClock().now_ms(), create_namespaces=create_namespaces, grow=grow
+        ensure_topics,
+        plan=plan,
+        now_ms=SystemClock().now_ms(),
+        create_namespaces=create_namespaces,
+        grow=grow,
+        target=str(plan_file),
     )
     refused: UndrainedTopics | None = None
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.cancellations import cancellation_text, known_cancellations
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, access_to
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_to,
+    keep_plan_file,
+)
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at, moment_ms, precision_ms
 from timewheel.cli.terminal import say
 from timewheel.core.durations import span
+from timewheel.core.escapes import with_plan_file
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -56,7 +66,9 @@ MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Give up after
 
 
 def whereis(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="By which it was sent.", show_default=False)],
+    plan_file: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="By which it was sent.", show_default=False, callback=keep_plan_file)
+    ],
     timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
     sent_at: SentAt = None,
@@ -100,7 +112,7 @@ def whereis(
             if as_json:
                 print(json.dumps(whereabouts_facts(found)), flush=True)
             else:
-                show_whereabouts(console, found)
+                show_whereabouts(console, found, str(plan_file))
     if status:
         raise typer.Exit(status)
 
@@ -131,9 +143,9 @@ def exit_status(found: Whereabouts) -> int:
     return 0
 
 
-def show_whereabouts(console: Console, found: Whereabouts) -> None:
-    """Print all that is known of a timer's place."""
-    say(console, f"{found.wanted.timer_id}: {_verdict(found)}", style="bold")
+def show_whereabouts(console: Console, found: Whereabouts, plan_file: str) -> None:
+    """Print all that is known of a timer's place; the plan's file is named as the user typed it."""
+    say(console, f"{found.wanted.timer_id}: {with_plan_file(_verdict(found), plan_file)}", style="bold")
     for name, text in _lines(found):
         say(console, f"{name:9}{text}", indent=2)
 

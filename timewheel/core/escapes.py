@@ -6,6 +6,7 @@ no other place.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Final
@@ -18,12 +19,15 @@ __all__ = [
     "timewheel_command",
     "visible",
     "visible_lines",
+    "with_plan_file",
 ]
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
 _SURROGATEESCAPE: Final = ("\udc80", "\udcff")
 """Range of the characters by which Python's text represents bytes of a file's name that are not UTF-8."""
+
+_FOR_PLAN: Final = re.compile(r"(\btimewheel(?: [a-z][a-z-]*)+ )PLAN\b")
 
 
 def visible(text: str) -> str:
@@ -43,6 +47,16 @@ def visible_lines(text: str) -> str:
 def timewheel_command(*words: str) -> str:
     """Render a ``timewheel`` command for a shell."""
     return shell_line("timewheel", *words)
+
+
+def with_plan_file(text: str, file: str) -> str:
+    """Name a plan's file in each ``timewheel`` command of a text that has the placeholder ``PLAN``.
+
+    Args:
+        text: A message.
+        file: The file as the user typed it; empty: it is not known.
+    """
+    return _FOR_PLAN.sub(lambda found: found[1] + _shell_word(file), text) if file else text
 
 
 def admin_options(reached_by: Sequence[str]) -> tuple[str, ...]:

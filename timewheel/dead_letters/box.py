@@ -22,7 +22,7 @@ class Box:
         reason_property: Property with the reason why a timer became a dead letter.
         from_property: Property with the topic that the dead letter was taken from.
         error_property: Property with the exception of its handler; empty if no handler was involved.
-        missing: Error message if the topic does not exist.
+        missing: Remedy if the topic does not exist.
         sources: Name prefixes of the topics whose schemas the dead letters, stored without a schema, may refer to;
             empty if letters are stored with their schema.
     """
@@ -44,17 +44,17 @@ def dead_letter_box(plan: Plan) -> Box:
         subscription=DEAD_LETTER_SUBSCRIPTION,
         reason_property=DEAD_REASON,
         from_property=DEAD_FROM,
-        missing="there is no such topic: `timewheel topics ensure PLAN` makes it, if the plan needs a relay",
+        missing="`timewheel topics ensure PLAN` makes it, if the plan needs a relay",
         sources=tuple(f"{prefix}." for prefix in names.own_prefixes),
     )
 
 
 def parked_box(plan: Plan, subscription: str) -> Box:
     """Return the topic of timers parked by a subscription, which may belong to an earlier revision of the plan."""
-    missing = "there is no such topic: write retry = true in the plan, and run `timewheel topics ensure PLAN`"
+    missing = "write retry = true in the plan, and run `timewheel topics ensure PLAN`"
     if subscription not in plan.subscriptions:
         known = ", ".join(plan.subscriptions)
-        missing = f"the plan has no subscription {subscription!r}, but {known}; and there is no topic of an earlier one"
+        missing = f"the plan has no subscription {subscription!r}, but {known}"
     return Box(
         topic=Names(plan).parked(subscription),
         subscription=PARKED_SUBSCRIPTION,

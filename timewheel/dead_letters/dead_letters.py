@@ -18,6 +18,7 @@ from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import partition_topic
 from timewheel.dead_letters.box import Box
 from timewheel.inspect.errors import NoSuchTarget
+from timewheel.inspect.missing_topics import no_such_topic
 from timewheel.inspect.sample import envelope_in
 from timewheel.inspect.status.runs import open_runs, positions_of
 
@@ -160,7 +161,7 @@ def dead_letters(
     """
     partitions = admin.topics.partitions(box.topic)
     if not partitions:
-        raise NoSuchTarget(box.topic, box.missing)
+        raise NoSuchTarget(box.topic, f"{no_such_topic(admin, box.topic)}: {box.missing}")
     meant: list[DeadLetter] = []
     entries = inspected = seen = 0
     for number in range(partitions):
@@ -192,7 +193,7 @@ def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Ope
     try:
         stats = admin.topics.internal_stats(topic)
     except AdminMissing:
-        raise NoSuchTarget(topic, box.missing) from None
+        raise NoSuchTarget(topic, f"{no_such_topic(admin, box.topic)}: {box.missing}") from None
     cursor = stats.cursors.get(box.subscription)
     if cursor is None:
         raise NoSuchTarget(topic, f"it has no subscription {box.subscription}: `timewheel topics ensure PLAN`")

@@ -18,6 +18,7 @@ __all__ = [
     "RelayNumbersUsedUp",
     "RelayPlanDropped",
     "RelayPlanNotStarted",
+    "RelayPlanOutdated",
     "RelayPlansChanged",
     "RelayPlansRefused",
     "RelayPositionJumped",
@@ -214,6 +215,18 @@ class RelayPlansRefused(Event):
     do="See the reason and the broker.",
 )
 class RelayPlanNotStarted(Event):
+    due_topic: str
+    reason: str
+
+
+@event(
+    "relay_plan_outdated",
+    "warning",
+    means="The due topic was provisioned by a later revision of the plan, or by another plan of the same revision. "
+    "The relay goes on by the file that it has. Once per reason.",
+    do="Give all processes the file that the reason names.",
+)
+class RelayPlanOutdated(Event):
     due_topic: str
     reason: str
 

@@ -8,9 +8,9 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import namespace_of, partition_of
 
-__all__ = ["no_such_topic"]
+__all__ = ["NO_TOPIC", "no_such_topic"]
 
-_NO_TOPIC = "there is no such topic"
+NO_TOPIC = "there is no such topic"
 MAX_NAMES = 10_000
 """Limit of names that are compared: a comparison takes some 50 microseconds."""
 
@@ -26,8 +26,8 @@ def no_such_topic(admin: AdminClient, topic: str) -> str:
     try:
         names = {partition_of(name)[0] for name in admin.topics.list(namespace)}
     except AdminMissing:
-        return f"{_NO_TOPIC}, and no namespace {namespace}: correct the name"
+        return f"{NO_TOPIC}, and no namespace {namespace}: correct the name"
     except AdminError:
-        return _NO_TOPIC
+        return NO_TOPIC
     near = get_close_matches(topic, sorted(names)[:MAX_NAMES], 1)
-    return f"{_NO_TOPIC}; did you mean {near[0]}?" if near else f"{_NO_TOPIC}; {namespace} has {len(names):,} others"
+    return f"{NO_TOPIC}; did you mean {near[0]}?" if near else f"{NO_TOPIC}; {namespace} has {len(names):,} others"

@@ -18,6 +18,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, parts_of
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.topology import HoldingTopic, calendar_intervals, topology
 from timewheel.inspect.errors import NothingToSample, NotOfThisPlan
+from timewheel.inspect.missing_topics import no_such_topic
 from timewheel.inspect.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic, timers_of
 from timewheel.inspect.sample import (
     DEFAULT_SAMPLES,
@@ -116,7 +117,7 @@ def _due(admin: AdminClient, plan: Plan, clock: Clock, at_ms: int) -> tuple[list
                 raise NotOfThisPlan(part.name, lacking, admin.subscriptions.list(part.name))
         due.append(found)
     if not due:
-        raise NothingToSample(missing[0], "there is no such topic; is this the plan of another cluster or topic?")
+        raise NothingToSample(missing[0], f"{no_such_topic(admin, missing[0])}; is this the plan of another cluster?")
     if not any(topic.parts for topic in due):
         makes = "`timewheel topics ensure PLAN` makes them"
         raise NothingToSample(plan.due_topic, f"no partition of it was ever used; {makes}")

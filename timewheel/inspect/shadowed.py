@@ -1,12 +1,13 @@
-"""Detect whether a topic has a shadow: the shadow's desired state is in the properties of its journal."""
+"""Detect whether a topic has a shadow, by the properties of its journal, and whether a mover is connected there."""
 
 from __future__ import annotations
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.stats import ProducerStats, TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
-from timewheel.core.names import STATE_PROPERTY, journal_topic
+from timewheel.core.names import MOVER_PREFIX, STATE_PROPERTY, journal_topic
 
-__all__ = ["ENDS", "MOVING", "UNDER_WAY", "shadow_of"]
+__all__ = ["ENDS", "MOVING", "UNDER_WAY", "mover_in", "shadow_of"]
 
 MOVING = "shadowing"
 UNDER_WAY = frozenset({MOVING, "paused", "draining"})
@@ -33,3 +34,12 @@ def shadow_of(admin: AdminClient, topic: str) -> str | None:
         return None
     state = properties.get(STATE_PROPERTY, "").partition(" ")[0]
     return state if state in UNDER_WAY else None
+
+
+def mover_in(journal: TopicStats) -> ProducerStats | None:
+    """Return the mover that is connected to a partition of the journal, in whichever state; None: there is none.
+
+    Args:
+        journal: Stats of the partition, with its clients.
+    """
+    return next((one for one in journal.producers if one.name.startswith(MOVER_PREFIX)), None)

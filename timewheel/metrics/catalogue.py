@@ -272,7 +272,7 @@ UNATTENDED = _metric(
     "Partitions with late timers and no connected relay.",
 )
 DEAD = _metric(
-    "dead_letters", "gauge", ("due_topic",), "exporter", "Messages in the dead-letter topic; absent if not seen."
+    "dead_letters", "gauge", ("due_topic",), "exporter", "Entries in the dead-letter topic; absent if not seen."
 )
 SNAPSHOT_LAST = _metric(
     "exporter_last_snapshot_timestamp_seconds", "gauge", (), "exporter", "Unix time of the last snapshot."

@@ -1,4 +1,4 @@
-"""The provisioning record of a due topic: the subscriptions and namespaces that later plans are compared with."""
+"""The provisioning record of a due topic, with which later plans are compared."""
 
 from __future__ import annotations
 
@@ -12,8 +12,20 @@ from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyE
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import PROVISIONED_PROPERTY, Names, namespace_of
 from timewheel.core.plan import MAX_FORMER, Plan
+from timewheel.core.routing import ROUTING_CODE, Router
+from timewheel.provision.foreign_settings import Finding
 
-__all__ = ["Provisioned", "note", "provided", "provisioned", "refuse_older", "with_noted_namespaces"]
+__all__ = [
+    "Provisioned",
+    "note",
+    "outdated",
+    "provided",
+    "provisioned",
+    "refuse_older",
+    "routing_of",
+    "same_revision",
+    "with_noted_namespaces",
+]
 
 NO_PROPERTIES = 405
 """Method Not Allowed: the answer of brokers older than 2.11 to topic properties."""
@@ -27,11 +39,13 @@ class Provisioned:
         subscriptions: Subscriptions of the plan that was provisioned last.
         namespaces: Holding namespaces that contain topics of this or an earlier plan.
         revision: Revision of the plan that was provisioned last; 0: unknown, by an earlier version.
+        routing: Routing of that plan, see `routing_of`; empty: unknown, by an earlier version.
     """
 
     subscriptions: frozenset[str] = frozenset()
     namespaces: frozenset[str] = frozenset()
     revision: int = 0
+    routing: str = ""
 
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Self | None:
@@ -42,6 +56,7 @@ class Provisioned:
                 subscriptions=frozenset(stored["subscriptions"]),
                 namespaces=frozenset(stored["namespaces"]),
                 revision=int(stored.get("revision", 0)),
+                routing=str(stored.get("routing", "")),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -52,6 +67,7 @@ class Provisioned:
             "subscriptions": sorted(self.subscriptions),
             "namespaces": sorted(self.namespaces),
             "revision": self.revision,
+            "routing": self.routing,
         }
         return {PROVISIONED_PROPERTY: json.dumps(stored, ensure_ascii=False)}
 
@@ -97,6 +113,40 @@ def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Pr
         subscriptions=frozenset(plan.subscriptions),
         namespaces=frozenset(before | {Names(plan).holding_namespace}) - {due},
         revision=plan.revision,
+        routing=routing_of(plan),
+    )
+
+
+def routing_of(plan: Plan) -> str:
+    """Return the plan's routing as it is recorded: the version of the code, and the fingerprint by that version."""
+    return f"{ROUTING_CODE}.{Router(plan).fingerprint}"
+
+
+def same_revision(plan: Plan, topic: str, noted: Provisioned | None, target: str = "PLAN") -> tuple[Finding, ...]:
+    """Find that a due topic was provisioned last by another plan of the same revision: nothing tells the two apart.
+
+    Records by another version of the routing code are not compared: an upgrade changes the fingerprint of every plan.
+
+    Args:
+        plan: The plan.
+        topic: The due topic.
+        noted: The record of the due topic.
+        target: The user's name for the plan.
+    """
+    own = routing_of(plan)
+    if noted is None or noted.revision != plan.revision or noted.routing == own:
+        return ()
+    if noted.routing.partition(".")[0] != own.partition(".")[0]:
+        return ()
+    return (
+        Finding(
+            level="warning",
+            where=topic,
+            problem=f"was provisioned by a plan of revision {noted.revision} with routing {noted.routing}, and this "
+            f"file has the same revision and routing {own}: nothing says which is the newer",
+            remedy=f"use one file for all processes; if this is the newer, write revision = {plan.revision + 1} in it "
+            f"and run {timewheel_command('topics', 'ensure', target)}",
+        ),
     )
 
 
@@ -122,6 +172,17 @@ def refuse_older(plan: Plan, topic: str, noted: Provisioned | None, target: str 
             f"this plan, write revision = {noted.revision + 1} in it and run "
             f"{timewheel_command('topics', 'ensure', target)}",
         )
+
+
+def outdated(plan: Plan, noted: Provisioned | None) -> str:
+    """Describe how a plan differs from that by which its due topic was provisioned last, with the remedy; empty: it is
+    that plan, or a later one.
+    """
+    try:
+        refuse_older(plan, plan.due_topic, noted)
+    except TopologyError as error:
+        return f"{error.problem}; {error.remedy}"
+    return "".join(f"{one.problem}; {one.remedy}" for one in same_revision(plan, plan.due_topic, noted))
 
 
 def with_noted_namespaces(plan: Plan, noted: Provisioned | None) -> Plan:

@@ -47,7 +47,14 @@ from timewheel.provision.provision_steps import (
     wanted_policies,
     waves_of,
 )
-from timewheel.provision.provisioned import note, provided, provisioned, refuse_older, with_noted_namespaces
+from timewheel.provision.provisioned import (
+    note,
+    provided,
+    provisioned,
+    refuse_older,
+    same_revision,
+    with_noted_namespaces,
+)
 
 __all__ = ["Report", "ensure"]
 
@@ -98,6 +105,7 @@ def ensure(
     create_namespaces: bool = False,
     grow: bool = False,
     ignore_former_topics: bool = False,
+    target: str = "PLAN",
 ) -> Report:
     """Create the plan's topics, subscriptions and topic policies; existing objects are left unchanged.
 
@@ -115,6 +123,7 @@ def ensure(
         grow: Raise the number of partitions of topics that have fewer than the plan.
         ignore_former_topics: Only warn of timers in topics of an earlier plan that no relay or consumer of this plan
             would move: the caller takes care of them.
+        target: The user's name for the plan.
 
     Returns:
         The steps and the findings. Findings do not stop the run.
@@ -132,14 +141,14 @@ def ensure(
     )
     stored = {namespace: _names_in(admin, namespace, create=create_namespaces) for namespace in namespaces}
     noted = provisioned(admin, plan.due_topic)
-    refuse_older(plan, plan.due_topic, noted)
+    refuse_older(plan, plan.due_topic, noted, target)
     whole = with_noted_namespaces(plan, noted)
     listed = [name for names in stored.values() for name in names or ()]
     listed += former_names(admin, whole, besides=namespaces)
     former = look_into(admin, whole, listed)
     stranded = left_behind(plan, former)
     if stranded and not ignore_former_topics:
-        remedy = remedy_for(plan, stranded)
+        remedy = remedy_for(plan, stranded, target)
         raise UndrainedTopics(stranded, f"{remedy}; or say --ignore-former-topics if somebody sees to them")
     drains = any(topic.holding is not None for topic in former)
     waves = waves_of(topology(plan, now_ms, drains=drains).topics)
@@ -156,7 +165,11 @@ def ensure(
             made = provided(whole, noted, listed)
             due = [spec for spec in specs if spec.role == "due" and states[spec].provisioned != made]
             _each(pool, lambda spec: note(admin, spec.name, made), due)
-        findings = (*_findings(admin, plan, states, dry_run=dry_run), *findings_of(plan, former))
+        findings = (
+            *same_revision(plan, plan.due_topic, noted, target),
+            *_findings(admin, plan, states, target, dry_run=dry_run),
+            *findings_of(plan, former, target),
+        )
     return Report(
         dry_run=dry_run,
         topics=tuple(spec.name for spec in specs),
@@ -332,7 +345,7 @@ def _relays(admin: AdminClient, spec: TopicSpec) -> int:
 
 
 def _findings(
-    admin: AdminClient, plan: Plan, states: Mapping[TopicSpec, TopicState], *, dry_run: bool
+    admin: AdminClient, plan: Plan, states: Mapping[TopicSpec, TopicState], target: str, *, dry_run: bool
 ) -> tuple[Finding, ...]:
     findings: list[Finding] = []
     broker = admin.brokers.runtime_configuration()
@@ -352,7 +365,7 @@ def _findings(
             findings += producer_name_findings(spec, producer_names(admin, spec), broker)
         if spec.role == "tier" and state.partitions and not asked_of_relays:
             asked_of_relays = True  # relays read all tiers alike
-            findings += relay_count_findings(spec, _relays(admin, spec))
+            findings += relay_count_findings(spec, _relays(admin, spec), target)
         delays = (spec.role == "due" and not due_seen) or (spec.role == "tier" and by_broker)
         if not delays or (dry_run and state.partitions is None):
             continue

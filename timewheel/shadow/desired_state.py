@@ -13,7 +13,7 @@ from timewheel.shadow.machine.states import STATE_PROPERTY, DesiredState, State,
 __all__ = ["desired_for", "note_caught_up"]
 
 
-def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> State:
+def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int, before: State | None = None) -> State:
     """Store a desired state from now on; a state that is stored already keeps its time.
 
     Args:
@@ -21,6 +21,7 @@ def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) ->
         plan: Its journal must exist.
         state: The desired state.
         now_ms: UTC milliseconds.
+        before: The stored state, if it was read just before; None: it is read.
 
     Returns:
         The state that was stored before.
@@ -30,7 +31,7 @@ def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) ->
         AdminError: The broker refused it.
     """
     journal = Names(plan).journal
-    before = desired_in(admin.topics.properties(journal)).state
+    before = before or desired_in(admin.topics.properties(journal)).state
     if before is not state:
         admin.topics.update_properties(journal, {STATE_PROPERTY: DesiredState(state, now_ms).text()})
     return before

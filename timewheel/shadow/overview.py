@@ -122,7 +122,8 @@ class PartitionOverview:
         pinned_by: The subscription with the lowest mark-delete position, if the journal waits for it.
         subscriptions: Subscriptions of the topic.
         sampled: Number of entries that were read.
-        left: Estimated number of entries far from due that could have been moved, without the newest entries.
+        left: Estimated number of entries far from due that could have been moved; without the newest, while a shadow is
+            to move.
         stays: Estimated number of entries far from due that cannot be moved, by the reason.
         is_whole: All entries were read: both numbers are exact.
         error: Error of the sum of both at 95 %.
@@ -167,7 +168,7 @@ class ShadowOverview:
         gap_limit: The broker's limit.
         parts: By partition.
         holding: Waiting entries by holding topic.
-        dead_letters: Number of messages; None: unknown.
+        dead_letters: Number of entries, each of one or many letters; None: unknown.
         writes: Mean writes for each moved timer; None: no timer was moved lately.
         unread: Topics that could not be read.
         former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.

@@ -18,7 +18,6 @@ from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
-    MOVER_PREFIX,
     RELAY_SUBSCRIPTION,
     Names,
     partition_topic,
@@ -28,6 +27,7 @@ from timewheel.core.topology import HoldingTopic, topology
 from timewheel.inspect.doctor.asking import Asking
 from timewheel.inspect.doctor.seen import Source
 from timewheel.inspect.gaps.limit import limit_of
+from timewheel.inspect.shadowed import mover_in
 from timewheel.inspect.status.estimate import of_pieces
 from timewheel.inspect.status.looking import timers_held
 from timewheel.shadow.curing import Excess
@@ -196,11 +196,12 @@ class _Look:
         intake = self._internal(intake_part)
         if stats is None or internal is None or copies is None or clients is None or intake is None:
             return None
-        mover = next((one for one in clients.producers if one.name.startswith(MOVER_PREFIX)), None)
+        mover = mover_in(clients)
         relay = clients.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, desired)
         cursors = cursors_in(internal, stats)
         journal = self._queue(journal_part, copies, JOURNAL_SUBSCRIPTION)
+        arrived_ms = self._arrived_ms if moves(desired.state) else None
         return PartitionOverview(
             topic=native,
             phase=_phase(desired, is_moved=mover is not None, is_caught_up=caught_up_ms is not None),
@@ -213,7 +214,7 @@ class _Look:
             journal=journal,
             pinned_by=min(cursors, key=lambda name: cursors[name].mark_delete) if cursors and journal.entries else None,
             subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
-            **self._not_moved(native, internal, stats, tail.originals),
+            **self._not_moved(native, internal, stats, tail.originals, arrived_ms=arrived_ms),
             begun=tail.begun,
         )
 
@@ -262,12 +263,18 @@ class _Look:
         return any(PROBE_PROPERTY in properties for _, properties in properties_in(entry))
 
     def _not_moved(
-        self, part: str, stats: InternalStats, counters: TopicStats, moved: Collection[EntryPosition]
+        self,
+        part: str,
+        stats: InternalStats,
+        counters: TopicStats,
+        moved: Collection[EntryPosition],
+        *,
+        arrived_ms: int | None,
     ) -> dict[str, Any]:
         """Count the entries that were read, and estimate those that are far from due and were not moved."""
         cursors = acked_in(stats, counters).values()
         after = min((one.mark_delete for one in cursors), default=stats.last_confirmed)
-        pending, sampled, last = Pending(self._move_decider, cursors, self._at_ms, self._arrived_ms, moved), 0, after
+        pending, sampled, last = Pending(self._move_decider, cursors, self._at_ms, arrived_ms, moved), 0, after
         counts: list[int] = []
         stretches = stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES)
         for stretch in stretches:

@@ -37,7 +37,7 @@ class Pending:
         move_decider: Decides about entries.
         cursors: Acknowledged entries of each subscription.
         now_ms: Time of the decisions, UTC milliseconds.
-        arrived_ms: See `ARRIVED_MS`.
+        arrived_ms: See `ARRIVED_MS`; None: nothing is moved, so an entry counts however new it is.
         moved: Positions of originals whose copies are stored: they are acknowledged soon.
 
     Attributes:
@@ -49,7 +49,7 @@ class Pending:
     move_decider: MoveDecider
     cursors: Iterable[Acked]
     now_ms: int
-    arrived_ms: int = ARRIVED_MS
+    arrived_ms: int | None = ARRIVED_MS
     moved: Collection[EntryPosition] = ()
     acked: int = 0
     left: int = 0
@@ -75,7 +75,7 @@ class Pending:
         self.decisions[decision] += 1
         is_left = (
             decision == MoveDecision.MOVE.value
-            and entry.publish_ms < self.now_ms - self.arrived_ms
+            and (self.arrived_ms is None or entry.publish_ms < self.now_ms - self.arrived_ms)
             and position not in self.moved
         )
         self.left += is_left

@@ -8,6 +8,7 @@ from timewheel.core.errors import TopologyError
 from timewheel.inspect.doctor.check import Check
 from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.missing_topics import NO_TOPIC
 from timewheel.provision.foreign_settings import foreign_subscriptions
 from timewheel.provision.former_findings import findings_of, left_behind
 from timewheel.provision.provision_steps import (
@@ -18,7 +19,7 @@ from timewheel.provision.provision_steps import (
     Step,
     steps_for,
 )
-from timewheel.provision.provisioned import refuse_older
+from timewheel.provision.provisioned import refuse_older, same_revision
 
 __all__ = [
     "FOREIGN_SUBSCRIPTION",
@@ -126,6 +127,8 @@ def _namespaces(seen: Seen) -> Iterator[Finding]:
 def _topics(seen: Seen) -> Iterator[Finding]:
     older = [finding for topic in seen.topics if (finding := _older(seen, topic)) is not None]
     yield from older
+    for topic in seen.topics:
+        yield from _same_revision(seen, topic)
     # An older plan's topics may be missing for good reason, and nobody is to make them again.
     for topic in () if older else seen.topics:
         if topic.spec is None or seen.namespaces.get(topic.namespace) is None:
@@ -155,6 +158,13 @@ def _older(seen: Seen, topic: SeenTopic) -> Finding | None:
     return None
 
 
+def _same_revision(seen: Seen, topic: SeenTopic) -> Iterator[Finding]:
+    """Yield the finding of a due topic that another plan of this revision was provisioned for."""
+    if seen.plan is not None and topic.spec is not None:
+        for found in same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target):
+            yield Finding(kind=TOPIC_IN_THE_WAY, subject=found.where, read=found.problem, cure=found.remedy)
+
+
 def _missing(step: Step) -> str:
     match step:
         case CreateSubscription(subscription=name):
@@ -162,7 +172,7 @@ def _missing(step: Step) -> str:
         case CreateMissedPartitions(missing=missing):
             return f"partitions {', '.join(map(str, missing))} are missing"
         case _:
-            return "there is no such topic"
+            return NO_TOPIC
 
 
 def _unguarded(seen: Seen, topic: SeenTopic, steps: list[SetPolicy]) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from timewheel.broker.admin.parts import relays_of
 from timewheel.core.durations import HOUR_MS, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.core.names import MOVER_PREFIX
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
@@ -16,7 +15,7 @@ from timewheel.core.steps import far_ms
 from timewheel.inspect.doctor.check import Check
 from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Part, Seen, SeenTopic, Source
-from timewheel.inspect.shadowed import MOVING, UNDER_WAY
+from timewheel.inspect.shadowed import MOVING, UNDER_WAY, mover_in
 
 __all__ = [
     "COMPACTED",
@@ -87,9 +86,7 @@ def _move_decider(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
     if journal is None or seen.shadow_state != MOVING:
         return
-    alone = [
-        part for part in journal.parts if not any(one.name.startswith(MOVER_PREFIX) for one in part.stats.producers)
-    ]
+    alone = [part for part in journal.parts if mover_in(part.stats) is None]
     if alone:
         read = f"it is to be {MOVING}, and nobody moves into {len(alone)} of {counted(len(journal.parts), 'partition')}"
         start = timewheel_command("shadow", "run", seen.target)
