@@ -212,7 +212,7 @@ def test_sentences_have_weights_and_the_rules_of_thumb_are_folded(report: Shown,
     assert lead[0] > point[0] > aside[0]
     assert lead[1] > point[1] == aside[1]
     assert page.locator(".lead, .point, .aside").count() == len(planned.choice.reasons) <= 5
-    rules = page.locator("details", has_text="The article's rules of thumb")
+    rules = page.locator("details", has_text="Simple rules, for comparison")
     assert rules.get_attribute("open") is None
     rows = rules.locator("tbody tr").evaluate_all(
         "(all) => all.map((row) => [...row.children].map((c) => c.textContent))"

@@ -27,7 +27,7 @@ from timewheel.cli.relay_service import (
 
 __all__ = ["relay"]
 
-relay = command_group("relay", "Run relays as a service, and leave them.")
+relay = command_group("relay", "Run relays as a service; leave a plan.")
 
 
 @relay.command()
@@ -90,9 +90,7 @@ def run(
 
 @relay.command()
 def abort(
-    plan_file: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="The plan file, native by now.", show_default=False)
-    ],
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file, now native.", show_default=False)],
     *,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
