@@ -93,7 +93,7 @@ def judged(
         if overdue.then == "drop":
             return Verdict.OVERDUE
         use = spelled(overdue.after // dt.timedelta(milliseconds=1))
-        return Parked(f"it came {spelled(late_ms)} after its due time, and is of use for {use} only")
+        return Parked(f"it came {spelled(late_ms)} after its due time, and is useful for {use} only")
     if judge is None:
         return Verdict.HAND
     if is_too_late(envelope, now_ms, judge.keep_ms):

@@ -30,9 +30,7 @@ __all__ = [
 ]
 
 MAX_ATTEMPTS = 100_000
-NO_TOPICS = (
-    "the plan has no topics for what is tried again: write retry = true in it, and run `timewheel topics ensure PLAN`"
-)
+NO_TOPICS = "the plan has no retry topics: write retry = true in it, and run `timewheel topics ensure PLAN`"
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
@@ -189,7 +187,7 @@ def after_failure(
         try:
             after = policy.backoff(attempt, error, rng)
         except Exception as broken:  # noqa: BLE001 - the user's own code; the timer must not be lost by it
-            return Parked(f"its back-off could not be told: {broken!r}"[:MAX_REASON_CHARS], told)
+            return Parked(f"its back-off could not be computed: {broken!r}"[:MAX_REASON_CHARS], told)
     if not isinstance(after, dt.timedelta) or after < dt.timedelta(0):
         return Parked(f"its back-off is {after!r}, which is no duration from 0"[:MAX_REASON_CHARS], told)
     whole_ms, rest = divmod(after, _MILLISECOND)

@@ -160,7 +160,7 @@ def prepare(
 def _check_cancellable(plan: Plan, timer_id: object, group: object, replace: object) -> None:
     if plan.cancel is None:
         name, value = ("replace", replace) if group is None else ("group", group)
-        raise BadArgument(name, value, "the plan has no [cancel], so that nobody would ask for what is cut off")
+        raise BadArgument(name, value, "the plan has no [cancel], so consumers would not ask for cancellations")
     if replace and timer_id is None:
         raise BadArgument("replace", replace, "give the timer_id that it replaces")
     if group is None:

@@ -150,7 +150,7 @@ class UnitUnknown(PlannerError, ValueError):
         shown = ", ".join(f"{value:.15g}" for value in values)
         read = "; ".join(f"{unit}: {', '.join(texts)}" for unit, texts in readings.items())
         super().__init__(
-            f"column {column!r} begins with {shown or 'nothing'}, and nothing says in which unit; read as {read}. "
+            f"column {column!r} begins with {shown or 'nothing'}, and its unit is unknown; read as {read}. "
             f"Give the option {option}, or end the column's name with its unit, as {column}_ms"
         )
 

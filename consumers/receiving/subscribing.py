@@ -144,8 +144,8 @@ class Subscribing:
             raise SubscribeRefused(
                 "subscription",
                 subscription,
-                f"the plan's are {', '.join(plan.subscriptions)}; one that is not in the plan is not provisioned, and "
-                "misses what was sent before it subscribed",
+                f"the plan's are {', '.join(plan.subscriptions)}; a subscription outside the plan is not provisioned, "
+                "and misses earlier messages",
             )
         if consumer_type not in CONSUMER_TYPES:
             raise SubscribeRefused(
@@ -166,8 +166,8 @@ class Subscribing:
             raise SubscribeRefused(
                 "unacked_messages_timeout_ms",
                 timeout_ms,
-                f"must be over {hold_bound_ms(plan)} ms: so long a timer may be held here until it is due, and the "
-                "client counts from when it received it",
+                f"must be over {hold_bound_ms(plan)} ms: a timer may be held here for that long until it is due, and "
+                "the client counts from its receipt",
             )
 
 

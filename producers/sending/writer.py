@@ -199,6 +199,9 @@ class TimerWriter:
             options: See `SendOptions`.
             above: Generation that the timer replaces, if it is known.
         """
+        if not options.keys() <= SendOptions.__optional_keys__:
+            unknown = min(options.keys() - SendOptions.__optional_keys__)
+            raise TypeError(f"no send option {unknown!r}; there are {', '.join(sorted(SendOptions.__optional_keys__))}")
         now_ms = self._clock.now_ms()
         try:
             outgoing = prepare(

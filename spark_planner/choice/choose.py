@@ -162,7 +162,7 @@ def choose(
     if count is not None:
         shown = [recommended.evaluation.plan, native.plan]
         rules = [one.evaluation.plan for one in by_rule.values()]
-        beside |= zip(rules, count(rules, "replaying the rules of thumb", allowed), strict=True)
+        beside |= zip(rules, count(rules, "replaying simple rules", allowed), strict=True)
         beside |= zip(shown, count(shown, "replaying today's plan and the new one", math.inf), strict=True)
     known = {**settled.counted, **beside}
     by_rule = {

@@ -20,8 +20,8 @@ def describe_copies(planned: Planned) -> str:
     return (
         f"{planned.repeated:,} of {counted(timers, 'row')} ({planned.repeated / timers:.0%}) "
         f"{'repeats' if planned.repeated == 1 else 'repeat'} another one in send time, due time and key. "
-        "If they are copies, volume is told too high, and so are costs and perhaps gaps: name the "
-        "column of timer ids (--timer-id), or leave them out. If they are timers of their own, all is as it should be."
+        "If they are copies, the volume, the costs and perhaps the gaps are too high: name the column of timer ids "
+        "(--timer-id), or remove the copies. If they are separate timers, nothing is wrong."
     )
 
 

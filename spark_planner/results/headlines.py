@@ -10,7 +10,7 @@ from timewheel.spark_planner.results.peaks import peaks_of
 
 __all__ = ["headlines"]
 
-CERTAINTY = "with a certainty of 95%"
+CERTAINTY = "with 95% confidence"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
@@ -21,7 +21,7 @@ def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
     now, then = peaks.describe_band(peaks.now), peaks.describe_band(peaks.then)
     return [
         _gaps("Gaps now", peaks.now, "native delays, one partition", planned, peaks.known, f"{now} {CERTAINTY}"),
-        _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks.known, f"{then}, by the same band"),
+        _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks.known, f"{then}, in the same ratio"),
         _cost(planned, prices),
     ]
 

@@ -33,8 +33,8 @@ HOW_KNOWN = (
     "handled when it is due and its relay as always up. Neither was measured on a broker."
 )
 WHAT_IF = (
-    "What is said here is estimated: gaps, waiting messages and entries grow with the volume, and each plan gets the "
-    "partitions that it needs. The plan above was decided by a count. A candidate that was counted starts from its "
+    "These figures are estimated: gaps, waiting messages and entries grow with the volume, and each plan gets the "
+    "partitions that it needs. The plan above was chosen by counts. A candidate that was counted starts from its "
     "count here, so the sliders begin at that decision. The volume is in times of what was planned for."
 )
 
@@ -104,7 +104,7 @@ def _why(planned: Planned) -> Section:
         sentences=planned.choice.reasons,
         ranked=True,
         tables=[tables.plans_table(planned)],
-        folds=[Fold(name="The article's rules of thumb", table=tables.rules_table(planned))],
+        folds=[Fold(name="Simple rules, for comparison", table=tables.rules_table(planned))],
     )
 
 

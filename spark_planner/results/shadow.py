@@ -10,7 +10,7 @@ from timewheel.spark_planner.pricing.evaluation import Evaluation
 __all__ = ["WITHOUT_SLIDERS", "describe_limit", "shadow_table"]
 
 WITHOUT_SLIDERS = (
-    "For a shadow there are no sliders: what it moves depends on the window in a way that they do not compute. Plan "
+    "For a shadow there are no sliders: its moves depend on the window in a way that sliders do not compute. Plan "
     "again with --growth, --gap-fraction or --topic-cost."
 )
 
@@ -39,7 +39,7 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
                 f"{shadow.extra_reads_per_timer:.2f}",
                 "all by the mover, copies by relays",
             ),
-            ("waiting in the due topic's fullest partition", pending, "near ones, and copies in their last stretch"),
+            ("waiting in the due topic's fullest partition", pending, "near timers, and copies in their last stretch"),
             (
                 "originals in the broker's index at the peak",
                 f"{shadow.peak_stale_entries:,.0f}",

@@ -24,10 +24,10 @@ def describe_traffic(traffic: Continued) -> list[str]:
     if traffic.continuation is None:
         return [f"{said} {_alone(traffic)}"]
     further, days = len(traffic.continuation.sources), len(traffic.continuation.days.drawn)
-    how = "a Monday for a Monday" if traffic.continuation.days.by_weekday else "in an order by chance"
+    how = "a Monday for a Monday" if traffic.continuation.days.by_weekday else "in random order"
     said += (
         f" So it was continued by {counted(further, 'day')}, drawn from {days} of its own ({how}); a history of "
-        f"{rounded_up(found.warm_up_ms)} would settle it, and --as-is takes it for all that there will be."
+        f"{rounded_up(found.warm_up_ms)} would be long enough, and --as-is plans for the history alone."
     )
     return [said, *_left_out(traffic)]
 
@@ -44,9 +44,9 @@ def describe_native(planned: Planned) -> list[str]:
     )
     if confidence is not None:
         low, high = confidence.low * gaps, confidence.high * gaps
-        return [f"{said}: between {low:,.0f} and {high:,.0f} with a certainty of 95 %. The plan is for the upper end."]
+        return [f"{said}: between {low:,.0f} and {high:,.0f} with 95 % confidence. The plan is for the upper end."]
     if gaps and len(continued.days.drawn) < LEAST_DAYS:
-        return [f"{said}; how sure that is cannot be told from fewer than {LEAST_DAYS} days."]
+        return [f"{said}; no confidence interval from fewer than {LEAST_DAYS} days."]
     return [said + "."]
 
 
@@ -73,7 +73,7 @@ def extrapolation_facts(traffic: Continued) -> dict[str, Any] | None:
 def _alone(traffic: Continued) -> str:
     found = traffic.warm_up
     assert found is not None
-    said = "What is said here is of the history alone"
+    said = "All figures here are of the history alone"
     if found.has_rate:
         said = (
             f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
@@ -81,13 +81,14 @@ def _alone(traffic: Continued) -> str:
         )
     match traffic.unfit:
         case "burst":
-            return f"{said}. Plan from one of a day or more; best, of more than its delays."
+            return f"{said}. Plan from a history of a day or more; best, longer than its delays."
         case "days":
-            return f"{said}: its delays are too long for it to be continued. Plan from a longer one."
+            return f"{said}: its delays are too long to continue it. Plan from a longer history."
         case "timers":
             return (
-                f"{said}: continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer one, or from "
-                "every tenth timer with --growth 10."
+                f"{said}: continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer history, or from "
+                "every "
+                "tenth timer with --growth 10."
             )
         case _:
             return f"{said} (--as-is)."
@@ -103,12 +104,12 @@ def _left_out(traffic: Continued) -> list[str]:
         )
         said.append(
             f"Not continued: the campaign of {named}, when far more was sent than in the same hours of other days. If "
-            "it comes again, give a history in which it does."
+            "campaigns recur, give a history with several of them."
         )
     if days.weekly_growth:
         said.append(
-            f"Its volume changes by {days.weekly_growth:+.0%} a week. It was continued as its last week is; say with "
-            "--growth for how much more to plan."
+            f"Its volume changes by {days.weekly_growth:+.0%} a week. It was continued like its last week; --growth "
+            "plans for a larger volume."
         )
     return said
 

@@ -78,7 +78,9 @@ def plans_table(planned: Planned | Estimated) -> Table:
         _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken, planned),
         *(_plan_row(f"{describe(one.plan)} ({TIED})", one, (), planned) for one in planned.choice.ties[:1]),
     ]
-    return Table(caption="Estimated, but what was counted" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows)
+    return Table(
+        caption="Plans: estimated, except counted figures" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows
+    )
 
 
 def _native_broken(planned: Planned | Estimated) -> tuple[str, ...]:
@@ -93,7 +95,7 @@ def _allowed(planned: Planned | Estimated) -> int:
 
 
 def rules_table(planned: Planned) -> Table:
-    """Build the table of the article's rules of thumb, beside the recommended plan."""
+    """Build the table of the simple rules, beside the recommended plan."""
     plans = [("recommended", planned.choice.recommended), *planned.choice.article]
     limit = max(planned.profile.gap_limit_ranges, 1)
     rows = [
@@ -111,9 +113,9 @@ def rules_table(planned: Planned) -> Table:
         for name, one in plans
     ]
     return Table(
-        caption="The rules of thumb of the article that timewheel began with, each with the partitions that it needs; "
-        "gaps are of the fullest topic, its partitions together. Counted are those of the "
-        "fullest partition in the history; all else is estimated" + at_volume(planned.growth),
+        caption="Simple rules for comparison, each with the partitions that it needs. Peak gaps: the fullest topic, "
+        "all partitions together. Counted: the fullest partition in the history. All other figures are estimated"
+        + at_volume(planned.growth),
         header=(
             "rule",
             "peak gaps",

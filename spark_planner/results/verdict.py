@@ -53,7 +53,7 @@ def _hindrance(planned: Planned) -> str:
     found, limit = planned.hindrance, planned.profile.gap_limit_ranges
     if found is None:
         return ""
-    said = f" At most {counted(found.allowed, 'gap goes', 'gaps go')} with what was asked"
+    said = f" At most {counted(found.allowed, 'gap goes', 'gaps go')} with the given limits"
     if planned.growth != 1:
         peak = planned.recommended.replay.peak_per_partition.gap_count
         said += f" ({counted(peak, 'was', 'were')} counted at this volume)"

@@ -250,7 +250,7 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     assert "token_expired" in run("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired).stderr
     assert "none.toml cannot be read" in ensure("--connection", str(tmp_path / "none.toml"))
     assert "token_file" in ensure("--token-file", str(tmp_path / "no-token"))
-    assert "tls_trust_certs_file_path holds no PEM" in ensure("--tls-ca", str(plan))
+    assert "tls_trust_certs_file_path has no matching PEM" in ensure("--tls-ca", str(plan))
     issuer.away = True
     assert f"no token from {issuer.issuer_url}: status 503" in ensure("--connection", str(who("oauth2", "admin").file))
 

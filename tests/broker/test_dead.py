@@ -313,7 +313,7 @@ def test_one_whose_schema_is_gone_stays_and_keeps_no_other(stage: Stage, tmp_pat
     assert replayed.returncode == 1, replayed.stdout + replayed.stderr
     refused = {one["timer_id"]: one["refused"] for one in json.loads(replayed.stdout)["dead_letters"]}
     assert refused["plain"] is None
-    assert refused["order"].startswith(f"its schema, version 0 of {tier}, is gone with that topic: publish it anew")
+    assert refused["order"].startswith(f"its schema, version 0 of {tier}, is gone with that topic: publish it again")
     assert [message.data() for message in stage.due()] == [b"plain"]
     eventually(lambda: [one.timer_id for one in dead_letters_of(stage).dead_letters] == ["order"], message="it stays")
 

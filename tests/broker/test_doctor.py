@@ -421,7 +421,7 @@ def test_beside_a_relay_that_works_by_another_plan_the_cure_is_to_restart_it_and
     found = setup.found("relay-elsewhere")
     assert "no-relay" not in setup.slugs()
     assert "relay by-the-earlier-plan reads " in found.read
-    assert found.cure == ("see what relay by-the-earlier-plan logs; then restart it: timewheel relay run plan.toml")
+    assert found.cure == ("see the log of relay by-the-earlier-plan; then restart it: timewheel relay run plan.toml")
     relay.stop()
     assert "no-relay" in setup.slugs()
 
@@ -586,7 +586,7 @@ def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: Admin
     journal = Names(setup.plan).journal
     assert setup.slugs() & OF_SHADOWS == set()
     admin.topics.update_properties(journal, {STATE_PROPERTY: f"shadowing {SystemClock().now_ms()}"})
-    assert "nobody moves into 1 of 1 partition" in setup.found("nobody-moves").read
+    assert "no mover writes into 1 of 1 partition" in setup.found("nobody-moves").read
     mover = pulsar_client.create_producer(
         partition_topic(journal, 0), producer_name="tw|move|doctors/crm/reminders-partition-0||-1|"
     )

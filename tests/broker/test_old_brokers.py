@@ -139,7 +139,7 @@ def test_commands_say_what_is_so_and_what_they_cannot_read(broker: LocalPulsar, 
         assert [one["what"] for one in facts["unseen"]] == [partition_topic(plan.due_topic, 0)]
         assert "cannot be read" in facts["unseen"][0]["reason"]
         sought = run(broker, "whereis", file, hidden.id)
-        assert sought.returncode == 1, "not found, and not all could be looked at"
+        assert sought.returncode == 1, "not found, and not all places could be searched"
         assert "cannot be read" in " ".join(sought.stdout.split())
 
 

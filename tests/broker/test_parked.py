@@ -189,7 +189,7 @@ def test_what_cannot_be_done_is_one_line(client: Any, pulsar_broker: Broker, pla
     with AdminClient(pulsar_broker.admin_url) as admin:
         (former,) = dead_letters(admin, parked_box(later, SUBSCRIPTION)).dead_letters
         (results,) = replay_parked(client, admin, later, SUBSCRIPTION, [former], rng=random.Random(1))
-        assert "has no topic for what it tries again in this plan" in (results.refused or "")
+        assert "has no retry topic in this plan" in (results.refused or "")
         (dropped,) = drop(client, parked_box(later, SUBSCRIPTION), [former])
         assert dropped.refused is None
     without = Plan(due_topic=f"{topic}-other", subscriptions=(SUBSCRIPTION,))

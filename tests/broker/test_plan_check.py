@@ -233,7 +233,7 @@ def test_a_topic_whose_sends_have_changed_is_told_so(live: Live, tmp_path: Path)
     assert status == 3, said
     assert "The plan needs attention" in said
     assert "timers are sent a second, against 25 by the statistic" in said
-    assert "delays are others than by the statistic" in said
+    assert "delays differ from those of the statistic" in said
     status, said = run(*command, "--stat", str(stat), "--json")
     facts = json.loads(said[said.index("{\n") :])
     assert (status, facts["level"]) == (3, "attention")

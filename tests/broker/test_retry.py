@@ -225,7 +225,7 @@ def test_what_comes_too_late_to_be_of_use_is_dropped_or_parked(
     assert handled.times == {"in time": 1}
     assert (counts.overdue, counts.parked) == ((1, 0) if then == "drop" else (0, 1))
     for message in parked_in(client, plan, counts.parked):
-        assert "after its due time, and is of use for 2s only" in message.properties()[PARKED_REASON]
+        assert "after its due time, and is useful for 2s only" in message.properties()[PARKED_REASON]
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared], ids=lambda one: one.name)
@@ -387,5 +387,5 @@ def test_what_waits_in_a_tier_for_a_subscription_without_topics_is_a_dead_letter
     reader = client.create_reader(f"{dead}-partition-0", pulsar.MessageId.earliest)
     reason = reader.read_next(WAIT_S * 1_000).properties()["tw-dead-reason"]
     reader.close()
-    assert "tried again by billing" in reason
+    assert "a retry of billing" in reason
     assert tried.of("t") == [0]

@@ -45,4 +45,4 @@ def test_what_a_role_may_not_see_is_named(secured: Secured, tmp_path: Path) -> N
     for look in ("status", "verify"):
         done = told("ops", look, plan_file)
         assert done.returncode == (3 if look == "status" else 0), done.stderr + done.stdout
-    assert "nobody moves" in told("ops", "status", plan_file).stdout
+    assert "no mover" in told("ops", "status", plan_file).stdout

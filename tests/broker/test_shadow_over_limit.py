@@ -97,7 +97,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             narrow = Plan.load(file)
             assert Path(file).read_text().startswith("# written by hand\n")
             assert "revision = 2, [tiered] window = " in done.stdout
-            assert "Each shadow run that reads this file goes by it" in done.stdout
+            assert "Each shadow run that reads this file follows it" in done.stdout
             # The longest window that leaves room: the next one, 3 h, would let the timers of 3 h stay.
             assert isinstance(narrow.scheme, Tiered)
             assert (narrow.scheme.window_ms, narrow.revision) == (2 * HOUR_MS, 2)

@@ -140,9 +140,9 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
     plan = plan_of(partitions=2)
     told = run(pulsar_broker, plan, tmp_path)
     assert told.returncode == 1, told.stdout
-    assert "no topic of the plan is there" in told.stdout
+    assert "no topic of the plan exists" in told.stdout
     ensure = f"timewheel topics ensure {tmp_path}/plan.toml"
-    assert f"Not there: {plan.due_topic} ({ensure} makes it)." in " ".join(told.stdout.split())
+    assert f"Missing: {plan.due_topic} ({ensure} creates it)." in " ".join(told.stdout.split())
     gaps = run_gaps(pulsar_broker, str(tmp_path / "plan.toml"))
     assert gaps.returncode == 1, gaps.stdout
     assert "all is well" not in gaps.stdout
@@ -157,14 +157,14 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
 
         told = run(pulsar_broker, plan, tmp_path, "--fail-late", "1m")
         assert told.returncode == 1, told.stdout
-        assert "0 timers wait, and 1 topic of the plan not there" in told.stdout
+        assert "0 timers wait, and 1 topic of the plan missing" in told.stdout
         gaps = run_gaps(pulsar_broker, str(tmp_path / "plan.toml"), "--fail-at", "alarm", "--json")
         assert (gaps.returncode, json.loads(gaps.stdout)["missing"]) == (1, [stage.tiers[0]])
         dead_letters = Names(plan).dead_letter
         stage.admin.topics.delete(dead_letters)
         without = run(pulsar_broker, plan, tmp_path)
         assert without.returncode == 1, without.stdout
-        assert f"Not there: {dead_letters} (" in " ".join(without.stdout.split())
+        assert f"Missing: {dead_letters} (" in " ".join(without.stdout.split())
 
 
 def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_timer_is_moved_by_hand(client: Any, pulsar_broker: Broker, plan: Plan
     assert one.generation == json.loads(moved.stdout)["generation"]
 
     by_time = run("reschedule", "meeting", "--at", str(now_ms()), "--content", "-", entered="typed")
-    assert "what was sent under this id before is cancelled" in by_time.stdout, by_time.stderr
+    assert "earlier timers under this id are cancelled" in by_time.stdout, by_time.stderr
     for wrong in (
         ("--content", "content"),
         ("--after", "1s", "--at", "2026-01-01", "--content", "content"),
@@ -140,12 +140,12 @@ def test_the_commands_tell_it(client: Any, pulsar_broker: Broker, plan: Plan, tm
 
     there = said("whereis", "plan.toml", timer.id)
     assert there.returncode == 0, there.stderr
-    assert f"{timer.id}: cancelled: what is left of it is handed out nowhere" in there.stdout
-    assert "cut off  what was sent under this id before" in there.stdout
+    assert f"{timer.id}: cancelled: the copies that are still stored are not delivered" in there.stdout
+    assert "cancel   timers sent under this id before" in there.stdout
     assert "1 timer waits, 1 is cancelled and will not be handed out" in said("status", "plan.toml").stdout
     blind = said("status", "plan.toml", service_url="pulsar://localhost:1")
     assert blind.returncode == 0
-    assert "Not seen: what is cancelled" in blind.stderr
+    assert "Not seen: the log of cancellations" in blind.stderr
     assert "1 timer waits" in blind.stdout
     assert "are cancelled" not in blind.stdout
 
@@ -168,8 +168,8 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
 
     cancelled = run("show", "order-7")
     assert cancelled.returncode == 0, cancelled.stderr
-    assert "order-7: cancelled: what was sent under this id before" in cancelled.stdout
-    assert "say --due or --sent-at" in cancelled.stdout
+    assert "order-7: cancelled: timers sent under this id before" in cancelled.stdout
+    assert "give --due or --sent-at" in cancelled.stdout
     by_group = run("show", grouped.id)
     assert by_group.returncode == 0, by_group.stderr
     assert f"{grouped.id}: cancelled: what was sent with the group flight-9 before" in by_group.stdout

@@ -171,7 +171,7 @@ def test_what_is_not_there_or_not_said_is_told(pulsar_broker: Broker, tmp_path: 
     with Stage(pulsar_broker, plan):
         unknown = run(pulsar_broker, plan, tmp_path, "sub-42")
         assert unknown.returncode == 1
-        assert "does not say when it was sent" in unknown.stderr
+        assert "does not contain its time of sending" in unknown.stderr
         assert unknown.stderr.count("\n") == 1
         due = str(now_ms() + 40_000)
         nowhere = run(pulsar_broker, plan, tmp_path, "sub-42", "--sent-at", str(now_ms()), "--due", due)

@@ -30,7 +30,7 @@ PARK, DROP, DELIVER = (Overdue(MINUTE / 2, then) for then in ("park", "drop", "d
         (KEEP_MS + 1, ALIVE, None, Parked),
         (KEEP_MS + 1, DEAD, None, Verdict.DEAD),
         (30_000, None, PARK, Verdict.HAND),
-        (30_001, None, PARK, Parked("it came 30s 1ms after its due time, and is of use for 30s only")),
+        (30_001, None, PARK, Parked("it came 30s 1ms after its due time, and is useful for 30s only")),
         (30_001, None, DROP, Verdict.OVERDUE),
         (30_001, None, DELIVER, Verdict.HAND),
         (30_001, ALIVE, DELIVER, Verdict.ASK),

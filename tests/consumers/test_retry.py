@@ -101,7 +101,7 @@ def _raises(attempt: int, error: Exception, rng: Random) -> dt.timedelta:
 @pytest.mark.parametrize(
     ("backoff", "said"),
     [
-        (_raises, "its back-off could not be told: KeyError(0"),
+        (_raises, "its back-off could not be computed: KeyError(0"),
         (lambda *_: 3, "its back-off is 3, which is no duration"),
         (lambda *_: None, "its back-off is None, which is no duration"),
         (FixedBackoff(-SECOND), "which is no duration"),

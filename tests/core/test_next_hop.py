@@ -291,7 +291,7 @@ def test_what_is_for_a_subscription_that_has_no_topic_any_more_is_buried_with_th
         next_hop = NextHop(Router(plan), DAY_TIER)
         for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope, OUT_MS)):
             assert isinstance(decision, ToDeadLetter)
-            assert "tried again by billing" in decision.reason
+            assert "a retry of billing" in decision.reason
     hop = NextHop(Router(RETRYING), DAY_TIER).held(envelope, OUT_MS)
     assert isinstance(hop, Hop)
     assert short(hop.topic) == "retry.billing"

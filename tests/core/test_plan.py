@@ -65,8 +65,8 @@ BROKEN: list[tuple[Any, ...]] = [
     ({"subscriptions": ("..",)}, "subscriptions", "not empty"),
     ({"subscriptions": ("a\nb",)}, "subscriptions", "printable"),
     ({"intake": 1}, "intake", "true or false"),
-    ({"intake": True, "relay": "service", "scheme": Native()}, "intake", "somewhere to wait"),
-    ({"intake": True, "relay": "service", "scheme": Calendar()}, "intake", "somewhere to wait"),
+    ({"intake": True, "relay": "service", "scheme": Native()}, "intake", "a topic to wait in"),
+    ({"intake": True, "relay": "service", "scheme": Calendar()}, "intake", "a topic to wait in"),
     ({"intake": True, "scheme": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,))}, "intake", 'relay = "service"'),
     ({"subscriptions": ["billing"]}, "subscriptions", "tuple"),
     ({"subscriptions": "billing"}, "subscriptions", "tuple"),
@@ -98,8 +98,8 @@ BROKEN: list[tuple[Any, ...]] = [
     ({"scheme": replace(ARTICLE, tiers_ms=(999, DAY_MS))}, "tiered.tiers", "from 1s"),
     ({"scheme": replace(ARTICLE, tiers_ms=(5 * DAY_MS, DAY_MS))}, "tiered.tiers", "ascend"),
     ({"scheme": replace(ARTICLE, tiers_ms=(DAY_MS, DAY_MS))}, "tiered.tiers", "ascend"),
-    # Due between the window of 12 h and the tier of 1 d, a timer would have nowhere to wait.
-    ({"scheme": replace(ARTICLE, window_ms=12 * HOUR_MS)}, "tiered.tiers", "nowhere to wait"),
+    # Due between the window of 12 h and the tier of 1 d, a timer would have no topic to wait in.
+    ({"scheme": replace(ARTICLE, window_ms=12 * HOUR_MS)}, "tiered.tiers", "no topic to wait in"),
     # 30 d / 4 min = 10,800 hops.
     ({"scheme": Tiered(window_ms=HOUR_MS, tiers_ms=(4 * MINUTE_MS,))}, "tiered.tiers", "hops"),
     ({"scheme": Calendar(interval_ms=999)}, "calendar.interval", "from 1s"),

@@ -68,7 +68,7 @@ def test_nothing_broken_is_kept() -> None:
     ("changes", "sentence"),
     [
         ({"totals": replace(CLEAN, lost=1, handled=999)}, "1 timers lost"),
-        ({"totals": replace(CLEAN, unexpected=1)}, "1 timers handled that nobody sent"),
+        ({"totals": replace(CLEAN, unexpected=1)}, "1 timers handled that were never sent"),
         ({"totals": replace(CLEAN, duplicated=2)}, "2 timers handled twice"),
         ({"early": 3}, "3 timers handled early"),
         ({"due_peak": 1_001}, "1,001 gaps in due topics, of which the broker keeps 1,000"),

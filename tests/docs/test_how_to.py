@@ -310,14 +310,14 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     lines = [command.line.split()[1:] for block in blocks(text, "console") for command in commands(block.content)]
     cancelled, listed = (run(timewheel, *line) for line in lines)
     assert (cancelled.returncode, listed.returncode) == (0, 0), cancelled.stderr + listed.stderr
-    assert "order-8  what was not handed out yet will not be" in cancelled.stdout
+    assert "order-8  timers not delivered yet will not be delivered" in cancelled.stdout
     names = {"order-7", "order-8", "meeting-3", "reminder-of-ann", "account-5"}
     assert all(name in listed.stdout for name in names), listed.stdout
-    assert "5 of 5 cancellations that count" in listed.stdout
+    assert "5 of 5 cancellations in effect" in listed.stdout
     told = json.loads(run(timewheel, *lines[1], "account-5", "--json").stdout)
     assert (told["live"], told["cancellations"][0]["group"]) == (1, "account-5")
     packed = run(timewheel, "cancellations", "compact", "reminders.toml")
-    assert "5 cancellations that count were written in packs" in packed.stdout, packed.stderr
+    assert "5 cancellations in effect were written in packs" in packed.stdout, packed.stderr
     again = json.loads(run(timewheel, "cancellations", "list", "reminders.toml", "--json").stdout)
     assert again["live"] == 5
     nothing = run(timewheel, "timer", "cancel", "reminders.toml")

@@ -544,10 +544,10 @@ def test_where_delays_may_cause_the_gaps_the_cure_names_another_plan_or_the_shad
         return next(one.cure for one in found if one.slug in {"many-gaps", "forgets-acknowledgements"})
 
     explain = f"timewheel gaps explain {DUE} --subscription billing"
-    aid = f"{explain}; if delays cause them: timewheel shadow start {DUE} -o shadow.toml --dry-run"
+    aid = f"{explain}; if delays are the cause: timewheel shadow start {DUE} -o shadow.toml --dry-run"
     assert cure(of_others(), delayed=5, kind="Key_Shared") == aid
     other = "the plan leaves too many: a shorter window, or more partitions: timewheel plan check plan.toml"
-    assert cure(healthy(), delayed=5) == f"{explain}; if delays cause them: {other}", "the SDK's"
+    assert cure(healthy(), delayed=5) == f"{explain}; if delays are the cause: {other}", "the SDK's"
     assert cure(healthy(), delayed=0) == cure(healthy(), delayed=5, kind="Failover") == explain
     assert cure(shadowed(), delayed=5) == explain, "it has one"
     assert cure(replace(of_others(), shadowed={DUE: "paused"}), delayed=5) == explain, "by a plan of its own"

@@ -369,7 +369,7 @@ def test_topics_of_a_plan_that_are_not_there_are_named_and_hide_no_other() -> No
 def test_the_exit_status_says_what_was_not_there(facts: dict[str, Any], never: int, asked: int) -> None:
     snapshot = snapshot_of(gap_status(facts.pop("gaps", 0)), **facts)
     assert (exit_status(snapshot, "never"), exit_status(snapshot, "watch")) == (never, asked)
-    assert ("not there" in verdict(snapshot), "not seen" in verdict(snapshot)) == (
+    assert ("missing" in verdict(snapshot), "not seen" in verdict(snapshot)) == (
         bool(snapshot.missing), any(one.is_target for one in snapshot.unseen)
     )  # fmt: skip
 
@@ -552,10 +552,10 @@ def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{}", "no look that timewheel wrote"),
-        ("nonsense", "no look that timewheel wrote"),
+        ("{}", "not a snapshot that timewheel wrote"),
+        ("nonsense", "not a snapshot that timewheel wrote"),
         (json.dumps({"format": 2}), "it is of format 2, not 1"),
-        ("[1]", "no look that timewheel wrote"),
+        ("[1]", "not a snapshot that timewheel wrote"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, problem: str) -> None:

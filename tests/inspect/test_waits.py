@@ -83,7 +83,7 @@ def test_deduplication_that_never_comes_into_force_is_waited_for_30_seconds() ->
 def test_a_topic_that_somebody_else_is_creating_is_waited_for_10_seconds() -> None:
     broker = Broker(partitions=[refusal(409), refusal(404)])
 
-    with pytest.raises(TopologyError, match="somebody else is creating it"):
+    with pytest.raises(TopologyError, match="another process is creating it"):
         provisioning._create_topic(broker.admin(), TOPIC, 4)
 
     assert sum(broker.clock.waits_ms) == 10_000

@@ -127,7 +127,7 @@ def test_the_three_figures_are_told_with_how_they_are_known(planned: Result) -> 
     # Five days of sends show no growth.
     assert found["growth_seen"] is None
     assert len(found["reasons"]) <= 5
-    assert "The rules of thumb of the article" in planned.stderr
+    assert "Simple rules for comparison" in planned.stderr
 
 
 def test_a_topic_without_partitions_gets_a_plan_without_and_is_predicted_by_it(run: Any, folder: Path) -> None:
@@ -246,7 +246,7 @@ def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
         (("plan", PATH, "--price-gb-month", "-1"), 2, "Invalid value for '--price-gb-month'"),
         (("plan", PATH, "--due-topic", "reminders"), 1, "persistent://tenant/namespace/topic"),
         (("plan", "/nowhere/at/all.parquet"), 1, "check the path"),
-        (("plan", PATH, "-o", "/nowhere/plan.toml"), 2, "a folder that there is"),
+        (("plan", PATH, "-o", "/nowhere/plan.toml"), 2, "a file in an existing folder"),
         (("predict", "/nowhere/plan.toml", PATH), 1, "must be a readable UTF-8 file"),
         (("predict", TIERED_FILE, PATH, "--broker", "http://127.0.0.1:1"), 1, "no connection to http://127.0.0.1:1"),
         (("compare", TIERED_FILE, PATH, "--profile", "5.0", "--broker", "http://x"), 2, "--broker, not both"),

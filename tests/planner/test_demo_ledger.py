@@ -135,7 +135,7 @@ def test_the_ledger_foretells_what_was_measured_and_it_is_told_and_saved(
     numbers = (native.predicted_peak, native.measured_peak, native.predicted_redelivered, native.measured_redelivered)
     for number in numbers:
         assert f"{number:,.0f}" in line
-    assert "For this trace it would choose: Of " in said(console)
+    assert "For this trace the planner would choose: Of " in said(console)
     files = Files.under(result.settings.out)
     saved = json.loads(files.results.read_text())["planner"]
     assert saved == json.loads(json.dumps(whole.as_json()["planner"]))

@@ -194,7 +194,7 @@ def test_reasons_stand_in_order_and_the_rules_of_thumb_are_folded(report: Shown,
     page = report.page
     assert page.locator(".lead").inner_text() == planned.choice.reasons[0]
     assert page.locator(".lead, .point, .aside").count() == len(planned.choice.reasons) <= 5
-    rules = page.locator("details", has_text="The article's rules of thumb")
+    rules = page.locator("details", has_text="Simple rules, for comparison")
     assert rules.get_attribute("open") is None
     rows = rules.locator("tbody tr").evaluate_all(
         "(all) => all.map((row) => [...row.children].map((c) => c.textContent))"

@@ -128,7 +128,7 @@ def test_a_sample_is_predicted_as_its_topic(predict: Any, file: Path) -> None:
         assert grown[name] == pytest.approx(SCALE * of_history[name], rel=1e-6), name
     assert grown["peak_gaps"] > 1_000
     assert plan["counted"]["entries"] == of_history["timers"] == ROWS
-    assert f"SAMPLE  400 of 80,000 entries of {TOPIC}: taken as all of them (--growth 200)\n" in done.stderr
+    assert f"SAMPLE  400 of 80,000 entries of {TOPIC}: scaled to all of them (--growth 200)\n" in done.stderr
     assert "at 200 times this volume" in done.stderr
 
 
@@ -136,7 +136,7 @@ def test_an_explicit_growth_wins_and_is_told_in_volumes_of_the_topic(predict: An
     done = predict(file, "--growth", "3")
 
     assert json.loads(done.stdout)["growth"] == 3
-    assert "--growth 3 is 0.015 times the topic's volume (--growth 200 is all of it)" in done.stderr
+    assert "--growth 3 is 0.015 times the topic's volume (--growth 200 is its volume)" in done.stderr
 
 
 def test_another_history_is_taken_as_it_is(predict: Any, folder: Path) -> None:

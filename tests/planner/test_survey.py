@@ -253,7 +253,7 @@ def test_the_commands_answer_from_a_folder(fleet: Path, tmp_path: Path, spark: S
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plan"], "give a history, or a survey"),
+        (["plan"], "give a history or a survey"),
         (["plan", "h.parquet", "--from", "."], "not both"),
         (["plan", "--from", ".", "--report", "r.html"], "--report"),
         (["plan", "--from", ".", "--all-topics"], "--all-topics"),

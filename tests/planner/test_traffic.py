@@ -63,7 +63,7 @@ def test_as_it_is_a_week_says_that_native_delays_will_do(week: History) -> None:
     assert alone.plan == replace(BASE, max_delay_ms=alone.plan.max_delay_ms)
     assert alone.native.replay.peak_of_total.gap_count == pytest.approx(870, rel=0.05)
     (said,) = describe_traffic(alone.traffic)
-    assert said.endswith("What is said here is of the history alone (--as-is).")
+    assert said.endswith("All figures here are of the history alone (--as-is).")
     assert alone.traffic.warm_up is not None
     assert alone.traffic.warm_up.gaps == pytest.approx(2_500, rel=0.03)
     assert f"about {alone.traffic.warm_up.gaps:,.0f} gaps (estimated)" in said
@@ -94,14 +94,15 @@ def test_limits_are_kept_at_the_upper_end(planned: Planned) -> None:
 def test_the_answer_begins_with_it(planned: Planned) -> None:
     (said,) = describe_traffic(planned.traffic)
     assert said.startswith(
-        "This history spans 7d, but with its delays a topic takes 27d to fill up: it shows how the topic fills, not how"
+        "This history spans 7d, but with its delays a topic takes 27d to fill up: it shows the topic while "
+        "it fills, not its steady state."
     )
     assert "So it was continued by 27 days, drawn from 7 of its own" in said
     (native,) = describe_native(planned)
     assert planned.native_alone is not None
     alone, counted = (one.peak_of_total.gap_count for one in (planned.native_alone, planned.native.replay))
     assert f"leave at most {alone:,} gaps in the history alone, and {counted:,} when it is continued" in native
-    assert "with a certainty of 95 %. The plan is for the upper end." in native
+    assert "with 95 % confidence. The plan is for the upper end." in native
     assert "this history, continued, leaves at most" in verdict(planned)
     page = report_page(planned)
     assert said[:60] in page
@@ -111,7 +112,7 @@ def test_the_answer_begins_with_it(planned: Planned) -> None:
     # Seven days from the fifth of January on, and 27 more: the last send is some minutes before midnight.
     assert "this volume, and the history continued by 27 days, until 2026-02-07" in page
     low, high = planned.traffic.confidence.low * counted, planned.traffic.confidence.high * counted  # type: ignore[union-attr]
-    assert f"between {low:,.0f} and {high:,.0f} with a certainty of 95%" in page
+    assert f"between {low:,.0f} and {high:,.0f} with 95% confidence" in page
     facts = json.loads(json.dumps(planned_facts(planned)))["steady_state"]
     assert (facts["continued_days"], facts["days_drawn_from"], facts["not_continued"]) == (27, 7, None)
 
@@ -141,7 +142,7 @@ def test_what_is_left_out_is_named(spark: SparkSession) -> None:
 
 def test_a_trend_is_told(spark: SparkSession) -> None:
     found = traffic_of(sent_for(spark, 15, growth=0.3), "")
-    assert any("changes by +3" in said and "as its last week is" in said for said in describe_traffic(found))
+    assert any("changes by +3" in said and "like its last week" in said for said in describe_traffic(found))
 
 
 def test_a_burst_is_not_continued_and_is_said_first(spark: SparkSession) -> None:
@@ -151,14 +152,14 @@ def test_a_burst_is_not_continued_and_is_said_first(spark: SparkSession) -> None
     assert found.unfit == "burst"
     (said,) = describe_traffic(found)
     assert said.startswith("This history spans 1999ms, less than a day, and with its delays a topic takes ")
-    assert said.endswith("is of the history alone. Plan from one of a day or more; best, of more than its delays.")
+    assert said.endswith("is of the history alone. Plan from a history of a day or more; best, longer than its delays.")
     facts = extrapolation_facts(found)
     assert facts is not None
     assert (facts["not_continued"], facts["estimated_pending"], facts["continued_days"]) == ("burst", None, 0)
 
 
 def test_what_would_be_too_much_is_not_continued(week: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most, why in (("MAX_TIMERS", 10_000, "--growth 10"), ("MAX_DAYS", 20, "too long for it")):
+    for name, most, why in (("MAX_TIMERS", 10_000, "--growth 10"), ("MAX_DAYS", 20, "too long to continue it")):
         with monkeypatch.context() as patch:
             patch.setattr(continued, name, most)
             found = traffic_of(week, "")

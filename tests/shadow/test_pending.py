@@ -107,7 +107,7 @@ def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
             ),
         ),
     )  # fmt: skip
-    words = "12 far from due: not moved yet, 1,200 encrypted: stays, 3 a batch: stays."
+    words = "12 far from due (not moved yet), 1,200 encrypted (not moved), 3 in a batch (not moved)."
     assert f"Not moved: {words}" in said(lambda console: show_overview(console, found))
     assert f"Pending: {words}" in said(lambda console: show_audit(console, audit, "PLAN"))
     assert overview_facts(found)["partitions"][0]["stays_about"] == {"encrypted": 1_200, "batch": 3}
@@ -129,7 +129,7 @@ def test_an_audit_that_counts_what_is_pending_does_not_say_that_it_does_not(stat
 @pytest.mark.parametrize("state", [one for one in State if one is not State.SHADOWING])
 def test_where_nobody_is_to_lift_nothing_is_said_to_be_lifted_later(state: State) -> None:
     text = said(lambda console: show_overview(console, overview(state, left=3)))
-    assert "Not moved: 3 far from due: would be moved by a shadow." in text
+    assert "Not moved: 3 far from due (would be moved by a shadow)." in text
     assert "yet" not in text
 
 
@@ -147,7 +147,7 @@ FAR_AND_HOLD_MS = HOUR_MS + 10 * MINUTE_MS + HOLD_MS
             0,
             SOUND.mover,
             0,
-            ("the journal is empty: nothing is left to wait for, and shadow run of this plan can end",),
+            ("the journal is empty: the shadow run of this plan can end",),
         ),
         (0, None, 0, ()),
     ],
@@ -166,8 +166,5 @@ def test_after_an_abort_status_says_how_long_a_shadow_must_run(
 
 def test_a_part_that_was_looked_at_names_the_command_that_looks_at_all() -> None:
     text = " ".join(said(lambda console: show_overview(console, overview(left=3, is_whole=False, error=2))).split())
-    assert "Not moved: about 3 far from due: not moved yet." in text
-    assert (
-        "Not moved in all: 3 +- 2 at 95 %, by 9 entries that were looked at; all are looked at by: timewheel shadow "
-        "verify PLAN"
-    ) in text
+    assert "Not moved: about 3 far from due (not moved yet)." in text
+    assert ("Not moved in all: 3 +- 2 at 95 %, by 9 sampled entries; to read all: timewheel shadow verify PLAN") in text

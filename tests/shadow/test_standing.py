@@ -78,7 +78,7 @@ EXCESS = Excess(
 )  # fmt: skip
 SAID: list[tuple[ShadowOverview, str]] = [
     (overview(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
-    (overview(phase=Phase.NOBODY, mover=None), "nobody moves"),
+    (overview(phase=Phase.NOBODY, mover=None), "no mover"),
     (overview(relay=None), "no relay is connected"),
     (overview(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
     (overview(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2 min"),
@@ -88,7 +88,7 @@ SAID: list[tuple[ShadowOverview, str]] = [
     (overview(**one_subscription(gaps=8_000)), "8,000 gaps"),
     (replace(overview(**one_subscription(gaps=20_000)), excess=EXCESS), "shadow start PLAN --window 30m"),
     (overview(**one_subscription(stale_entries=STALE_ENTRIES)), "an unload removes them"),
-    (overview(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
+    (overview(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "are to go back"),
     (
         overview(State.NATIVE, holding=0, mover=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
         "The journal still has 700 entries",
@@ -98,7 +98,7 @@ SAID: list[tuple[ShadowOverview, str]] = [
             overview(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
             former={"tier": 7},
         ),
-        "is to go back",
+        "are to go back",
     ),
 ]
 NEEDY = [found for found, _ in SAID]

@@ -102,7 +102,7 @@ class Access:
                 return self.service_url_of(topic, own)
         found = admin.topics.service_url(topic)
         if found is None:
-            raise LookupFailed(topic, "its broker tells no address of its own protocol")
+            raise LookupFailed(topic, "its broker advertises no address of the binary protocol")
         return found
 
     @contextmanager
@@ -152,7 +152,7 @@ class Access:
             try:
                 client = pulsar.Client(url, logger=log, **options)
             except ValueError as error:
-                raise BadConnection(self._named("service_url"), f"is none for pulsar-client: {error}") from error
+                raise BadConnection(self._named("service_url"), f"pulsar-client rejects it: {error}") from error
             try:
                 yield ReachingClient(client, explain)
             except pulsar.PulsarException as error:
@@ -276,7 +276,7 @@ def _tls_of(connection: Connection) -> TlsReader:
         return TlsReader(read, paths)
     except OSError as error:  # also ssl.SSLError: the file can be read, but its content is wrong
         name = "tls_trust_certs_file_path" if certificate is None else "tls_certificate_file_path or its key"
-        raise BadConnection(name, f"holds no PEM that fits: {error}") from error
+        raise BadConnection(name, f"has no matching PEM: {error}") from error
 
 
 def _read(name: str, path: Path) -> bytes:

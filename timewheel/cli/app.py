@@ -112,10 +112,10 @@ def _options(
     context: typer.Context,
     *,
     traceback: Annotated[
-        bool, typer.Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Show where an error came from.")
+        bool, typer.Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Print the traceback of an error.")
     ] = False,
     version: Annotated[  # noqa: ARG001 - its callback acts before the function runs
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Long delays on Apache Pulsar that survive reloads of a topic."""

@@ -34,6 +34,7 @@ def broker(
     """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
     from timewheel.cli.stopping import Stopped, stop_at_end
     from timewheel.testing import BrokerFailed, LocalPulsar
+    from timewheel.testing.process import exit_words
 
     config = _parsed(settings or [])
     # SIGINT and SIGTERM both leave the with block, which removes the broker and its data.
@@ -42,7 +43,7 @@ def broker(
         with LocalPulsar(version, config=config, progress=lambda line: print_line(line, to_stderr=True)) as pulsar:
             _announce(pulsar, as_json=as_json)
             code = _wait(pulsar)
-            raise BrokerFailed(f"the broker ended with exit code {code}; its log ends:\n{pulsar.log_tail()}")
+            raise BrokerFailed(f"the broker {exit_words(code)}; its log ends:\n{pulsar.log_tail()}")
     except Stopped:
         print_line("stopped", to_stderr=True)
 

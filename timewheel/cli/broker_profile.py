@@ -31,7 +31,7 @@ BrokerUrl = Annotated[
     typer.Option(
         "--broker",
         metavar="URL",
-        help="Instead: the web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
+        help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
     ),
 ]
 

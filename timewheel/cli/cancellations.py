@@ -40,7 +40,7 @@ ASIDE_TIMEOUT_MS = 30_000
 """Read timeout of a command whose result does not depend on the log."""
 DEFAULT_LIMIT = 100
 
-cancellations = command_group("cancellations", "Look at cancelled timers; keep the log of cancellations short.")
+cancellations = command_group("cancellations", "List cancellations; compact their log.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
@@ -52,7 +52,9 @@ def list_(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these ids or groups.", show_default=False)
     ] = None,
     *,
-    most: Annotated[int, typer.Option("--limit", min=1, help="Show so many, the newest first.")] = DEFAULT_LIMIT,
+    most: Annotated[
+        int, typer.Option("--limit", min=1, help="Number of cancellations to show, the newest first.")
+    ] = DEFAULT_LIMIT,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -82,7 +84,7 @@ def list_(
         rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
         header = ("name", "of a", "cancelled until", "remembered until")
         show_table(console, Table(caption=log.topic, header=header, rows=rows))
-    say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} that count are shown.")
+    say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
 
 
 @cancellations.command()
@@ -115,10 +117,10 @@ def compact(
     if as_json:
         print(json.dumps({"live": live}))
     elif live is None:
-        why = "another one is packing it now, or it could not be read to its end"
-        say(Console(highlight=False, stderr=True), f"Nothing was done with {log.topic}: {why}.")
+        why = "another process is compacting it, or it could not be read to its end"
+        say(Console(highlight=False, stderr=True), f"{log.topic} was not compacted: {why}.")
     else:
-        written = counted(live, "cancellation that counts was", "cancellations that count were")
+        written = counted(live, "cancellation in effect was", "cancellations in effect were")
         say(Console(highlight=False), f"{written} written in packs to {log.topic}")
     if live is None:
         raise typer.Exit(FAILED)
@@ -148,7 +150,7 @@ def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
         with reading(plan, access, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
             return log.table
     except (TimewheelError, pulsar.PulsarException) as error:
-        say(Console(highlight=False, stderr=True), f"Not seen: what is cancelled ({error})")
+        say(Console(highlight=False, stderr=True), f"Not seen: the log of cancellations ({error})")
         return None
 
 
@@ -156,7 +158,7 @@ def cancellation_text(cancellation: Cancellation) -> str:
     """Describe the effect of a cancellation in a few words."""
     by = "under this id" if cancellation.kind == "timer" else f"with the group {cancellation.name}"
     cut, until = at(cancellation.cut // 1_000), at(cancellation.forget_ms)
-    return f"what was sent {by} before {cut} is not handed out; remembered until {until}"
+    return f"timers sent {by} before {cut} are not delivered; remembered until {until}"
 
 
 @contextmanager

@@ -70,7 +70,7 @@ ServiceUrl = Annotated[
     str | None,
     typer.Option(
         "--service-url",
-        help="Where the brokers are; else PULSAR_SERVICE_URL.",
+        help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
         show_default="pulsar://localhost:6650",
     ),
 ]
@@ -86,7 +86,9 @@ Token = Annotated[
     str | None,
     typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
 ]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", help="A file with it, read at every connect.")]
+TokenFile = Annotated[
+    Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
+]
 TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
 ConnectionFile = Annotated[
     Path | None,
@@ -95,7 +97,7 @@ ConnectionFile = Annotated[
         metavar="FILE",
         envvar=FILE_VARIABLE,
         show_envvar=True,
-        help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options come before it.",
+        help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options take precedence.",
     ),
 ]
 

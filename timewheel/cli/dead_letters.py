@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dead_letters"]
 
-dead_letters = command_group("dead-letters", "Look at dead letters, send them again, drop them.")
+dead_letters = command_group("dead-letters", "List, show, replay or drop dead letters.")
 
 
 @dead_letters.command("list")
@@ -102,7 +102,9 @@ def replay(
     timer_ids: Ids = None,
     reason: Reason = "",
     source: Source = "",
-    due_now: Annotated[bool, typer.Option("--now", help="They are due now, whatever they say.")] = False,
+    due_now: Annotated[
+        bool, typer.Option("--now", help="Make the messages due now, instead of at their due times.")
+    ] = False,
     most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
     service_url: ServiceUrl = None,

@@ -30,9 +30,9 @@ def demo(
     *,
     messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 16_000,
     day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "4s",
-    seed: Annotated[int, typer.Option("--seed", help="Of the trace.")] = 7,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the trace.")] = 7,
     schemes: Annotated[
-        str | None, typer.Option("--schemes", help="Which to play, joined by commas; all if not given.")
+        str | None, typer.Option("--schemes", help="Schemes to play, separated by commas; default: all.")
     ] = None,
     pulsar_version: Annotated[
         str | None,
@@ -45,7 +45,7 @@ def demo(
         bool, typer.Option("--planner/--no-planner", help="Predict the run from its own ledger, before the verdict.")
     ] = True,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON; what is going on goes to stderr.")
+        bool, typer.Option("--json", help="Print the results as JSON; progress goes to stderr.")
     ] = False,
 ) -> None:
     """Start a real Pulsar, play one trace of delayed messages through every scheme, and unload every topic half way.
@@ -185,7 +185,7 @@ def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
         _say(console, f"BROKEN  {sentence}", "bold red")
     for row in result.rows if broken else ():
         for name, told in row.events.items():
-            _say(console, f"{row.scheme} told its operator: {name}, {told.times} times, last: {told.last}")
+            _say(console, f"{row.scheme} logged for its operator: {name}, {told.times} times, last: {told.last}")
     kept, style = ("PROMISES KEPT", "bold green") if not broken else (f"{len(broken)} PROMISES BROKEN", "bold red")
     _say(console, f"{kept}   {seconds:.0f} s", style)
     _say(console, meaning(result.rows, result.settings.limit, kept=not broken))
@@ -207,7 +207,7 @@ def _print_foresight(console: Console, found: Foresight) -> None:
     for line in rows:
         _say(console, line)
     _say(console, NOTE)
-    _say(console, f"For this trace it would choose: {found.verdict}")
+    _say(console, f"For this trace the planner would choose: {found.verdict}")
 
 
 def _say(console: Console, line: str, style: str = "") -> None:

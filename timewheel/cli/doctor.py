@@ -31,7 +31,7 @@ def doctor(
     *,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="Make what is missing of the plan's topics, set their policies, then look again."),
+        typer.Option("--fix", help="Create the plan's missing topics, set their policies, then check again."),
     ] = False,
     fail_at: Annotated[str, typer.Option("--fail-at", help="warning or error: see exit status.")] = "warning",
     admin_url: AdminUrl = None,
@@ -40,14 +40,15 @@ def doctor(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
     junit: Annotated[
-        Path | None, typer.Option("--junit", help="Write JUnit's XML here, too, for a pipeline.", dir_okay=False)
+        Path | None,
+        typer.Option("--junit", help="Also write JUnit's XML to this file, for a pipeline.", dir_okay=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
     """Check brokers, namespaces, topics, clients and clocks, before the first message or on a schedule.
 
     Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if timers would
-    be late or doubled, or lost after one more failure; 1 if the checks could not be completed; else 0.
+    be late or handled twice, or lost after one more failure; 1 if the checks could not be completed; else 0.
     """
     import json
 

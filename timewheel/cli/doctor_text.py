@@ -71,10 +71,10 @@ def _summary(verdict: Verdict) -> list[str]:
     ]
     topics = f"{counted(verdict.topics, 'topic')}"
     looked = len(verdict.clear) + len({finding.slug for finding in verdict.findings})
-    said = f"{', '.join(counts) or 'nothing found'}; {topics}, {looked} things looked for"
+    said = f"{', '.join(counts) or 'nothing found'}; {topics}, {looked} checks"
     if verdict.left_out:
-        said += f", {len(verdict.left_out)} not or not everywhere, since what they need could not be read"
+        said += f", {len(verdict.left_out)} more left out or incomplete, since their data could not be read"
     lines = [said]
     if verdict.is_blind:
-        lines.append("Not all could be read that must be before anybody can say that this setup is in order.")
+        lines.append("Required data could not be read, so this setup is not known to be in order.")
     return lines

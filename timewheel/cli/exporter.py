@@ -30,20 +30,20 @@ def exporter(
         list[str] | None,
         typer.Argument(
             metavar="[TARGET]...",
-            help="Topics, namespaces (acme/crm), tenants, plan files; of plans also their timers.",
+            help="Topics, namespaces (acme/crm), tenants, plan files; for plan files also their timers.",
             show_default=False,
         ),
     ] = None,
     *,
     everything: Everything = False,
     http: HttpAddress = DEFAULT_HTTP,
-    every: Annotated[str, typer.Option("--every", help="From the beginning of one look to that of the next.")] = "30s",
+    every: Annotated[str, typer.Option("--every", help="Interval between the starts of two snapshots.")] = "30s",
     limit: GapLimit = None,
     most: Annotated[
         int, typer.Option("--limit", min=1, help="Subscriptions to export, the worst first; each is a dozen series.")
     ] = 500,
     samples: Annotated[
-        int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to look at, each time.")
+        int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to sample for each snapshot.")
     ] = 200,
     at_once: AtOnce = 16,
     admin_url: AdminUrl = None,
@@ -68,7 +68,7 @@ def exporter(
 
     if not targets and not everything:
         raise typer.BadParameter(
-            "name a topic, a namespace, a tenant or a plan file, or say --all", param_hint="TARGET"
+            "name a topic, a namespace, a tenant or a plan file, or give --all", param_hint="TARGET"
         )
     every_ms = every_ms_of(every)
     address = address_of(http)

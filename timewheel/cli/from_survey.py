@@ -33,11 +33,11 @@ FromSurvey = Annotated[
 def need_one_source(history: str | None, stored: Path | None, of_history: Mapping[str, object]) -> None:
     """Require either a history or a survey, and refuse options (by name) of a history together with a survey."""
     if (history is None) == (stored is None):
-        raise typer.BadParameter("give a history, or a survey of one with --from, not both", param_hint="HISTORY")
+        raise typer.BadParameter("give a history or a survey (--from), not both", param_hint="HISTORY")
     if stored is not None:
         for option, given in of_history.items():
             if given:
-                raise typer.BadParameter("it is about a history, and --from is none", param_hint=option)
+                raise typer.BadParameter("it applies to a history, not to --from", param_hint=option)
 
 
 def _loaded(stored: Path) -> Survey:

@@ -43,14 +43,16 @@ def gaps(
     ] = None,
     *,
     everything: Everything = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="With --watch: so often.")] = "10s",
-    times: Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="With --watch: interval between snapshots.")] = "10s",
+    times: Annotated[
+        int | None, typer.Option("--times", min=1, help="With --watch: number of snapshots; else until Ctrl-C.")
+    ] = None,
     log: Annotated[
         Path | None,
-        typer.Option("--log", help="Log of snapshots, for growth: read, then written on.", dir_okay=False),
+        typer.Option("--log", help="Log of snapshots, for growth: read first, then appended to.", dir_okay=False),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Show so many subscriptions, the worst first.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of subscriptions to show, the worst first.")] = 20,
     fail_at: Annotated[
         str, typer.Option("--fail-at", help="never, watch (80 % of the limit) or alarm: see exit status.")
     ] = "never",
@@ -62,7 +64,7 @@ def gaps(
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", help="Write a row for each subscription here, too.", dir_okay=False)
+        Path | None, typer.Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each snapshot.")] = False,
 ) -> None:
@@ -111,7 +113,7 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
     if fail_at not in FAIL_AT:
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if bool(targets) == everything:
-        raise typer.BadParameter("name topics, namespaces, tenants or plan files, or say --all", param_hint="TARGET")
+        raise typer.BadParameter("name topics, namespaces, tenants or plan files, or give --all", param_hint="TARGET")
     for option, path in files.items():
         if path is not None and not path.parent.is_dir():
             raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)

@@ -30,15 +30,16 @@ def explain(
     ],
     *,
     subscription: Annotated[
-        str | None, typer.Option("--subscription", help="Which; else the one with the most gaps.")
+        str | None,
+        typer.Option("--subscription", help="Subscription to explain; else the subscription with the most gaps."),
     ] = None,
     holes: Annotated[
-        int, typer.Option("--holes", min=1, max=100_000, help="Stretches of open entries to look into.")
+        int, typer.Option("--holes", min=1, max=100_000, help="Stretches of open entries to sample.")
     ] = 400,
     entries: Annotated[
         int, typer.Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
     ] = 2_000,
-    seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the samples.")] = 0,
     limit: GapLimit = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -88,16 +89,16 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
     gaps = found.gaps
     found_gaps = counted(gaps.gap_count, "gap")
     say(console, f"{gaps.topic}, subscription {gaps.subscription} ({type_words(gaps.worst.type)}): {found_gaps}.")
-    say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it is used by the fullest partition.")
+    say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it used by the fullest partition.")
     if not advice:
         say(console, "Nothing is acknowledged out of order: there is nothing to explain.")
         return
     if found.inspected < found.holes:
-        say(console, f"Of {found.holes:,} stretches of open entries {found.inspected:,} were looked into.")
+        say(console, f"Of {found.holes:,} stretches of open entries {found.inspected:,} were sampled.")
     if found.unreadable:
         say(
             console,
-            f"In {found.unreadable:,} of them the entry that was drawn could not be read: nothing is said of it.",
+            f"In {found.unreadable:,} of them the sampled entry could not be read, and is not counted.",
         )
     for one in advice:
         error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""

@@ -96,7 +96,7 @@ def verdict(snapshot: GapSnapshot) -> str:
     if full:
         said.append(f"{_some(len(full))} at the limit")
     if near:
-        said.append(f"{_some(len(near))} above 80 % of it")
+        said.append(f"{_some(len(near))} above 80 % of the limit")
     of = f"{_some(len(subscriptions))} of {counted(snapshot.topics, 'topic or partition', 'topics and partitions')}"
     return (f"{'; '.join(said)}; seen: {of}" if said else f"all is well with {of}") + f"{lacking}."
 
@@ -104,7 +104,7 @@ def verdict(snapshot: GapSnapshot) -> str:
 def _lacking(snapshot: GapSnapshot) -> str:
     """Return the targets that were not seen, as the end of a sentence."""
     targets = sum(one.is_target for one in snapshot.unseen)
-    said = [f"{counted(len(snapshot.missing), 'topic', 'topics')} of the plan not there"] if snapshot.missing else []
+    said = [f"{counted(len(snapshot.missing), 'topic', 'topics')} of the plan missing"] if snapshot.missing else []
     said += [f"{counted(targets, 'target', 'targets')} not seen"] if targets else []
     return f"; {', '.join(said)}" if said else ""
 
@@ -119,7 +119,7 @@ def lines_of(
     total = f"; {one.gap_count:,} in all partitions" if several else ""
     where = f" in {worst.topic.rpartition('/')[2]}, the worst" if several else ""
     yield "gaps", f"{worst.gap_count:,}{where}{total}"
-    yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it is used"
+    yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it used"
     yield "span", _span(worst)
     yield "written", _form(worst)
     yield "backlog", _backlog(one)
@@ -127,14 +127,15 @@ def lines_of(
     ledgers = sum(part.pinned_ledgers for part in one.parts)
     yield (
         "disk",
-        f"{_bytes(one.pinned_bytes)} in {counted(ledgers, 'ledger', 'ledgers')} cannot go before it has gone on",
+        f"{_bytes(one.pinned_bytes)} in {counted(ledgers, 'ledger', 'ledgers')} cannot be deleted until the "
+        "mark-delete position moves on",
     )
     yield "unload", _again(one, messages)
     growth = snapshots.growth(one)
     if growth is not None:
         yield (
             "growth",
-            f"{growth.per_hour:,.0f} gaps an hour over {growth.snapshots} looks; {_until(growth.hours_to_limit)}",
+            f"{growth.per_hour:,.0f} gaps an hour over {growth.snapshots} snapshots; {_until(growth.hours_to_limit)}",
         )
 
 
@@ -143,11 +144,11 @@ def notes_of(snapshot: GapSnapshot) -> Iterator[str]:
     if snapshot.unseen:
         yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in snapshot.unseen])}."
     if snapshot.missing:
-        yield f"Not there: {_named(snapshot.missing)}. timewheel topics ensure PLAN makes them."
+        yield f"Missing: {_named(snapshot.missing)}. timewheel topics ensure PLAN creates them."
     if snapshot.gone:
-        yield f"Not there, or never used: {_named(snapshot.gone)}."
+        yield f"Missing, or never used: {_named(snapshot.gone)}."
     if snapshot.bare:
-        yield f"Without a durable subscription, so that nothing sent there is kept: {_named(snapshot.bare)}."
+        yield f"Without a durable subscription, so messages sent there are not kept: {_named(snapshot.bare)}."
 
 
 def aid_of(
@@ -175,16 +176,16 @@ def aid_of(
         near = next((one for one in snapshot.subscriptions if one.level.word != "ok"), None)
         if near is not None:
             words = ("gaps", "explain", near.topic, "--subscription", near.subscription, *reached_by)
-            yield f"Why subscription {near.subscription} has so many: {timewheel_command(*words)}"
+            yield f"To explain the gaps of subscription {near.subscription}: {timewheel_command(*words)}"
         return
     shadow, file = snapshot.shadowed.get(worst.topic), plan_files.get(worst.topic)
     if file and not shadow:
-        yield f"If delays cause it, {PLAN_HELPS}: {plan_command(file, reached_by)}"
+        yield f"If delays are the cause, {PLAN_HELPS}: {plan_command(file, reached_by)}"
     else:
-        yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
+        yield f"{'Beside this' if shadow else 'If delays are the cause'}, {shadow_helps(worst.topic, shadow)}."
         for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
             yield f"Begin with: {command}"
-    yield f"Whether delays cause it: {timewheel_command('gaps', 'explain', worst.topic, *reached_by)}"
+    yield f"To see whether delays are the cause: {timewheel_command('gaps', 'explain', worst.topic, *reached_by)}"
 
 
 def _show_worst(console: Console, snapshot: GapSnapshot, snapshots: GapHistory, top: int) -> None:
@@ -247,13 +248,13 @@ def _span(worst: GapStatus) -> str:
 
 
 def _form(worst: GapStatus) -> str:
-    size = f", {_bytes(worst.written_bytes)} when it was last written" if worst.written_bytes else ""
+    size = f", {_bytes(worst.written_bytes)}when last written" if worst.written_bytes else ""
     return f"as {'a bitmap by ledger' if worst.form == 'bitmap' else 'ranges'}{size}"
 
 
 def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
     if not one.again_entries:
-        return "would deliver nothing again that is acknowledged"
+        return "would deliver no acknowledged entry again"
     said = f"would deliver {counted(one.again_entries, 'acknowledged entry', 'acknowledged entries')} again"
     if messages is None:
         return said

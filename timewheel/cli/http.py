@@ -19,7 +19,7 @@ HttpAddress = Annotated[
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="Answer HTTP there, see the how-to guides; :PORT is this machine only, 0.0.0.0:PORT every interface.",
+        help="Serve HTTP here, see the how-to guides; :PORT is this machine only, 0.0.0.0:PORT every interface.",
     ),
 ]
 

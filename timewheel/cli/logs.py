@@ -39,7 +39,7 @@ LogFormat = Annotated[
 ]
 LogLevel = Annotated[
     Level,
-    typer.Option("--log-level", envvar="TIMEWHEEL_LOG_LEVEL", case_sensitive=False, help="The least level to write."),
+    typer.Option("--log-level", envvar="TIMEWHEEL_LOG_LEVEL", case_sensitive=False, help="Lowest level to log."),
 ]
 
 

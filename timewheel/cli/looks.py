@@ -17,11 +17,11 @@ __all__ = ["AtOnce", "Everything", "GapLimit", "entries_wait", "every_ms_of", "n
 
 LEAST_EVERY_MS = 1_000
 
-Everything = Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")]
+Everything = Annotated[bool, typer.Option("--all", help="All tenants; needs a superuser.")]
 GapLimit = Annotated[
-    int | None, typer.Option("--gap-limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
+    int | None, typer.Option("--gap-limit", min=1, help="The broker's limit on gaps, if the role may not read it.")
 ]
-AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Requests at once.")]
+AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Concurrent requests.")]
 
 
 def every_ms_of(every: str) -> int:

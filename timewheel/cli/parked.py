@@ -46,11 +46,15 @@ if TYPE_CHECKING:
 
 __all__ = ["parked"]
 
-parked = command_group("parked", "Look at parked timers, have them handled again, discard them.")
+parked = command_group("parked", "List, show, replay or discard parked timers.")
 
 Subscription = Annotated[
     str | None,
-    typer.Option("--subscription", help="Whose; needed where the plan has several.", show_default=False),
+    typer.Option(
+        "--subscription",
+        help="Subscription that parked the timers; required if the plan has several.",
+        show_default=False,
+    ),
 ]
 
 
@@ -116,7 +120,8 @@ def replay(
     reason: Reason = "",
     source: Source = "",
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="So many become due each second.", show_default="at once")
+        float | None,
+        typer.Option("--rate", min=0.001, help="Number of timers that become due each second.", show_default="at once"),
     ] = None,
     most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,

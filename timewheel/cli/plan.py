@@ -62,19 +62,20 @@ PriceMillionWrites = Annotated[
     typer.Option(
         "--price-million-writes",
         min=0.0,
-        help="Money for a million entries written: the answer then tells a month's cost. No price changes the choice.",
+        help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
     ),
 ]
 PriceGbMonth = Annotated[
-    float | None, typer.Option("--price-gb-month", min=0.0, help="Money for a gigabyte on disk for a month, each copy.")
+    float | None,
+    typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
 ]
 PriceTopicMonth = Annotated[
-    float | None, typer.Option("--price-topic-month", min=0.0, help="Money for a partition topic for a month.")
+    float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
 ]
 PriceRelayMonth = Annotated[
-    float | None, typer.Option("--price-relay-month", min=0.0, help="Money for a running relay for a month.")
+    float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
 ]
-Currency = Annotated[str, typer.Option("--currency", help="Of these prices, as it is written after an amount.")]
+Currency = Annotated[str, typer.Option("--currency", help="Currency of these prices, written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
@@ -92,10 +93,12 @@ def plan(
     report: Annotated[Path | None, typer.Option("--report", help="Write the reasons here, as one HTML page.")] = None,
     due_topic: Annotated[
         str | None,
-        typer.Option("--due-topic", help="persistent://tenant/namespace/topic; else the history's own, or its name's."),
+        typer.Option(
+            "--due-topic", help="persistent://tenant/namespace/topic; else the history's topic, or its file name."
+        ),
     ] = None,
     subscriptions: Annotated[
-        list[str] | None, typer.Option("--subscription", help="Of the due topic; may be given again.")
+        list[str] | None, typer.Option("--subscription", help="A subscription of the due topic; may be given again.")
     ] = None,
     unpartitioned: Annotated[
         bool,
@@ -110,7 +113,10 @@ def plan(
         bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
     ] = False,
     max_plans: Annotated[
-        int, typer.Option("--max-plans", min=0, help="With --all-topics: for so many, those at most risk first.")
+        int,
+        typer.Option(
+            "--max-plans", min=0, help="With --all-topics: number of topics to plan for, those at most risk first."
+        ),
     ] = 20,
     publish: PublishColumn = None,
     due: DueColumn = None,
@@ -137,21 +143,26 @@ def plan(
         ),
     ] = None,
     gap_fraction: Annotated[
-        float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
+        float,
+        typer.Option(
+            "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
+        ),
     ] = WATCH_SHARE,
     max_silence: Annotated[
-        str, typer.Option("--max-silence", help="Of a partition after an unload: 10s; none: no limit.")
+        str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
     ] = "10s",
-    max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Of any timer.")] = None,
-    max_topics: Annotated[int | None, typer.Option("--max-topics", min=1, help="Partitions counted.")] = None,
+    max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Most hops of any timer.")] = None,
+    max_topics: Annotated[
+        int | None, typer.Option("--max-topics", min=1, help="Most topics; each partition counts.")
+    ] = None,
     max_lateness: Annotated[
-        str, typer.Option("--max-lateness", help="Added by a relay that cannot keep up: 1s; none: no limit.")
+        str, typer.Option("--max-lateness", help="Most lateness from a relay that cannot keep up: 1s; none: no limit.")
     ] = "1s",
     topic_cost: Annotated[
-        float, typer.Option("--topic-cost", min=0.0, help="Of a partition topic, in entries written a second.")
+        float, typer.Option("--topic-cost", min=0.0, help="Cost of a partition topic, in entries written a second.")
     ] = 0.5,
     relay_cost: Annotated[
-        float, typer.Option("--relay-cost", min=0.0, help="Of having to run a relay, in entries written a second.")
+        float, typer.Option("--relay-cost", min=0.0, help="Cost of running a relay, in entries written a second.")
     ] = 2.0,
     price_million_writes: PriceMillionWrites = None,
     price_gb_month: PriceGbMonth = None,
@@ -311,9 +322,7 @@ def _need_files(paths: Mapping[str, Path | None]) -> None:
     """Refuse paths (by option) that cannot be written, before a minute's work and not after it."""
     for option, path in paths.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise typer.BadParameter(
-                f"{path} cannot be written: give a file in a folder that there is", param_hint=option
-            )
+            raise typer.BadParameter(f"{path} cannot be written: give a file in an existing folder", param_hint=option)
 
 
 def _limit_ms(text: str) -> int | None:

@@ -51,19 +51,17 @@ def check(
     ] = None,
     profile: Annotated[
         Path | None,
-        typer.Option("--profile", help="A file of `timewheel profile`, where the role may not read settings."),
+        typer.Option("--profile", help="A file of `timewheel profile`, if the role may not read settings."),
     ] = None,
     stat: Annotated[
         Path | None,
-        typer.Option(
-            "--stat", help="What the plan was made from: a folder of `timewheel survey`, or a statistic's file."
-        ),
+        typer.Option("--stat", help="Source of the plan: a folder of `timewheel survey`, or a statistic's file."),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="Of the statistic, if it has several and none is the plan's.")
+        str | None, typer.Option("--topic", help="Topic of the statistic, if it has several and none is the plan's.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option("--log", help="Log of checks: this one is written to its end, earlier ones are read.")
+        Path | None, typer.Option("--log", help="Log of checks: earlier checks are read, this check is appended.")
     ] = None,
     horizon: Annotated[str, typer.Option("--horizon", help="How far ahead a limit matters: 30d.")] = "30d",
     out: Annotated[
@@ -71,17 +69,22 @@ def check(
     ] = None,
     samples: Annotated[
         int,
-        typer.Option("--samples", min=1, max=1_000_000, help="Entries of due topics, and as many of holding topics."),
+        typer.Option(
+            "--samples", min=1, max=1_000_000, help="Entries of due topics to sample, and as many of holding topics."
+        ),
     ] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="Which entries.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
     gap_fraction: Annotated[
-        float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
+        float,
+        typer.Option(
+            "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
+        ),
     ] = WATCH_SHARE,
     max_silence: Annotated[
-        str, typer.Option("--max-silence", help="Of a partition after an unload: 10s; none: no limit.")
+        str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
     ] = "10s",
     change: Annotated[
-        bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; takes Spark.")
+        bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
     ] = True,
     token: Token = None,
     token_file: TokenFile = None,

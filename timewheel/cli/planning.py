@@ -62,19 +62,21 @@ __all__ = [
 ]
 
 HistorySource = Annotated[
-    str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a table of Spark's.", show_default=False)
+    str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a Spark table.", show_default=False)
 ]
 MaybeHistory = Annotated[
     str | None,
     typer.Argument(
         metavar="HISTORY",
-        help="Parquet, CSV, JSON lines, or a table of Spark's; none with --from.",
+        help="Parquet, CSV, JSON lines, or a Spark table; none with --from.",
         show_default=False,
     ),
 ]
 PublishColumn = Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")]
 DueColumn = Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")]
-DelayColumn = Annotated[str | None, typer.Option("--delay", help="Column of the delay, instead (delay_ms).")]
+DelayColumn = Annotated[
+    str | None, typer.Option("--delay", help="Column of the delay, instead of the due time (delay_ms).")
+]
 SizeColumn = Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")]
 KeyColumn = Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")]
 TopicColumn = Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")]
@@ -83,35 +85,33 @@ TimerIdColumn = Annotated[
     typer.Option("--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."),
 ]
 TimeUnitName = Annotated[
-    str, typer.Option("--time-unit", help="Of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
+    str, typer.Option("--time-unit", help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
 ]
 DelayUnitName = Annotated[
-    str, typer.Option("--delay-unit", help="Of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
+    str, typer.Option("--delay-unit", help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
 ]
 FileFormat = Annotated[
-    str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the name's ending.")
+    str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
 ]
-Topic = Annotated[str | None, typer.Option("--topic", help="Which topic of the history, if it has several.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Topic of the history, if it has several.")]
 Growth = Annotated[
     float | None,
     typer.Option(
         "--growth",
         min=0.001,
         show_default="1; of a sample its scale",
-        help="For as many times the history's volume. A file of `timewheel sample` knows how much it stands for.",
+        help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
     ),
 ]
 AsIs = Annotated[
     bool,
-    typer.Option(
-        "--as-is", help="Nothing follows on the history: do not continue one that is shorter than its delays."
-    ),
+    typer.Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it."),
 ]
 Shadow = Annotated[
     bool,
     typer.Option(
         "--shadow",
-        help="Plan a shadow: all is sent and read by plain clients, as today, and what is far from due is moved.",
+        help="Plan a shadow: plain clients send and read as today, and timers far from due are moved.",
     ),
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
@@ -295,11 +295,11 @@ def growth_of(growth: float | None, note: SampleNote | None, console: Console) -
         if growth is None and note.scale == 1:
             said = f"SAMPLE  all {counted(note.rows, 'entry', 'entries')} of {note.topic}"
         elif growth is None:
-            said += f"taken as all of them (--growth {note.scale:.6g})"
+            said += f"scaled to all of them (--growth {note.scale:.6g})"
         else:
             times = growth / note.scale
             said += (
-                f"--growth {growth:g} is {times:.3g} times the topic's volume (--growth {note.scale:.6g} is all of it)"
+                f"--growth {growth:g} is {times:.3g} times the topic's volume (--growth {note.scale:.6g} is its volume)"
             )
         say(console, said)
         return note.scale if growth is None else growth

@@ -16,7 +16,7 @@ __all__ = ["profile"]
 def profile(
     *,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write it here, as TOML; else it is printed.", dir_okay=False)
+        Path | None, typer.Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
     ] = None,
     admin_url: AdminUrl = None,
     token: Token = None,

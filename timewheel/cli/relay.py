@@ -36,7 +36,7 @@ from timewheel.cli.relay_service import (
 
 __all__ = ["relay"]
 
-relay = command_group("relay", "Run relays as a service, and leave them.")
+relay = command_group("relay", "Run relays as a service; leave a plan.")
 
 
 @relay.command()
@@ -101,9 +101,7 @@ def run(
 def abort(
     plan_file: Annotated[
         Path,
-        typer.Argument(
-            metavar="PLAN", help="The plan file, native by now.", show_default=False, callback=keep_plan_file
-        ),
+        typer.Argument(metavar="PLAN", help="The plan file, now native.", show_default=False, callback=keep_plan_file),
     ],
     *,
     service_url: ServiceUrl = None,

@@ -39,27 +39,29 @@ PlanFiles = Annotated[
 ]
 RelayId = Annotated[
     str | None,
-    typer.Option("--relay-id", help="Unique among relays that run at once, the same after a restart."),
+    typer.Option("--relay-id", help="Name of this relay: unique among running relays, the same after a restart."),
 ]
 Drain = Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")]
 HopLinger = Annotated[
     str | None,
     typer.Option(
         "--hop-linger",
-        help="How long hops into a topic that a relay holds wait for each other, to go as one entry.",
+        help="How long hops into a relay-held topic wait, to be written as one entry.",
         show_default="1s, or a tenth of the plan's guard if that is less",
     ),
 ]
 MemoryMb = Annotated[
     int,
-    typer.Option("--memory-mb", min=1, help="What may be received ahead and on its way, of all plans together."),
+    typer.Option(
+        "--memory-mb", min=1, help="Memory for messages received ahead and hops under way, of all plans together."
+    ),
 ]
 Processes = Annotated[
     int,
-    typer.Option("--processes", min=1, help="So many processes share the work: one uses one core."),
+    typer.Option("--processes", min=1, help="Number of processes that share the work; each uses one core."),
 ]
 ReadyFile = Annotated[Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")]
-WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input does.")]
+WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

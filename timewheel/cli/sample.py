@@ -36,9 +36,9 @@ def sample(
     ],
     *,
     samples: Annotated[
-        int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; all, if the topic has fewer.")
+        int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to sample; all, if the topic has fewer.")
     ] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="Which entries: the same seed draws the same ones again.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample: the same seed draws the same entries.")] = 0,
     limit: GapLimit = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -117,9 +117,12 @@ def _lines(
         yield "error", f"any share of delays +- {100 * figures.share_error:.2g} points; all errors here at 95 %"
     gaps, gaps_error = figures.law_gaps, figures.law_gaps_error
     if gaps is None or gaps_error is None:
-        yield "law", "it speaks of a topic that has gone on for longer than its delays, and this one has not"
+        yield "law", "no estimate, since the sample covers less time than the delays take"
     else:
-        yield "law", f"{gaps:,.0f} +- {gaps_error:,.0f} gaps of a subscription, if delays do not follow the clock"
+        yield (
+            "law",
+            f"{gaps:,.0f} +- {gaps_error:,.0f} gaps of a subscription, if delays do not depend on the time of sending",
+        )
     if figures.undelayed:
         batches = f", {figures.batches:,} of them batches" if figures.batches else ""
         undelayed = counted(figures.undelayed, "entry has", "entries have")
@@ -129,16 +132,16 @@ def _lines(
         yield "note", f"{overdue} due before they were sent: written as due when they were sent"
     if figures.of_shadow:
         left_out = counted(figures.of_shadow, "entry is", "entries are")
-        yield "note", f"{left_out} its shadow's, brought back or its own: left out, as the originals are in the sample"
+        yield "note", f"{left_out} written by its shadow: left out, since the sample has the originals"
     if figures.moved_entries:
         moved = counted(figures.moved_entries, "entry was", "entries were")
-        said = "what they waited before is not in them (timewheel plan check has the plan's holding topics too)"
+        said = "their earlier wait is not in the sample (timewheel plan check reads holding topics too)"
         yield "note", f"{moved} moved on by timewheel: {said}"
     if gone := figures.unread - figures.unreadable:
         yield "note", f"{counted(gone, 'chosen entry was', 'chosen entries were')} gone when they were looked at"
     if figures.unreadable:
         unreadable = counted(figures.unreadable, "chosen entry", "chosen entries")
-        yield "note", f"{unreadable} could not be read, and the sample says nothing of them"
+        yield "note", f"{unreadable} could not be read, and are not in the sample"
 
 
 def _moment(at_ms: int) -> str:

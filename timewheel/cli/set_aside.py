@@ -43,13 +43,13 @@ DEFAULT_LIMIT = 1_000
 
 Positions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[POSITION]...", help="Such as 12:7, as the list has them.", show_default=False),
+    typer.Argument(metavar="[POSITION]...", help="Positions such as 12:7, from the list.", show_default=False),
 ]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="With this timer id; may be given again.")]
-Reason = Annotated[str, typer.Option("--reason", help="With these words in the reason.", show_default=False)]
-Source = Annotated[str, typer.Option("--from", help="From a topic with this in its name.", show_default=False)]
-Most = Annotated[int, typer.Option("--limit", min=1, help="Look at so many entries, the oldest first.")]
-Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+Ids = Annotated[list[str] | None, typer.Option("--id", help="Only with this timer id; may be given again.")]
+Reason = Annotated[str, typer.Option("--reason", help="Only with these words in the reason.", show_default=False)]
+Source = Annotated[str, typer.Option("--from", help="Only from topics with this text in the name.", show_default=False)]
+Most = Annotated[int, typer.Option("--limit", min=1, help="Number of entries to look at, the oldest first.")]
+Everything = Annotated[bool, typer.Option("--all", help="Select all.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
@@ -95,7 +95,7 @@ def desired_of(
         places=frozenset(places), timer_ids=frozenset(timer_ids or ()), reason=reason, source=source
     )
     if must_say and wanted.is_open:
-        raise typer.BadParameter("name positions, --id, --reason or --from, or say --all", param_hint="POSITION")
+        raise typer.BadParameter("give positions, --id, --reason, --from or --all", param_hint="POSITION")
     return wanted
 
 
@@ -160,7 +160,7 @@ def end(
         )
         unseen = "; not all entries were looked at, see --limit" if found.is_cut else ""
         for named in missing:
-            say(console, f"{named}: not there, or not as was said{unseen}")
+            say(console, f"{named}: not found, or not selected by --id, --reason and --from{unseen}")
     if refused:
         raise typer.Exit(FAILED)
     if missing:

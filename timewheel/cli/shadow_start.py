@@ -45,22 +45,22 @@ def start(
         ),
     ],
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Begin nothing, show what would be moved.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Start nothing, show the timers that would be moved.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="With a topic: write the plan that is made for it here.", dir_okay=False),
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option("--window", help="Write this window, and tiers that go with it, into the plan that is begun."),
+        typer.Option("--window", help="Write this window, and matching tiers, into the plan before the start."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With a topic: begin without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With a topic: start without asking.")] = False,
     entries: Annotated[
         int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
     ] = 100_000,
-    ignoring: Annotated[
-        bool, typer.Option("--ignore-refusals", help="Start although something stands against it: you know better.")
-    ] = False,
+    ignoring: Annotated[bool, typer.Option("--ignore-refusals", help="Start in spite of refusals.")] = False,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -140,9 +140,9 @@ def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> s
 
     change = f"{visible(file)}: {lines_of(plan)} (before: {lines_of(before) or f'revision = {before.revision}'})"
     if is_written:
-        runs = "Each shadow run that reads this file goes by it within seconds"
+        runs = "Each shadow run that reads this file follows it within seconds"
         return f"Written into {change}. {runs}; where several run, a timer may come twice meanwhile."
-    runs = "each shadow run would go by it within seconds; end all but one first, else a timer may come twice"
+    runs = "each shadow run would follow it within seconds; end all but one first, else a timer may come twice"
     return f"Nothing was written. A start would write into {change}, and {runs}."
 
 
@@ -172,7 +172,7 @@ def _next_words(
         return f"{done}. Now let it run: {timewheel_command('shadow', 'run', file, *reached_by)}"
     begun = f"Nothing was begun{f'; the plan is in {visible(file)}' if is_new else ''}."
     if is_refused:
-        return f"{begun} See what is refused above, and its cure."
+        return f"{begun} See the refusals above, and their cures."
     return f"{begun} To begin: {timewheel_command('shadow', 'start', file, *reached_by)}"
 
 
@@ -180,7 +180,7 @@ def _is_topic(target: str, out: Path | None) -> bool:
     """Return whether the target is a topic; contradicting options are a usage error."""
     is_topic = "://" in target
     if is_topic and out is None:
-        raise typer.BadParameter("a plan is made for the topic: say where it is to be written", param_hint="--out")
+        raise typer.BadParameter("a plan is made for the topic: give the file to write it to", param_hint="--out")
     if not is_topic and out is not None:
         raise typer.BadParameter(
             f"only with a topic, such as persistent://acme/crm/orders; {visible(target)} is taken for a plan file",
@@ -219,7 +219,7 @@ def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
 def _asked(plan: Plan) -> bool:
     """Ask whether to begin; without a terminal the answer is no."""
     try:
-        return typer.confirm(f"Make the plan's topics, and begin to shadow {visible(plan.due_topic)}?", err=True)
+        return typer.confirm(f"Create the plan's topics, and start to shadow {visible(plan.due_topic)}?", err=True)
     except typer.Abort:
         return False
 

@@ -37,8 +37,8 @@ def status(
     context: typer.Context,
     plan_file: PlanFile,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="With --watch: so often.")] = "10s",
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="With --watch: interval between snapshots.")] = "10s",
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -112,7 +112,7 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
         for part in found.parts
         for one in part.subscriptions
     )
-    caption = f"Subscriptions; of gaps the broker keeps {found.gap_limit:,}"
+    caption = f"Subscriptions; the broker's gap limit is {found.gap_limit:,}"
     header = ("subscription", "type", "pending", "gaps", "delayed", "stale index entries, at least")
     show_table(console, Table(caption=caption, header=header, rows=cursors))
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
@@ -170,12 +170,12 @@ def _notes(found: ShadowOverview) -> Iterator[str]:
         sampled = sum(part.sampled for part in found.parts)
         all_of_them = timewheel_command("shadow", "verify", found.target, *found.reached_by)
         yield (
-            f"Not moved in all: {found.not_moved.text} at 95 %, by {sampled:,} entries that were looked at; all are "
-            f"looked at by: {all_of_them}"
+            f"Not moved in all: {found.not_moved.text} at 95 %, by {sampled:,} sampled entries; to read all: "
+            f"{all_of_them}"
         )
-    yield "Stale index entries are what the broker counts as delayed beyond what is pending."
+    yield "Stale index entries are acknowledged entries that the broker still counts as delayed."
     if found.writes is not None:
-        yield f"A timer that was moved lately is written {found.writes:.3g} times more: journal, holds, and back."
+        yield f"A recently moved timer is written {found.writes:.3g} times more: journal, holding topics, due topic."
     if found.dead_letters:
         letters = timewheel_command("dead-letters", "list", found.target, *found.asked_by)
         yield entries_wait(found.dead_letters, "dead letters", letters)

@@ -26,25 +26,26 @@ __all__ = ["decision_words", "journal_words", "show_findings", "show_survey", "w
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 MEGABYTE = 1_000_000
 DECISIONS = {
-    "moved": "far from due: moved",
-    "near": "due soon: stays",
-    "undelayed": "without a delay: stays",
-    "acknowledged_by_some": "acknowledged on some subscriptions: stays",
+    "moved": "far from due (moved)",
+    "near": "due soon (not moved)",
+    "undelayed": "without a delay (not moved)",
+    "acknowledged_by_some": "acknowledged on some subscriptions (not moved)",
     "nudge": "the shadow's own",
     "marker": "the broker's own",
-    "beyond_max_delay": "due later than the plan's max_delay: stays",
-    "batch": "a batch: stays",
-    "encrypted": "encrypted: stays",
-    "chunk": "a part of a larger message: stays",
-    "key_of_bytes": "with a key of bytes: stays",
-    "unreadable_metadata": "with metadata that cannot be read: stays",
-    "no_text": "with a key or property that is no text: stays",
-    "transaction": "of a transaction: stays",
-    "schema_refused": "of a schema that is not there, that the journal's registry refuses, or one too many: stays",
-    "unknown_compression": "compressed in an unknown way: stays",
-    "large": "too large for a copy: stays",
-    "damaged": "its payload does not open: stays",
-    "unreadable_envelope": "with a tw-id or tw-timer that cannot be read: stays",
+    "beyond_max_delay": "due later than the plan's max_delay (not moved)",
+    "batch": "in a batch (not moved)",
+    "encrypted": "encrypted (not moved)",
+    "chunk": "a chunk of a larger message (not moved)",
+    "key_of_bytes": "with a key of bytes (not moved)",
+    "unreadable_metadata": "with unreadable metadata (not moved)",
+    "no_text": "with a key or property that is no text (not moved)",
+    "transaction": "of a transaction (not moved)",
+    "schema_refused": "of a missing schema, a schema that the journal's registry refuses, or one schema too many (not "
+    "moved)",
+    "unknown_compression": "compressed in an unknown way (not moved)",
+    "large": "too large for a copy (not moved)",
+    "damaged": "with a damaged payload (not moved)",
+    "unreadable_envelope": "with an unreadable tw-id or tw-timer (not moved)",
 }
 
 
@@ -55,7 +56,7 @@ def decision_words(decisions: Mapping[str, int], *, moves: bool) -> str:
         decisions: Number of entries by decision.
         moves: Whether the shadow is to move; False: no process moves.
     """
-    named = DECISIONS | {"moved": f"far from due: {'not moved yet' if moves else 'would be moved by a shadow'}"}
+    named = DECISIONS | {"moved": f"far from due ({'not moved yet' if moves else 'would be moved by a shadow'})"}
     return ", ".join(f"{count:,} {named.get(decision, decision)}" for decision, count in decisions.items())
 
 
@@ -75,7 +76,7 @@ def journal_words(
     from timewheel.shadow.machine.journal import HOLD_MS
 
     if not kept:
-        yield "the journal is empty: nothing is left to wait for, and shadow run of this plan can end"
+        yield "the journal is empty: the shadow run of this plan can end"
         return
     far = far_ms(plan)
     until_ms = since_ms + far + HOLD_MS
@@ -85,13 +86,13 @@ def journal_words(
     )
     run = timewheel_command("shadow", "run", plan_file, *reached_by)
     yield f"so let this go on until it is empty, then end it: {run}"
-    longer = "consumers are behind, or a message is never acknowledged, or one that is due later could not be moved"
+    longer = "consumers are behind, or a message is never acknowledged, or a later message could not be moved"
     if until_ms <= now_ms:
         yield f"it was to be empty by about {at(until_ms)}, so {longer}: status names the subscription"
         return
     yield (
-        f"at the latest that is about {at(until_ms)}: what was due within {spelled(far)} was not moved, and stands in "
-        f"the topic before those originals until it is handled. It takes longer only where {longer}: status names the "
+        f"at the latest that is about {at(until_ms)}: what was due within {spelled(far)} was not moved, and is in the "
+        f"topic before those originals until it is handled. It takes longer only where {longer}: status names the "
         "subscription"
     )
 
@@ -122,7 +123,7 @@ def show_survey(console: Console, found: Survey) -> None:
     ]
     if per_cursor:
         header = ("subscription", "type", "pending", "acknowledged", "gaps", "gaps after")
-        caption = f"Gaps, of which the broker keeps {found.gap_limit:,}"
+        caption = f"Gaps; the broker's gap limit is {found.gap_limit:,}"
         show_table(console, Table(caption=caption, header=header, rows=tuple(per_cursor)))
     show_findings(console, found.findings)
 
@@ -144,13 +145,13 @@ def _lines(found: Survey) -> Iterator[str]:
     delays = found.delays
     if delays is not None:
         shares = f"half up to {span(delays.p50_ms)}, 90 % up to {span(delays.p90_ms)}, 99 % up to {span(delays.p99_ms)}"
-        yield f"Delays of what is pending: {shares}, the longest {span(delays.longest_ms)}."
+        yield f"Delays of pending entries: {shares}, the longest {span(delays.longest_ms)}."
     moved = found.moved
     yield f"With {span(found.far_ms)} or more to its due time an entry is moved: {moved.entries:,} now."
     every = [one for part in found.parts for one in part.subscriptions]
     worst = max(every, key=lambda one: one.gaps_after, default=None)
     if worst is not None:
-        gaps = f"{worst.gaps:,} now, {worst.gaps_after:,} once it has caught up"
+        gaps = f"{worst.gaps:,} now, {worst.gaps_after:,} once the shadow has caught up"
         yield f"Gaps of subscription {worst.name}: {gaps}; the broker keeps {found.gap_limit:,}."
     if found.delays is not None:
         yield window_words(found)
@@ -159,7 +160,7 @@ def _lines(found: Survey) -> Iterator[str]:
         read_rate = f"{cost.entries_per_s:,.0f} entries were read a second"
         yield f"Estimated: {span(cost.catch_up_ms)} to catch up ({read_rate}), {cost.memory_bytes / MEGABYTE:,.0f} MB."
         if cost.writes:
-            yield f"Each moved timer is written {cost.writes:.3g} times more: journal, holds, and back into the topic."
+            yield f"Each moved timer is written {cost.writes:.3g} times more: journal, holding topics, due topic."
 
 
 def window_words(found: Survey) -> str:

@@ -51,7 +51,7 @@ def verify(
     """Verify that each timer of a shadowed topic is in exactly one place: read all its entries and all copies in the
     journal.
 
-    Nothing is consumed or changed, and clients and shadows may run meanwhile: a suspect entry is looked for again. The
+    Nothing is consumed or changed, and clients and shadows may run meanwhile: a suspect entry is checked again. The
     command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
     progress; 1 if not all entries could be seen.
     """
@@ -119,7 +119,7 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
                 say(console, f"{kind.value}: {_MEANS[kind.value]}")
     if not found.is_balanced:
         status = timewheel_command("shadow", "status", plan_file, *reached_by)
-        show_line(console, f"Who moves and relays, and what that lacks: {status}")
+        show_line(console, f"Movers, relays and their problems: {status}")
 
 
 _MEANS = {
@@ -127,7 +127,7 @@ _MEANS = {
     "double": "it would be handled twice: its original is pending and a copy is on its way, or two copies are",
     "unacked_originals": "its copy is stored, its original unacknowledged on a subscription: is a shadow running?",
     "left": "far from due and pending, and not moved: is a shadow running, by this plan? Its event "
-    "shadow_stays_native names what cannot be moved",
+    "shadow_stays_native names the reasons",
 }
 
 
@@ -167,7 +167,7 @@ def _notes(found: Verification, plan_file: str) -> Iterator[str]:
     yield f"State: {found.desired.state.value}{since}; looked at {times}, last at {at(found.at_ms)}."
     behind = [part.topic for part in found.parts if not part.is_caught_up]
     if behind and moves(found.desired.state):
-        yield f"{len(behind)} of {len(found.parts)} partitions are not caught up: what is pending is no error yet."
+        yield f"{len(behind)} of {len(found.parts)} partitions have not caught up: pending timers are no error yet."
     decisions: dict[str, int] = {}
     for part in found.parts:
         for decision, count in part.decisions.items():
@@ -177,12 +177,12 @@ def _notes(found: Verification, plan_file: str) -> Iterator[str]:
     unshown = sum(part.entries - part.read for part in found.parts)
     if unshown:
         of_broker = counted(unshown, "entry is", "entries are")
-        yield f"{of_broker} the broker's own, or of open transactions: no reader is shown them."
+        yield f"{of_broker} the broker's own, or of open transactions, which readers do not receive."
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
     for stuck in found.stuck:
         since = f"it should have moved on from {stuck.head.text} {span(stuck.late_ms)} ago"
-        yield f"No progress: {stuck.topic}; {since}. See what its relay logs."
+        yield f"No progress: {stuck.topic}; {since}. See the log of its relay."
     for name in found.missing:
-        yield f"Not there: {name} ({timewheel_command('topics', 'ensure', plan_file)} makes it)."
+        yield f"Missing: {name} ({timewheel_command('topics', 'ensure', plan_file)} creates it)."
     for one in found.unread:
-        yield f"Not seen: {one.subject} ({one.reason}); what waits there would be called lost."
+        yield f"Not seen: {one.subject} ({one.reason}); its entries would count as lost."

@@ -45,9 +45,10 @@ def status(
     plan_file: PlanFile,
     *,
     samples: Annotated[
-        int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; with all of them it is exact.")
+        int,
+        typer.Option("--samples", min=1, max=1_000_000, help="Entries to sample; a sample of all entries is exact."),
     ] = 2_000,
-    seed: Annotated[int, typer.Option("--seed", help="Which entries.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
     heads: Annotated[bool, typer.Option("--heads", help="Show the head of every partition.")] = False,
     fail_late: Annotated[
         str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
@@ -179,7 +180,7 @@ def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:
     entries = counted(found.former_entries, "entry waits", "entries wait")
     former = f"{entries} in topics of earlier plans" if found.former else ""
     if found.missing and not found.places:
-        nothing = "no topic of the plan is there that can be seen"
+        nothing = "no topic of the plan can be seen"
         return f"{nothing}, and {former}." if former else f"nothing can wait: {nothing}."
     waiting = found.timers.counted("timer waits", "timers wait")
     overdue = found.by_stretch()[0]
@@ -190,7 +191,7 @@ def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:
     if former:
         waiting += f", {former}"
     if found.missing:
-        waiting += f", and {counted(len(found.missing), 'topic', 'topics')} of the plan not there"
+        waiting += f", and {counted(len(found.missing), 'topic', 'topics')} of the plan missing"
     unattended = found.unattended(limit_ms)
     entrances = [one for one in unattended if one.is_entrance]
     if entrances:
@@ -200,9 +201,9 @@ def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:
         return f"{waiting}. {timers} of them wait in the {places}, which no relay reads: {run}"
     if any(place.begins_anew for place in unattended):
         late = f"heads should have left {span(found.relay_late_ms)} ago"
-        return f"{waiting}. A relay begins anew again and again, or has just ended, where {late}: see what it logs."
+        return f"{waiting}. A relay keeps restarting, or has just ended, where {late}: see its log."
     if unattended:
-        others = f"; see what {', '.join(found.relays())} logs, which reads other partitions" if found.relays() else ""
+        others = f"; see the log of {', '.join(found.relays())}, which reads other partitions" if found.relays() else ""
         return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago{others}."
     return f"{waiting}; {_lateness(found, limit_ms)}."
 
@@ -241,6 +242,6 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
         "all of them, so all figures are exact." if exact else "errors are at 95 %."
     )
     for name in found.missing:
-        yield f"Not there: {name} ({timewheel_command('topics', 'ensure', plan_file)} makes it)."
+        yield f"Missing: {name} ({timewheel_command('topics', 'ensure', plan_file)} creates it)."
     for one in found.unseen:
         yield f"Not seen: {one.what} ({one.reason})"

@@ -53,12 +53,15 @@ def survey(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="Folder of the survey; days are added to it.", show_default=False)
     ],
-    replace: Annotated[bool, typer.Option("--replace", help="Days that are there are made anew.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace days that the survey already has.")] = False,
     add: Annotated[
-        bool, typer.Option("--add", help="Days that are there are added to: timers of another region, or other topics.")
+        bool,
+        typer.Option(
+            "--add", help="Add to days that the survey already has: timers of another region, or other topics."
+        ),
     ] = False,
     keep: Annotated[
-        int | None, typer.Option("--keep", min=1, help="Days to keep: earlier ones are taken away.", show_default="all")
+        int | None, typer.Option("--keep", min=1, help="Days to keep; earlier days are removed.", show_default="all")
     ] = None,
     topic: Topic = None,
     publish: PublishColumn = None,
@@ -84,7 +87,7 @@ def survey(
     import json
 
     if replace and add:
-        raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
+        raise typer.BadParameter("give --replace or --add, not both", param_hint="--replace")
     need_new_folder(out, "a survey is a folder")
     if note_of(history) is not None:
         following = timewheel_command("plan", history, "-o", "plan.toml")
@@ -158,7 +161,7 @@ def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequ
     there = list(stored_days(out))
     said = f"survey  {out}: {counted(len(written), 'day')} written"
     if dropped:
-        said += f", {len(dropped):,} taken away"
+        said += f", {len(dropped):,} removed"
     say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")
     say(console, f"next    {timewheel_command('plan', '--from', str(out), '-o', 'plan.toml')}")
 

@@ -37,7 +37,7 @@ __all__ = ["timer"]
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
-timer = command_group("timer", "Look at one timer, cancel it, move it.")
+timer = command_group("timer", "Show, cancel or reschedule a timer.")
 
 
 @timer.command()
@@ -96,7 +96,7 @@ def _say_cancelled(one: CancelResult) -> None:
 
     kind, name, _, forget_ms = one.cancellation
     what = name if kind == "timer" else f"group {name}"
-    said = f"{what}  what was not handed out yet will not be; remembered until {at(forget_ms)}"
+    said = f"{what}  timers not delivered yet will not be delivered; remembered until {at(forget_ms)}"
     say(Console(highlight=False), said)
 
 
@@ -110,14 +110,17 @@ def reschedule(
         typer.Option("--content", help="The payload: a file, or - for standard input.", show_default=False),
     ],
     after: Annotated[
-        str | None, typer.Option("--after", help="Due after so long, such as 2h.", show_default=False)
+        str | None, typer.Option("--after", help="Delay from now, such as 2h.", show_default=False)
     ] = None,
     moment: Annotated[
-        str | None, typer.Option("--at", help="Due then: ISO 8601 or milliseconds.", show_default=False)
+        str | None, typer.Option("--at", help="Due time: ISO 8601 or milliseconds.", show_default=False)
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Its partition key, as it had.", show_default=False)] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The timer's partition key, as before.", show_default=False)
+    ] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given again.", show_default=False)
+        list[str] | None,
+        typer.Option("--property", help="A property, NAME=VALUE; may be given again.", show_default=False),
     ] = None,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
@@ -142,7 +145,7 @@ def reschedule(
     from timewheel.producers import DelayedProducer
 
     if (after is None) == (moment is None):
-        raise typer.BadParameter("say either --after or --at", param_hint="--after")
+        raise typer.BadParameter("give either --after or --at", param_hint="--after")
     pairs = [text.partition("=") for text in properties or ()]
     if not all(name and sign for name, sign, _ in pairs):
         raise typer.BadParameter("NAME=VALUE", param_hint="--property")
@@ -168,7 +171,7 @@ def reschedule(
     else:
         say(
             Console(highlight=False),
-            f"{found.id}  due {at(found.due_ms)}; what was sent under this id before is cancelled",
+            f"{found.id}  due {at(found.due_ms)}; earlier timers under this id are cancelled",
         )
 
 
@@ -237,7 +240,7 @@ def show(
         for name, dead_letter in parked:
             say(console, f"{timer_id}: parked by {name} since {at(dead_letter.since_ms)}: {dead_letter.reason}")
         if there is None:
-            say(console, "Where it is: say --due or --sent-at, since this id does not tell when it was sent.")
+            say(console, "To locate the timer, give --due or --sent-at: its id does not contain the time of sending.")
         else:
             show_whereabouts(console, there, str(plan_file))
     if status:

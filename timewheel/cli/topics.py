@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["topics"]
 
-topics = command_group("topics", "Make a plan's topics, and roll a calendar's.")
+topics = command_group("topics", "Create a plan's topics; roll the topics of a calendar.")
 
 AT_LATEST = ", for what reaches the due topic from now on"
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
@@ -48,9 +48,7 @@ def ensure(
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
-    create_namespaces: Annotated[
-        bool, typer.Option("--create-namespaces", help="Make namespaces that are missing.")
-    ] = False,
+    create_namespaces: Annotated[bool, typer.Option("--create-namespaces", help="Create missing namespaces.")] = False,
     grow: Annotated[
         bool, typer.Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
     ] = False,
@@ -58,12 +56,12 @@ def ensure(
         bool,
         typer.Option(
             "--ignore-former-topics",
-            help="Only warn of timers in topics of an earlier plan that nobody would move on: somebody sees to them.",
+            help="Only warn of timers in topics of an earlier plan that no relay would move on: you take care of them.",
         ),
     ] = False,
     remove_drained: Annotated[
         bool,
-        typer.Option("--remove-drained", help="Remove topics of earlier plans that are empty and that nobody uses."),
+        typer.Option("--remove-drained", help="Remove empty topics of earlier plans that no client uses."),
     ] = False,
     dry_run: DryRun = False,
     verbose: Verbose = False,
@@ -124,7 +122,7 @@ def roll(
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Run until Ctrl-C.")] = False,
     dry_run: DryRun = False,
     verbose: Verbose = False,
     as_json: AsJson = False,

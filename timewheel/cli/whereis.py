@@ -49,25 +49,28 @@ SentAt = Annotated[
     str | None,
     typer.Option(
         "--sent-at",
-        help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
+        help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due.",
     ),
 ]
-Within = Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")]
+Within = Annotated[str, typer.Option("--within", help="Largest error of --sent-at.")]
 Due = Annotated[
     str | None,
     typer.Option(
         "--due",
-        help="When it is due: to the millisecond, there is one way to look at; 2026-11-23T08:00Z is any time of that "
-        "minute. Without --sent-at, of an id of your own, all entries that are there.",
+        help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
+        "minute. With an id of your own and without --sent-at, all stored entries are read.",
     ),
 ]
-Key = Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")]
-MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Give up after so many entries.")]
+Key = Annotated[str | None, typer.Option("--key", help="The timer's partition key: only its partition is searched.")]
+MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")]
 
 
 def whereis(
     plan_file: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="By which it was sent.", show_default=False, callback=keep_plan_file)
+        Path,
+        typer.Argument(
+            metavar="PLAN", help="Plan file by which the timer was sent.", show_default=False, callback=keep_plan_file
+        ),
     ],
     timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
@@ -155,22 +158,22 @@ def _verdict(found: Whereabouts) -> str:
 
     match found.state:
         case State.CANCELLED if not found.sightings:
-            return "cancelled: no copy of it is stored any more; it was handled only if the cancel came too late"
+            return "cancelled: no copy is stored any more; handled only if the cancellation came too late"
         case State.CANCELLED:
-            return "cancelled: what is left of it is handed out nowhere"
+            return "cancelled: the copies that are still stored are not delivered"
         case State.HANDLED:
             return _acknowledged(found)
         case State.REMOVED:
-            return "handled, if it was ever sent: nothing is stored any more of the time when it was due"
+            return "handled, if it was ever sent: no entry of its due time is stored any more"
         case State.NOT_FOUND:
-            return "not found, and not all could be looked at" if found.unseen else "not found"
+            return "not found, and not all places could be searched" if found.unseen else "not found"
         case _:
             return _place(found)
 
 
 def _acknowledged(found: Whereabouts) -> str:
     if found.cancellation is not None:
-        return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
+        return "every subscription has acknowledged it: cancelled, and handled only if the cancellation came too late"
     if found.reason:
         return "acknowledged in the due topic by every subscription"
     return "handled: every subscription has acknowledged it"
@@ -213,7 +216,7 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     if found.reason:
         yield "reason", found.reason
     if found.cancellation is not None:
-        yield "cut off", cancellation_text(found.cancellation)
+        yield "cancel", cancellation_text(found.cancellation)
     for one in found.sightings:
         yield "seen", f"{one.topic} {one.position.text}, hop {one.envelope.hops}"
     for stop in found.way:

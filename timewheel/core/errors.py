@@ -279,7 +279,9 @@ class CancelFailed(TimewheelError, ConnectionError):
         self.name = name
         self.topic = topic
         self.cause = cause
-        super().__init__(f"{name!r} was not cancelled, {topic} did not take it: {cause}; it may be tried again")
+        super().__init__(
+            f"{name!r} was not cancelled, {topic} did not accept the cancellation: {cause}; it may be tried again"
+        )
 
 
 class CancelOutcomeUnknown(TimewheelError, TimeoutError):

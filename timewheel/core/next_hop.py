@@ -195,9 +195,7 @@ class NextHop:
             return _ENDLESS
         only_for = envelope.life.only_for
         if only_for and not self._router.has_retries(only_for):
-            return ToDeadLetter(
-                f"it is to be tried again by {only_for}, which has no topic for that in this plan any more"
-            )
+            return ToDeadLetter(f"it is a retry of {only_for}, which no longer has a retry topic in this plan")
         return None
 
 

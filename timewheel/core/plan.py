@@ -137,8 +137,8 @@ class Plan:
             raise PlanError(
                 "readers",
                 self.readers,
-                '"timewheel" in a plan with [cancel], since a reader of another kind does not ask whether a timer was '
-                "cancelled; leave one of the two out",
+                '"timewheel" in a plan with [cancel], since other readers do not check for cancellations; leave out '
+                "one of the two",
             )
         match self.scheme:
             case Native():
@@ -306,7 +306,7 @@ def _check_former(plan: Plan) -> None:
 def _check_intake(plan: Plan) -> None:
     if not plan.holds_in_relay:
         raise PlanError(
-            "intake", True, "tiers that a relay holds, or a wheel: what is taken in must have somewhere to wait"
+            "intake", True, "tiers that a relay holds, or a wheel: timers of the intake must have a topic to wait in"
         )
     if plan.relay != "service":
         raise PlanError("intake", True, 'relay = "service": timewheel shadow run relays for the whole plan')
@@ -326,7 +326,7 @@ def _check_tiered(plan: Plan, scheme: Tiered) -> None:
             "tiered.tiers",
             texts(scheme.tiers_ms),
             f"the smallest tier is at most the window ({format_duration(scheme.window_ms)}), "
-            "else a timer due between them has nowhere to wait",
+            "else a timer due between them has no topic to wait in",
         )
     hops = tier_hops(scheme, plan.guard_ms, plan.max_delay_ms)
     within("tiered.tiers", hops, 0, MAX_HOPS, f"hops for a delay of {format_duration(plan.max_delay_ms)}")

@@ -24,8 +24,8 @@ class Tiered:
 
     Args:
         window_ms: Remaining time up to which a timer goes to the due topic.
-        tiers_ms: Fixed stays, ascending; the smallest is at most the window (else a timer due between them has nowhere
-            to wait).
+        tiers_ms: Fixed stays, ascending; the smallest is at most the window (else a timer due between them has no
+            topic to wait in).
         hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
             approach of the source article, each message under the broker's delay of one tier.
     """

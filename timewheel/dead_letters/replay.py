@@ -79,7 +79,7 @@ def again(router: Router, dead_letter: DeadLetter, now_ms: int, *, due_now: bool
         )
     generation, life = (0, FIRST_LIFE) if envelope is None else (envelope.generation, envelope.life)
     if life.only_for and not router.has_retries(life.only_for):
-        return Refused(f"it is to be tried again by {life.only_for}, which has no topic for that in this plan")
+        return Refused(f"it is a retry of {life.only_for}, which has no retry topic in this plan")
     route = router.route(due_ms, now_ms, life.only_for)
     timer_id = dead_letter.properties.get(ID_PROPERTY) or ""
     if not timer_id and due_ms > now_ms:
@@ -113,11 +113,11 @@ def handled_again(
     if (why := _why_not_whole(dead_letter)) is not None:
         return Refused(why)
     if envelope is None:
-        return Refused("it has no envelope that can be read: publish it anew from where it comes from")
+        return Refused("it has no envelope that can be read: publish it again from its source")
     if envelope.generation == MAX_GENERATION:
-        return Refused("its generation is the highest there is, which no producer writes: publish it anew")
+        return Refused("its generation is the highest possible, which no producer writes: publish it again")
     if not router.has_retries(subscription):
-        return Refused(f"{subscription} has no topic for what it tries again in this plan: write retry = true in it")
+        return Refused(f"{subscription} has no retry topic in this plan: write retry = true in it")
     life = Life(group=envelope.life.group, group_stamp=stamp if envelope.life.group else 0, only_for=subscription)
     fresh = Envelope(envelope.timer_id, due_ms, now_ms, stamp, 0, plan.revision, life)
     route = router.route(due_ms, now_ms, subscription)
@@ -128,9 +128,9 @@ def _why_not_whole(dead_letter: DeadLetter) -> str | None:
     """Return the reason why a dead letter differs from the message that was sent; None if it does not."""
     properties = dead_letter.properties
     if (part := properties.get(DEAD_PART) or properties.get(PARKED_PART)) is not None:
-        return f"it has {part} of what was sent: put all parts together, or ask its sender, and send it anew"
+        return f"it has {part} of what was sent: join all parts, or ask its sender, and send it again"
     if DEAD_ENCRYPTION in properties:
-        return f"it is encrypted: decrypt it ({DEAD_ENCRYPTION} says how), and send it anew"
+        return f"it is encrypted: decrypt it ({DEAD_ENCRYPTION} says how), and send it again"
     return None
 
 

@@ -377,8 +377,7 @@ class _Replayer:
         else:
             return None
         return (
-            f"its schema, version {version} of {partition_of(source)[0]}, {problem}: publish it anew from where it "
-            "comes from"
+            f"its schema, version {version} of {partition_of(source)[0]}, {problem}: publish it again from its source"
         )
 
     def _schemas(self, source: str) -> Schemas:

@@ -11,6 +11,7 @@ from timewheel.core.errors import TimewheelError
 from timewheel.demo.player import play
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.testing.evidence.messages import Connect, Done, Failed, Finish, Progress, Publish, Ready
+from timewheel.testing.process import exit_words
 
 __all__ = ["PlayerFailed", "Players"]
 
@@ -122,7 +123,7 @@ class Players:
             report = player.connection.recv()
         except EOFError:
             player.process.join(JOIN_TIMEOUT_S)
-            raise PlayerFailed(player.scheme, f"exit code {player.process.exitcode}") from None
+            raise PlayerFailed(player.scheme, f"its process {exit_words(player.process.exitcode)}") from None
         match report:
             case Ready():
                 player.ready = True

@@ -160,7 +160,7 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
         promise(row.redelivered_due > 0, "nothing was redelivered: the disease did not show, so nothing is proven")
         return broken
     promise(found.lost == 0, f"{found.lost} timers lost")
-    promise(found.unexpected == 0, f"{found.unexpected} timers handled that nobody sent")
+    promise(found.unexpected == 0, f"{found.unexpected} timers handled that were never sent")
     if row.scheme in PLAIN:
         # A plain client is early by the broker's tick, and handles redelivered messages again.
         promise(

@@ -11,7 +11,7 @@ __all__ = ["InboxDidNotAnswer", "InboxLeaseLost", "InboxNotNotified", "Middlewar
 @event(
     "middleware_failed",
     "warning",
-    means="An object around a handler raised in `after` or `failed`, after the timer's outcome was decided.",
+    means="A middleware raised in `after` or `failed`, after the timer's outcome was decided.",
     do="Repair the object and method in the event.",
 )
 class MiddlewareFailed(Event):
@@ -34,7 +34,7 @@ class InboxDidNotAnswer(Alarm):
 @event(
     "inbox_not_notified",
     "error",
-    means="A timer was handled, and the inbox's store did not take the note: a copy would be handled again.",
+    means="A timer was handled, and the inbox's store did not record it: a copy would be handled again.",
     do="See the store. A copy comes only if the acknowledgement was lost, too.",
 )
 class InboxNotNotified(Event):

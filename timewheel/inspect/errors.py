@@ -35,8 +35,8 @@ class NotOfThisPlan(TimewheelError, LookupError):
         self.existing = tuple(existing)
         super().__init__(
             f"{topic} has no subscription {', '.join(missing)}, so there is no counter of gaps; it has "
-            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or is "
-            "`timewheel topics ensure PLAN` to come?"
+            f"{', '.join(existing) or 'none'}. Is this the plan of another topic, or has `timewheel topics ensure "
+            "PLAN` not run yet?"
         )
 
 
@@ -81,8 +81,8 @@ class SendTimeUnknown(TimewheelError, ValueError):
     def __init__(self, timer_id: str) -> None:
         self.timer_id = timer_id
         super().__init__(
-            f"{timer_id!r} does not say when it was sent, as generated ids do: give that time with --sent-at TIME, or "
-            "its due time with --due TIME, and every entry is looked at"
+            f"{timer_id!r} does not contain its time of sending, as generated ids do: give that time with --sent-at "
+            "TIME, or the due time with --due TIME, which reads every entry"
         )
 
 

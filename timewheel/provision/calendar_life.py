@@ -193,7 +193,7 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
                 return _delete(admin, topic)
             return RetiredTopic(topic=topic, stage=stage, backlog=backlog)
     except AdminMissing:
-        return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="somebody else removed it")
+        return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="another process removed it")
     except (AdminDenied, AdminUnreachable):
         raise
     except AdminError as error:
@@ -252,8 +252,8 @@ def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
             topic=name,
             stage=Stage.STRANDED,
             backlog={},
-            note="somebody sent or subscribed while its topic was not there, and the broker made it: "
-            f"{counted(entries, 'entry', 'entries')} outside of the plan; look into it and delete it by hand",
+            note="a client sent or subscribed while its topic was missing, and the broker made it: "
+            f"{counted(entries, 'entry', 'entries')} outside of the plan; inspect and delete it by hand",
         )
         for name, entries in found.items()
     )

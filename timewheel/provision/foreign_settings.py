@@ -76,8 +76,8 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
             Finding(
                 level="error",
                 where=policies.namespace,
-                problem=f"{by} subscription expiry removes a subscription, with all that waits for it, once nobody "
-                f"has been connected for {expiry_min} min; there is no topic level that could beat it",
+                problem=f"{by} subscription expiry removes a subscription, with its backlog, once no consumer has been "
+                f"connected for {expiry_min} min; no policy of the topic overrides it",
                 remedy=pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0),
             )
         )
@@ -114,7 +114,7 @@ def native_timer_findings(
     if max(each) <= limit * FEW_SHARE:
         problem = (
             f"{counted(delayed, 'timer waits', 'timers wait')} here under the broker's own delay: this plan moves none "
-            f"of them, and so few make no trouble, since a partition may have {limit:,} gaps"
+            f"of them, and so few are no problem, since a partition may have {limit:,} gaps"
         )
         return (Finding(level="info", where=spec.name, problem=problem, remedy="nothing need be done"),)
     problem = (
@@ -172,7 +172,7 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
         return ()
     problem = (
         f"the broker lets a consumer have {max_unacked:,} messages unacknowledged, and a DelayedConsumer holds up to "
-        f"{DEFAULT_MAX_HELD:,} until they are due: at the bound it gets nothing more, not even what is due now"
+        f"{DEFAULT_MAX_HELD:,} until they are due: at the bound it gets no more, not even timers due now"
     )
     enough = DEFAULT_MAX_HELD * HELD_SHARE
     raised = pulsar_admin("topicPolicies", "set-max-unacked-messages-per-consumer", spec.name, "-m", enough)
@@ -199,7 +199,7 @@ def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str
             where=spec.name,
             problem=f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker "
             "forgets some, and may store a hop twice",
-            remedy="find out who opens producers again and again; an unload of the topic lets it forget those that "
+            remedy="find the client that keeps opening producers; an unload of the topic lets it forget those that "
             "are gone (not on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers",
         ),
     )
@@ -242,7 +242,7 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
         Finding(
             level="warning",
             where=spec.name,
-            problem=f"subscription {name!r} is not timewheel's: what it does not acknowledge stays on disk for ever",
+            problem=f"subscription {name!r} is not timewheel's: its unacknowledged messages stay on disk for ever",
             remedy=pulsar_admin("topics", "unsubscribe", "-s", name, spec.name),
         )
         for name in strangers

@@ -100,11 +100,12 @@ def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
     send_outcome = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
     if topic.parked_by is not None:
         whose = ("--subscription", topic.parked_by)
-        problem = f"{entries}: {topic.parked_by} has parked this, and nobody handles it without being told to"
+        problem = f"{entries}: {topic.parked_by} has parked these timers, and no consumer handles them without a replay"
         remedy = (
-            f"{timewheel_command('parked', 'list', target, *whose)} shows what it is, "
-            f"{timewheel_command('parked', 'replay', target, *whose, '--all')} has it handled where the plan says "
-            f"retry = true, {timewheel_command('parked', 'discard', target, *whose, '--all')} drops it; {send_outcome}"
+            f"{timewheel_command('parked', 'list', target, *whose)} shows them, "
+            f"{timewheel_command('parked', 'replay', target, *whose, '--all')} has them handled if the plan has "
+            f"retry = true, {timewheel_command('parked', 'discard', target, *whose, '--all')} drops them; "
+            f"{send_outcome}"
         )
     elif not _is_redirected(plan, topic):
         problem, remedy = f"{entries}: {_why_it_stays(plan, topic)}", remedy_for(plan, [topic], target)
@@ -125,9 +126,9 @@ def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
 def _why_it_stays(plan: Plan, topic: FormerTopic) -> str:
     """Explain why no relay or consumer of the plan moves a topic's timers, and name the relays connected at present."""
     if unnamed := _unnamed(plan, [topic]):
-        why = f"nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
+        why = f"no relay moves it on, since this plan does not name the namespace {unnamed.pop()}"
     elif topic.holding is not None:
         why = "this plan's consumers, with their relays inside, do not find it by themselves"
     else:
-        why = "nobody moves it on"
+        why = "no relay moves it on"
     return why + (f"; connected now: relay {', '.join(topic.relays)}" if topic.relays else "")

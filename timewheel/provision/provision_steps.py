@@ -182,7 +182,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
         if state.stray:
             raise TopologyError(
                 spec.name,
-                f"somebody published or subscribed before it was provisioned, and the broker made {state.stray[0]} "
+                f"a client published or subscribed before it was provisioned, and the broker made {state.stray[0]} "
                 "alone, which is in the way",
                 "stop them, save what it holds (no subscription of the plan reads it), and delete it: "
                 + pulsar_admin("topics", "delete", state.stray[0]),
@@ -252,7 +252,7 @@ def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
         raise TopologyError(
             spec.name,
             f"has {partitions_in_words(partitions)}, the plan says {spec.partitions}; growing moves keys to other "
-            "partitions, and whoever runs with the old plan does not see the new ones",
+            "partitions, and processes with the old plan do not see the new partitions",
             f"write partitions = {partitions} in the plan, or grow it on purpose "
             "(timewheel topics ensure PLAN --grow) and restart consumers, then relays, then producers",
         )

@@ -149,7 +149,7 @@ def ensure(
     stranded = left_behind(plan, former)
     if stranded and not ignore_former_topics:
         remedy = remedy_for(plan, stranded, target)
-        raise UndrainedTopics(stranded, f"{remedy}; or say --ignore-former-topics if somebody sees to them")
+        raise UndrainedTopics(stranded, f"{remedy}; or give --ignore-former-topics if you take care of them")
     drains = any(topic.holding is not None for topic in former)
     waves = waves_of(topology(plan, now_ms, drains=drains).topics)
     specs = [spec for wave in waves for spec in wave]
@@ -287,7 +287,7 @@ def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) ->
     raise TopologyError(
         topic,
         f"its policy {left[0].policy} was set {POLICY_TURNS} times, and each time undone",
-        "see who else sets policies of this topic, and run this again",
+        "find the other program that sets policies of this topic, and run this again",
     )
 
 
@@ -298,7 +298,7 @@ def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
     deadline_ms = admin.clock.monotonic_ms() + MEETING_WAIT_MS
     while (found := admin.topics.partitions(topic)) != partitions:
         if found is not None or admin.clock.monotonic_ms() >= deadline_ms:
-            raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
+            raise TopologyError(topic, "another process is creating it, in another form", "run this again")
         pause(admin.clock, POLL_MS)
     if partitions:
         # Partitions may not exist yet, and calls about a topic that lacks a partition hang.

@@ -110,7 +110,7 @@ class Stalls:
             return ""
         stands = f"has not moved on from {head.text} for {span(now_ms - since_ms)}"
         if now_ms - since_ms >= self._give_up_ms:
-            remedy = "see what its relay logs; the rest is back, and what waits there waits: run the command again"
+            remedy = "see the log of its relay; all other timers are back: run the command again"
             raise TopologyError(part, stands, remedy)
         return f"{part} {stands}"
 

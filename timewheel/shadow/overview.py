@@ -46,8 +46,8 @@ STALE_ENTRIES = 50_000
 class Phase(Enum):
     """Phases of a partition."""
 
-    IDLE = "nothing is moved"
-    NOBODY = "nobody moves"
+    IDLE = "not moving"
+    NOBODY = "no mover"
     """Moving is desired, and no mover is connected."""
     CATCHING_UP = "catching up"
     SHADOWING = "shadowing"
@@ -220,8 +220,8 @@ def warnings_of(found: ShadowOverview) -> Iterator[str]:
         yield f"Nothing is moved: {found.refusal}. What stands against it, with its cure: {dry_run}"
     for part in found.parts:
         if part.phase is Phase.NOBODY:
-            remedy = "run" if part.relay is None else f"see what {part.relay} logs, which relays here; then restart it"
-            yield f"{part.topic}: nobody moves; {remedy}: {run}"
+            remedy = "run" if part.relay is None else f"see the log of {part.relay}, the relay here; then restart it"
+            yield f"{part.topic}: no mover runs; {remedy}: {run}"
         yield from _of_movers(part, run, timewheel_command("doctor", found.target, *found.asked_by))
         journal_ms = found.far_ms + JOURNAL_SLACK_MS
         if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
@@ -229,7 +229,7 @@ def warnings_of(found: ShadowOverview) -> Iterator[str]:
             pinned = f", since subscription {part.pinned_by} has an old message pending" if by else ""
             waited = f"the journal's oldest copy has waited for {span(part.journal.oldest_ms)}{pinned}"
             words = timewheel_command("gaps", "explain", found.plan.due_topic, *by, *found.asked_by)
-            yield f"{part.topic}: {waited}. Which one: {words}"
+            yield f"{part.topic}: {waited}. To find the message: {words}"
         if part.phase is Phase.SHADOWING and part.left:
             verify = timewheel_command("shadow", "verify", found.target, *found.reached_by)
             yield f"{part.topic}: about {part.left:,} entries are far from due and were not moved. Which: {verify}"
@@ -240,7 +240,7 @@ def warnings_of(found: ShadowOverview) -> Iterator[str]:
     yield from _of_journals(found, run)
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.desired.state) and waits and not any(part.relay for part in found.parts):
-        yield f"What waits in holding topics is to go back, and no relay is connected; run: {run}"
+        yield f"Timers in holding topics are to go back, and no relay is connected; run: {run}"
 
 
 def _of_journals(found: ShadowOverview, run: str) -> Iterator[str]:
@@ -248,7 +248,7 @@ def _of_journals(found: ShadowOverview, run: str) -> Iterator[str]:
     kept = sum(part.journal.entries for part in found.parts if part.mover is None)
     if kept and drains(found.desired.state):
         entries = counted(kept, "entry", "entries")
-        why = "a broker that is killed may deliver originals again, and nobody would acknowledge them"
+        why = "a broker that is killed may deliver originals again, and no process would acknowledge them"
         yield f"The journal still has {entries}: {why}. Until it is empty, run: {run}"
 
 
@@ -256,8 +256,8 @@ def _of_movers(part: PartitionOverview, run: str, doctor: str) -> Iterator[str]:
     if part.begun > MAX_BEGUN:
         where = f" at {part.mover}" if part.mover else ""
         yield (
-            f"{part.topic}: the mover makes no progress, it began {part.begun} times in {span(BEGUN_MS)}; see what "
-            f"shadow_move_failed says in the log of the mover{where}, and what is found: {doctor}"
+            f"{part.topic}: the mover makes no progress, it began {part.begun} times in {span(BEGUN_MS)}; see "
+            f"shadow_move_failed in the log of the mover{where}, and the findings of: {doctor}"
         )
     for place, queue in (("intake", part.intake), ("journal", part.copies)):
         if part.relay is None and queue.entries:
@@ -265,7 +265,7 @@ def _of_movers(part: PartitionOverview, run: str, doctor: str) -> Iterator[str]:
             yield f"{part.topic}: {wait} in the {place}, and no relay is connected; run: {run}"
         elif queue.oldest_ms is not None and queue.oldest_ms > STUCK_MS:
             waited = f"its first entry has waited for {span(queue.oldest_ms)}"
-            logs = f"see what relay {part.relay} logs, and what is found: {doctor}"
+            logs = f"see the log of relay {part.relay}, and the findings of: {doctor}"
             yield f"{part.topic}: the {place} makes no progress, {waited}; {logs}"
 
 
@@ -273,12 +273,12 @@ def _of_subscriptions(part: PartitionOverview, gap_limit: int, dry_run: str) -> 
     for one in part.subscriptions:
         if dry_run and one.gaps >= WATCH_SHARE * gap_limit:
             gaps = f"subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}"
-            yield f"{part.topic}: {gaps}. What a shadow would leave, by window: {dry_run}"
+            yield f"{part.topic}: {gaps}. To see the gaps that a shadow would leave, by window: {dry_run}"
         if one.stale_entries >= STALE_ENTRIES:
             when = "an unload" if part.caught_up_ms else "once caught up, an unload"
             yield (
                 f"{part.topic}: the broker counts {one.stale_entries:,} messages of subscription {one.name} as delayed "
-                "that are acknowledged; in the order of their due times so many may keep it from reading on; "
+                "that are acknowledged; in the order of their due times this many may keep it from reading on; "
                 f"{when} removes them: {pulsar_admin('topics', 'unload', part.topic)}"
             )
 

@@ -44,25 +44,25 @@ NO_INTAKE = _kind(
 NOT_SHARED = _kind(
     "subscription-in-order",
     Severity.ERROR,
-    "Brokers delay nothing for Exclusive and Failover subscriptions, and nobody can acknowledge beside their consumer.",
+    "Brokers delay nothing for Exclusive and Failover subscriptions, and only their consumer can acknowledge.",
     "Make it Shared, or remove it.",
 )
 TYPE_UNKNOWN = _kind(
     "subscription-unused",
     Severity.WARNING,
-    "Nobody is connected, so its type is not known; an Exclusive or Failover one would stop the shadow.",
+    "No consumer is connected, so its type is not known; an Exclusive or Failover one would stop the shadow.",
     "See that its consumers are Shared or Key_Shared.",
 )
 KEY_SHARED = _kind(
     "subscription-by-key",
     Severity.INFO,
-    "The shadow joins such a subscription for moments only, since it is given keys there: some wait up to 0.2 s.",
+    "The shadow joins such a subscription for moments only: the keys assigned to it then wait up to 0.2 s.",
     "Nothing, or make it Shared.",
 )
 OTHER_SUBSCRIPTIONS = _kind(
     "subscriptions-differ",
     Severity.ERROR,
-    "What is moved must be pending on every subscription, and its copy reaches each: the plan must name them all.",
+    "A moved timer must be pending on every subscription, and its copy reaches each: the plan must name them all.",
     "Write the topic's subscriptions into the plan, or remove unused ones.",
 )
 OTHER_PARTITIONS = _kind(
@@ -80,7 +80,7 @@ OWN_TOPIC = _kind(
 ENDED = _kind(
     "topic-ended",
     Severity.ERROR,
-    "Nothing can be sent to a topic that was terminated, so nothing that is moved could come back.",
+    "Nothing can be sent to a terminated topic, so moved timers could not come back.",
     "Let it be drained as it is.",
 )
 REPLICATED = _kind(
@@ -104,7 +104,7 @@ TTL_BELOW_DELAYS = _kind(
 TTL_BELOW_STAY = _kind(
     "ttl-below-stay",
     Severity.ERROR,
-    "Copies wait in the topic for longer than the TTL, which drops them without a word.",
+    "Copies wait in the topic for longer than the TTL, which silently drops them.",
     "Set the topic's own TTL to 0.",
 )
 DELAY_BOUND = _kind(
@@ -134,20 +134,20 @@ STILL_OVER = _kind(
 STAYS = _kind(
     "some-stay",
     Severity.WARNING,
-    "What cannot be moved waits in the topic until it is due, and keeps its gaps.",
+    "Timers that cannot be moved wait in the topic until they are due, and keep their gaps.",
     "Nothing if they are few; else change how they are sent.",
 )
 SETS_POLICIES = _kind(
     "policies-set",
     Severity.INFO,
-    "A start sets policies on the topic itself, so that nothing that waits is dropped, and no hop counts twice.",
+    "A start sets policies on the topic itself, so that no waiting timer is dropped, and no hop counts twice.",
     "Nothing. They stay after an abort; remove them then, if you like.",
 )
 DEDUPLICATES = _kind(
     "deduplication-begins",
     Severity.WARNING,
-    "With deduplication a broker drops a number that it has seen, and the C++ client (of Python, Node.js, ...) can use "
-    "one twice. A producer that batches and also delays may lose messages without a delay at any time. Any other may "
+    "With deduplication a broker drops a repeated sequence id, and the C++ client (of Python, Node.js, ...) can repeat "
+    "one. A producer that batches and also delays may lose messages without a delay at any time. Any other may "
     "only where its connection breaks before the first answer that it ever gets: what it sends next, some messages.",
     "Nothing if none batches and delays (Python's do not batch unless told to), and that rare loss at a producer's "
     "start can be borne. Else change that producer alone: no batching; initial_sequence_id = 1 if it has no name.",
@@ -155,13 +155,13 @@ DEDUPLICATES = _kind(
 UNSEEN = _kind(
     "not-seen",
     Severity.ERROR,
-    "What could not be read may stand against a shadow.",
+    "Unread settings may forbid a shadow.",
     "Use a role that may read it.",
 )
 UNSEEN_OF_BROKER = _kind(
     "not-seen-of-broker",
     Severity.INFO,
-    "What is known of the broker are the defaults of its version.",
+    "Of the broker only the defaults of its version are known.",
     "Use a superuser's role if the broker's settings were changed.",
 )
 KINDS: tuple[Kind, ...] = (
@@ -228,7 +228,9 @@ def _of_plan(facts: Facts) -> Iterator[Finding]:
     if not plan.intake:
         yield _finding(NO_INTAKE, target, "intake is not set", f"write intake = true into {target}")
     if OWN_INFIX in plan.due_topic.rsplit("/", 1)[-1]:
-        yield _finding(OWN_TOPIC, plan.due_topic, "its name is one that timewheel made up", "name another topic")
+        yield _finding(
+            OWN_TOPIC, plan.due_topic, "its name has the form of timewheel's own topics", "name another topic"
+        )
     if facts.partitions != plan.partitions:
         has = f"it has {facts.partitions} partitions" if facts.partitions else "it is not partitioned"
         cure = f"write partitions = {facts.partitions} into {target}"
@@ -251,7 +253,9 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
             cure = f"subscribe as Shared, or: {pulsar_admin('topics', 'unsubscribe', topic, '-s', name)}"
             yield _finding(NOT_SHARED, topic, read, cure)
         elif kinds == {_UNKNOWN}:
-            yield _finding(TYPE_UNKNOWN, topic, f"nobody is connected to subscription {name}", "start its consumers")
+            yield _finding(
+                TYPE_UNKNOWN, topic, f"no consumer is connected to subscription {name}", "start its consumers"
+            )
         elif "Key_Shared" in kinds:
             yield _finding(KEY_SHARED, topic, f"subscription {name} is Key_Shared", "nothing must be done")
 

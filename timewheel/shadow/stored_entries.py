@@ -74,7 +74,7 @@ def _missing(call: str, position: EntryPosition, found: Entry | None) -> AdminMi
     if found is None:
         return AdminMissing(HTTPStatus.OK, call, f"the broker handed out nothing from there on in {PEEK_MS} ms")
     if found.position.ledger == position.ledger and found.position > position:
-        return AdminMissing(HTTPStatus.OK, call, "the broker hands it to nobody, as a marker of its own")
+        return AdminMissing(HTTPStatus.OK, call, "the broker delivers it to no consumer, as a marker of its own")
     return AdminMissing(HTTPStatus.NOT_FOUND, call, "there is no such entry")
 
 

@@ -15,7 +15,7 @@ from timewheel.testing.class_archive import ensure_class_archive, using_archive,
 from timewheel.testing.errors import BrokerFailed
 from timewheel.testing.maven import Progress, broker_jars, find_java
 from timewheel.testing.ports import LOOPBACK, free_ports, is_free
-from timewheel.testing.process import OwnedProcess
+from timewheel.testing.process import OwnedProcess, exit_words
 from timewheel.testing.settings import STANDALONE_SETTINGS, version_asked_for
 
 if TYPE_CHECKING:
@@ -329,7 +329,7 @@ class LocalPulsar:
         def check() -> None:
             if process.pid is None:
                 raise BrokerFailed(
-                    f"Pulsar {self.version} ended with exit code {process.exit_code} before it was healthy; "
+                    f"Pulsar {self.version} {exit_words(process.exit_code)} before it was healthy; "
                     f"its log ends:\n{process.log_tail()}"
                 )
             if give_up_loop and _rounds(self.log_path, log_begins) >= LOOP_ROUNDS:

@@ -204,7 +204,7 @@ def _run_maven(command: list[str], version: str, say: Progress) -> None:
     if code != 0:
         raise BrokerUnavailable(
             f"Maven could not fetch Pulsar {version} (exit {code}). Is the network there, and this version released "
-            f"(tried ones: {', '.join(SUPPORTED_VERSIONS)})? It said:\n{_what_maven_blames(lines)}"
+            f"(tried ones: {', '.join(SUPPORTED_VERSIONS)})? Its log:\n{_what_maven_blames(lines)}"
         )
 
 

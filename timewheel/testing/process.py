@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["OwnedProcess"]
+__all__ = ["OwnedProcess", "exit_words"]
 
 WAIT_SLICE_S = 0.1
 """Two threads may wait for the same message, and only one of them reads it; the other checks again after this long."""
@@ -36,6 +36,14 @@ PAUSE_TIMEOUT_S = 30.0
 PAUSE_POLL_S = 0.001
 GOODBYE_TIMEOUT_S = 30.0
 """Time-out until the supervisor has killed the child and removed the folders."""
+
+
+def exit_words(code: int | None) -> str:
+    """Describe an exit code: a negative code is the signal that killed the process."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: f" ({number.name})" for number in signal.Signals}
+    return f"was killed by signal {-code}{names.get(-code, '')}"
 
 
 class OwnedProcess:

@@ -63,7 +63,7 @@ def read_checks(path: Path, due_topic: str) -> tuple[CheckLine, ...]:
     except (OSError, ValueError) as error:
         raise LogUnreadable(str(path), 0, str(error)) from error
     if len(lines) > MAX_LINES:
-        raise LogUnreadable(str(path), 0, f"it has more than {MAX_LINES:,} lines: begin another one")
+        raise LogUnreadable(str(path), 0, f"it has more than {MAX_LINES:,} lines: begin another log")
     found = [_line(str(path), number, text) for number, text in enumerate(lines, start=1) if text.strip()]
     return tuple(sorted((line for line in found if line.due_topic == due_topic), key=lambda line: line.at_ms))
 
@@ -104,7 +104,7 @@ def _line(path: str, number: int, text: str) -> CheckLine:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, LogUnreadable):
             raise
-        raise LogUnreadable(path, number, f"no check that timewheel wrote ({error!r})") from error
+        raise LogUnreadable(path, number, f"not a check that timewheel wrote ({error!r})") from error
 
 
 def _number(value: object) -> float | None:

@@ -45,7 +45,7 @@ def comparison_table(checked: Checked) -> Table:
             parts.sort(key=lambda part: -part.counted)
             rows += [_row(part.name.rsplit("/", 1)[1], part) for part in parts[:MAX_PARTITIONS]]
     return Table(
-        caption="Gaps by what lies in the due topics, beside the broker's count",
+        caption="Gaps computed from the entries of the due topics, beside the broker's count",
         header=("", "predicted", "from", "to", "counted", "agree", "not due yet", "backlog"),
         rows=rows,
     )
@@ -63,7 +63,7 @@ def describe_sends(checked: Checked) -> Iterator[tuple[str, str]]:
     yield (
         "sent",
         f"{sends.per_second:,.3g} +- {sends.per_second_error:,.2g} timers a second since {first} UTC "
-        f"({span(sends.window_ms)}), by {len(sends.timers):,} sampled ones",
+        f"({span(sends.window_ms)}), from {len(sends.timers):,} sampled timers",
     )
     quantiles = zip(SHARES, sends.quantiles_ms(), strict=True)
     yield "delay", ", ".join(f"{share:.0%} up to {span(delay_ms)}" for share, delay_ms in quantiles)

@@ -121,12 +121,13 @@ def _compared(wholes: Sequence[GapComparison]) -> Iterator[Finding]:
         if whole.agrees:
             continue
         why = (
-            "fewer: acknowledgements were forgotten at a reload, or what is due is not handled"
+            "fewer: acknowledgements were forgotten at a reload, or due timers are not handled"
             if whole.counted < whole.low
             else "more: timers are acknowledged before they are due, or some that are due are left"
         )
         text = (
-            f"the broker counts {whole.counted:,} gaps of {whole.subscription!r}, and by what lies in the topic there "
+            f"the broker counts {whole.counted:,} gaps of {whole.subscription!r}, and by the entries of the topic "
+            "there "
             f"should be {whole.low:,.0f} to {whole.high:,.0f}. There are {why}."
         )
         yield Finding(name="disagree", level=Level.ATTENTION, text=text)
@@ -167,7 +168,7 @@ def _drift(drift: Drift | None, outlook: Outlook) -> Iterator[Finding]:
             return
         text = (
             "there is nothing to compare with yet: give the statistic that the plan was made from (--stat), or keep a "
-            "log of checks (--log), by which later ones tell drift and growth."
+            "log of checks (--log), from which later checks find drift and growth."
         )
         yield Finding(name="alone", level=Level.FINE, text=text)
         return
@@ -175,7 +176,7 @@ def _drift(drift: Drift | None, outlook: Outlook) -> Iterator[Finding]:
     if drift.is_rate:
         text = (
             f"{drift.rate * then.per_second:,.3g} timers are sent a second, against {then.per_second:,.3g} by "
-            f"{then.name} ({drift.rate - 1:+.0%}, known to {drift.rate_error:.0%})."
+            f"{then.name} ({drift.rate - 1:+.0%}, +- {drift.rate_error:.0%})."
         )
         yield Finding(name="rate", level=Level.ATTENTION, text=text)
     if drift.is_delay:
@@ -185,7 +186,7 @@ def _drift(drift: Drift | None, outlook: Outlook) -> Iterator[Finding]:
             for share, now_ms, then_ms in pairs
             if share in (0.5, 0.9, 0.99)
         )
-        text = f"delays are others than by {then.name}, those of at least {drift.moved:.0%} of the timers: {said}."
+        text = f"delays differ from those of {then.name}, for at least {drift.moved:.0%} of the timers: {said}."
         yield Finding(name="delays", level=Level.ATTENTION, text=text)
 
 
@@ -212,11 +213,11 @@ def _on_the_way(sample: PlanSample) -> Iterator[Finding]:
     if len(there) > ASTRAY_SHARE * len(sample.in_due.timers):
         share = len(there) / len(sample.in_due.timers)
         why = (
-            "some are sent past the plan, or by an earlier one"
+            "some are sent without the plan, or by an earlier plan"
             if isinstance(plan.scheme, Tiered | Wheel)
             else ("they are sent past the plan's max_delay")
         )
-        text = f"{share:.0%} of what lies in the due topic stays there for more than {span(longest_ms)}: {why}."
+        text = f"{share:.0%} of the entries in the due topic stay there for more than {span(longest_ms)}: {why}."
         yield Finding(name="astray", level=Level.ATTENTION, text=text)
 
 
@@ -237,9 +238,10 @@ def _stuck(sample: PlanSample) -> float:
 def _seen(sample: PlanSample, sends: Sends, expected: Expected | None) -> Iterator[Finding]:
     if not sends.is_enough:
         text = (
-            f"nothing is said of rate, delays and growth: of what was sent in the last {span(sends.window_ms)}, the "
-            f"time of which nothing is gone yet, {len(sends.timers)} timers are in the sample, and it takes "
-            f"{LEAST_TIMERS}. Take more samples, or check at another time."
+            f"rate, delays and growth are not known: of the sends of the last {span(sends.window_ms)}, of which no "
+            "entry "
+            f"is removed yet, {len(sends.timers)} timers are in the sample, and {LEAST_TIMERS} are needed. Take more "
+            "samples, or check at another time."
         )
         yield Finding(name="few", level=Level.FINE, text=text)
     if expected is not None and expected.is_short:

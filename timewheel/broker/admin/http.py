@@ -37,8 +37,9 @@ LONGEST_PAUSE_S = 2.0
 _NO_HEADER = "illegal header line"
 """Begin of h11's error for an invalid header name."""
 _UNREADABLE = (
-    "the answer has a header that is none in HTTP: brokers up to 3.x make a header's name of the key of each message "
-    "property, and a key with a space or an accent cannot be read from them"
+    "the answer has an invalid HTTP header: brokers up to 3.x use each message property's key as a header's name, so "
+    "keys "
+    "with a space or an accent cannot be read"
 )
 
 

@@ -75,7 +75,7 @@ class TopicPolicies:
                 raise TopologyError(
                     topic,
                     f"its policy {policy} is {found!r}, not {value!r}, {timeout_s:g} s after it was set",
-                    "see whether somebody else sets it, and whether topicLevelPoliciesEnabled is on",
+                    "see whether another program sets it, and whether topicLevelPoliciesEnabled is on",
                 )
             pause(self._clock, POLL_MS)
 

@@ -113,11 +113,11 @@ def _delays(found: Explained) -> Iterator[str]:
     if found.first_due_ms is not None:
         first = _ago(found.first_due_ms - found.at_ms)
         yield (
-            f"of {found.inspected:,} open entries that were looked into {found.delayed:,} are delayed; the first of "
+            f"of {found.inspected:,} sampled open entries {found.delayed:,} are delayed; the first of "
             f"these is due in {first}"
         )
     if found.gaps.unknown:
-        yield "how many the broker would hold is not known: no consumer is connected, and it reads for consumers"
+        yield "the number of delayed messages in the broker is unknown, since no consumer is connected"
     else:
         held = f"{'at most ' if found.gaps.stale_entries else ''}{found.gaps.delayed:,} delayed messages"
         yield f"the broker holds {held} of this subscription{stale_index_words(found.gaps)}"
@@ -133,7 +133,7 @@ def _delays(found: Explained) -> Iterator[str]:
         )
     if figures.undelayed > UNDELAYED_SHARE * figures.rows:
         part = f"{100 * figures.undelayed / figures.rows:.0f} %"
-        yield f"{part} of the sampled entries have no delay, and are acknowledged while delayed ones before them wait"
+        yield f"{part} of the sampled entries have no delay, and are acknowledged before earlier, delayed entries"
 
 
 def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[str]:
@@ -153,16 +153,16 @@ def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[s
             else:
                 yield "no consumer is connected: start one, and see why the last one ended"
             yield (
-                "give back what cannot be handled (negative_acknowledge, or an acknowledgement time-out) instead of "
-                "keeping it; gaps of this kind are bounded by the broker's limit on unacknowledged messages"
+                "give back messages that cannot be handled (negative_acknowledge, or an acknowledgement time-out); "
+                "gaps of this kind are bounded by the broker's limit on unacknowledged messages"
             )
             yield "lower that limit if it is above the limit on gaps"
         case Cause.KEYS:
-            yield "use keys with more and evener values: one key is handled by one consumer, in order"
+            yield "use more keys, with an even share of messages: one key is handled by one consumer, in order"
             yield "make its handler faster; more consumers help only if several keys are behind"
         case Cause.SINGLE:
             yield "acknowledge cumulatively (acknowledge_cumulative): such a subscription then has no gaps at all"
-            yield "or acknowledge every message: here the broker sets no limit on what is left unacknowledged"
+            yield "or acknowledge every message: here the broker sets no limit on unacknowledged messages"
     if found.gaps.worst.gap_count >= profile.gap_limit_ranges:
         yield "until then make handlers idempotent: the next reload of the topic delivers messages again"
 

@@ -20,16 +20,17 @@ __all__ = [
 ]
 
 SHADOW_HELPS = (
-    "first aid: a shadow moves what is far from due out of the topic, and brings it back in time; no producer and no "
+    "first aid: a shadow moves timers far from due out of the topic, and brings them back in time; no producer and no "
     "consumer has to change"
 )
 NO_SHADOW_HELPS = (
-    "no shadow helps, and no plan can name the topic: it is called as a partition is, and there is no partitioned "
-    "topic of that name; send to another topic"
+    "no shadow helps, and no plan can name the topic: its name is that of a partition, and no partitioned topic has "
+    "that "
+    "name; send to another topic"
 )
 BESIDE_SHADOW = (
     "the topic has its first aid already, a shadow ({state}): timewheel shadow status PLAN, with the plan file that it "
-    "was started with, shows what it has left here, and why"
+    "was started with, shows the timers that it has left here, and why"
 )
 PLAN_HELPS = "the plan leaves too many: a shorter window, or more partitions"
 """For a topic of a plan for timewheel's clients, which a shadow cannot stand beside."""

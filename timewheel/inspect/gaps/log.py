@@ -99,4 +99,4 @@ def _note(snapshots: GapHistory, path: str, number: int, text: str) -> None:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, GapLogUnreadable):
             raise
-        raise GapLogUnreadable(path, number, f"no look that timewheel wrote ({error!r})") from error
+        raise GapLogUnreadable(path, number, f"not a snapshot that timewheel wrote ({error!r})") from error

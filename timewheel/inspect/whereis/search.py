@@ -43,7 +43,7 @@ SLACK = 24
 
 FORMER = "topics of earlier plans"
 SENT_BY_FORMER = ": if it was sent by one of those, give the file of that plan"
-PUT_OFF = "none has parked it; if a handler has put it off for long, that attempt is held, and is not looked for"
+PUT_OFF = "no subscription has parked it; a retry after a long back-off is held elsewhere, and is not searched"
 THERE = frozenset({State.HELD, State.DUE, State.HANDLED, State.RETRYING, State.PARKED, State.DEAD})
 CUT_SHORT = frozenset({State.HELD, State.DUE, State.RETRYING, State.REMOVED, State.NOT_FOUND})
 """States in which a cancelled copy has ended or will end unhandled. A copy that all subscriptions have acknowledged may
@@ -107,7 +107,7 @@ class _Search:
         due_ms = seen[0].envelope.due_ms if seen else self._wanted.exact_due_ms  # the due time of an attempt differs
         if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
             self._reason = (
-                f"given up after {counted(self._max_reads, 'entry', 'entries')}: a higher --max-reads goes on"
+                f"given up after {counted(self._max_reads, 'entry', 'entries')}: to read more, raise --max-reads"
             )
             self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
         if state in (State.NOT_FOUND, State.REMOVED) and self._may_be_in_former():

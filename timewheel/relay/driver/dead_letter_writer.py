@@ -33,7 +33,9 @@ HIDDEN = (
     "hidden by the client: a payload that does not open, a part of a message whose other parts are missing, or a "
     "broker's own marker stands between these positions, and no client hands it out"
 )
-LEFT_OUT = "left out by the broker again and again: somebody has acknowledged what stands between these positions"
+LEFT_OUT = (
+    "left out by the broker again and again: another client has acknowledged the messages between these positions"
+)
 """Reasons of a dead letter that names positions which the broker did not deliver to the relay."""
 _NONE = "none"
 
@@ -49,7 +51,8 @@ def refusal(failure: str) -> str:
     """Return why a message that was refused for good is a dead letter, by the client's result."""
     if failure == "MessageTooBig":
         return (
-            f"{failure}: compressed, and with what a relay says of it, it is larger than the broker's maxMessageSize; "
+            f"{failure}: compressed, and with the properties that a relay adds, it is larger than the broker's "
+            "maxMessageSize; "
             "send less, or raise that"
         )
     return f"it cannot be sent on: {failure}"

@@ -113,7 +113,7 @@ class FormerTopicDrainer:
         for topic in new:
             if topic.holding is None:
                 if topic.backlog and not topic.is_due and topic.parked_by is None:
-                    self._report_unreadable(topic, "its name is none that this version of timewheel gives")
+                    self._report_unreadable(topic, "its name is unknown to this version of timewheel")
                 continue
             try:
                 partitions += self._partitions_of(topic.holding)

@@ -291,7 +291,7 @@ def of_large_batch(batch_index: int, batch_size: int) -> Unreadable | PassedOver
         return PASSED_OVER
     return Unreadable(
         f"a batch of {batch_size} messages, set aside as a whole: a relay takes {LARGEST_BATCH} in one entry at most; "
-        "let its producer put fewer into a batch (batchingMaxMessages), and send anew what were timers"
+        "let its producer put fewer into a batch (batchingMaxMessages), and send those timers again"
     )
 
 

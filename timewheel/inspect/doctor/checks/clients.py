@@ -21,14 +21,14 @@ __all__ = ["BLOCKED", "CLIENTS", "FEW_UNACKNOWLEDGED", "OLD_CLIENT", "TRIED_CLIE
 FEW_UNACKNOWLEDGED = Kind(
     slug="few-unacknowledged",
     severity=Severity.WARNING,
-    why="A consumer that holds as many early timers as it may have gets nothing more, not even what is due now.",
+    why="A consumer that holds its limit of early timers gets no more messages, not even messages due now.",
     do="Raise the bound for the topic, or let consumers hold fewer.",
 )
 BLOCKED = Kind(
     slug="blocked-subscription",
     severity=Severity.ERROR,
-    why="Its consumers have so much unacknowledged that the broker delivers nothing more, not even what is due now.",
-    do="See whether a handler hangs; acknowledge or give back.",
+    why="Its consumers have too many unacknowledged messages: the broker delivers no more, not even messages due now.",
+    do="See whether a handler hangs; acknowledge or negatively acknowledge its messages.",
 )
 WRONG_TYPE = Kind(
     slug="wrong-subscription-type",
@@ -39,7 +39,7 @@ WRONG_TYPE = Kind(
 OLD_CLIENT = Kind(
     slug="old-client",
     severity=Severity.WARNING,
-    why="timewheel was tried with pulsar-client 3.13; older ones may lose or repeat what it takes for safe.",
+    why="timewheel was tested with pulsar-client 3.13; older versions may lose or repeat messages.",
     do="Upgrade the client library.",
 )
 TRIED_CLIENT = (4, 2)

@@ -21,13 +21,13 @@ CLOCK_OFF = Kind(
 PRODUCER_AHEAD = Kind(
     slug="producer-ahead",
     severity=Severity.ERROR,
-    why="The clock of a producer is ahead: what it sends leaves late, and may keep the timers behind it waiting.",
+    why="The clock of a producer is ahead: its timers leave late, and may keep the timers behind them waiting.",
     do="Set the clock of the producer's machine by NTP.",
 )
 PRODUCER_BEHIND = Kind(
     slug="producer-behind",
     severity=Severity.ERROR,
-    why="The clock of a producer is behind: what it sends to be due after a time is due too early, by as much.",
+    why="The clock of a producer is behind: its timers with deliver_after are due too early, by as much.",
     do="Set the clock of the producer's machine by NTP.",
 )
 SEND_WAIT_MS = 30 * SECOND_MS

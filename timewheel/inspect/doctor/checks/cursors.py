@@ -34,31 +34,31 @@ CURES = (
 FORGETS_GAPS = Kind(
     slug="forgets-acknowledgements",
     severity=Severity.ERROR,
-    why="An unload right now would deliver messages again that were acknowledged.",
+    why="An unload now would deliver acknowledged messages again.",
     do=CURES,
 )
 MANY_GAPS = Kind(
     slug="many-gaps",
     severity=Severity.WARNING,
-    why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
+    why="Near the limit on gaps a little more traffic makes the next unload deliver acknowledged messages again.",
     do=CURES,
 )
 PAUSED = Kind(
     slug="paused-at-the-limit",
     severity=Severity.ERROR,
-    why="At the limit on gaps this broker delivers nothing more from the subscription, not even what is due.",
-    do="Acknowledge open messages, or let the broker forget.",
+    why="At the limit on gaps this broker delivers no more messages of the subscription, not even due messages.",
+    do="Acknowledge open messages, or switch dispatcherPauseOnAckStatePersistent off.",
 )
 PAUSES = Kind(
     slug="pauses-at-the-limit",
     severity=Severity.INFO,
-    why="At the limit on gaps the broker stops delivering, where others forget: none comes twice, but they are late.",
+    why="At the limit on gaps this broker stops delivering instead of forgetting: messages are late, none is repeated.",
     do="Choose between late and repeated timers; watch the gaps.",
 )
 LOW_GAP_LIMIT = Kind(
     slug="low-gap-limit",
     severity=Severity.INFO,
-    why="A plan that was made for brokers' default limit on gaps may make more of them than this one stores.",
+    why="A plan made for the default limit on gaps may make more gaps than this broker stores.",
     do="Nothing if the plan was made for this limit; else raise the limit.",
 )
 CURSOR_TOO_LARGE = Kind(
@@ -76,7 +76,7 @@ CURSOR_IN_METADATA = Kind(
 SMALL_LEDGERS = Kind(
     slug="small-ledgers",
     severity=Severity.WARNING,
-    why="Of a bitmap whole ledgers are kept, until their acknowledged entries reach the limit: with small ones, soon.",
+    why="A bitmap covers whole ledgers, until their acknowledged entries reach the limit: with small ledgers, soon.",
     do="Let ledgers hold more entries than the limit on gaps.",
 )
 USUAL_LIMIT = 10_000
@@ -94,7 +94,7 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
-            cure = "; if delays cause them: ".join((explain, *_aid(seen, gaps)))
+            cure = "; if delays are the cause: ".join((explain, *_aid(seen, gaps)))
             yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
 
 

@@ -40,31 +40,31 @@ DELAY_TOO_LONG = Kind(
 TICK_DIFFERS = Kind(
     slug="tick-differs",
     severity=Severity.WARNING,
-    why="The plan's lead is made of its tick, so that it is now too short, and timers are late, or needlessly long.",
+    why="The plan's lead is computed from its tick: now it is too short, so timers are late, or needlessly long.",
     do="Write the broker's tick into the plan.",
 )
 EARLY_FOR_OTHERS = Kind(
     slug="early-for-others",
     severity=Severity.INFO,
-    why="The broker may deliver up to a tick early, and only timewheel's consumers hold back what is early.",
+    why="The broker may deliver up to a tick early, and only timewheel's consumers hold early timers back.",
     do="Nothing, or make the broker strict, or read with timewheel's consumers.",
 )
 STARVED = Kind(
     slug="due-topic-starves",
     severity=Severity.WARNING,
-    why="With so many delayed messages in order the broker may stop reading, and what is due now waits behind them.",
+    why="With this many delayed messages in order the broker may stop reading, and messages due now wait behind them.",
     do="Switch the detection of fixed delays off.",
 )
 STARVES_OTHERS = Kind(
     slug="detection-of-fixed-delays",
     severity=Severity.INFO,
-    why="With that many delayed messages in order the broker stops reading, and in this plan nobody mixes their order.",
+    why="With this many delayed messages in order the broker stops reading, and this plan never mixes their order.",
     do="Switch the detection of fixed delays off.",
 )
 TRACKER_UNTRIED = Kind(
     slug="tracker-untried",
     severity=Severity.INFO,
-    why="What timewheel says of memory, and of silence after an unload, was measured with the tracker in memory.",
+    why="timewheel's figures of memory, and of silence after an unload, were measured with the tracker in memory.",
     do="Measure with this tracker first.",
 )
 IN_MEMORY = "InMemoryDelayedDeliveryTrackerFactory"

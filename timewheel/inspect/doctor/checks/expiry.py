@@ -19,7 +19,7 @@ __all__ = ["EXPIRY", "SUBSCRIPTIONS_EXPIRE", "TTL_BEYOND_STAY", "TTL_OVER_DELAYS
 TTL_TOO_SHORT = Kind(
     slug="ttl-too-short",
     severity=Severity.ERROR,
-    why="A TTL counts from the publish time and drops timers that were never delivered, without a word.",
+    why="A TTL counts from the publish time and silently drops timers that were never delivered.",
     do="Set the topic's own TTL to 0.",
 )
 TTL_BEYOND_STAY = Kind(
@@ -37,7 +37,7 @@ TTL_OVER_DELAYS = Kind(
 SUBSCRIPTIONS_EXPIRE = Kind(
     slug="subscription-expiry",
     severity=Severity.ERROR,
-    why="A subscription to which nobody is connected for so long is removed, with all that waits for it.",
+    why="A subscription without a consumer for this long is removed, with its backlog.",
     do="Switch it off for the namespace.",
 )
 

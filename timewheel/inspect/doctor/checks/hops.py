@@ -19,19 +19,19 @@ __all__ = ["FEW_NAMES", "HOPS", "NAMES_FORGOTTEN_SOON", "NAMES_FULL", "NO_DEDUPL
 NO_DEDUPLICATION = Kind(
     slug="no-deduplication",
     severity=Severity.WARNING,
-    why="A relay that is killed sends again what was not acknowledged yet, and here it is stored twice.",
+    why="A killed relay sends its unacknowledged hops again, and here they are stored twice.",
     do="Switch deduplication on for the topic.",
 )
 NAMES_FULL = Kind(
     slug="producer-names-full",
     severity=Severity.WARNING,
-    why="Past the number of producers' names that it keeps the broker forgets some, and may store a hop twice.",
+    why="Beyond the number of producer names that it keeps the broker forgets some, and may store a hop twice.",
     do="Find the client that keeps opening producers; let the broker remember more.",
 )
 FEW_NAMES = Kind(
     slug="few-producer-names",
     severity=Severity.WARNING,
-    why="The broker keeps fewer producers' names than come to a partition by this plan, and may store a hop twice.",
+    why="The broker keeps fewer producer names than this plan opens for a partition, and may store a hop twice.",
     do="Let the broker remember more names.",
 )
 NAMES_FORGOTTEN_SOON = Kind(

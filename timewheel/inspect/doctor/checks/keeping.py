@@ -23,19 +23,19 @@ KEPT_FOR_EVER = Kind(
 NOBODY_SUBSCRIBED = Kind(
     slug="nobody-subscribed",
     severity=Severity.WARNING,
-    why="Without a subscription what is sent is removed once its retention ends, though nobody has read it.",
+    why="Without a subscription messages are removed once their retention ends, though no consumer has read them.",
     do="Make the subscription before the first message.",
 )
 REMOVED_WHEN_CAUGHT_UP = Kind(
     slug="removed-when-caught-up",
     severity=Severity.ERROR,
-    why="An idle topic is removed with its subscriptions, and the next message makes it anew without them.",
+    why="An idle topic is removed with its subscriptions, and the next message creates it without them.",
     do="Keep the topic though it is idle.",
 )
 AUTO_CREATION = Kind(
     slug="auto-creation",
     severity=Severity.WARNING,
-    why="Whoever sends to a topic that is missing makes it, without partitions and subscriptions, and nobody reads it.",
+    why="A send to a missing topic creates it, without partitions and subscriptions, and no consumer reads it.",
     do="Make the plan's topics first, or switch auto-creation off.",
 )
 UNLIMITED = -1
@@ -95,7 +95,7 @@ def _auto_creation(seen: Seen) -> Iterator[Finding]:
             yield Finding(
                 kind=AUTO_CREATION,
                 subject=name,
-                read=f"topics are made by whoever uses them, {where}; {len(missing)} of the plan are missing",
+                read=f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing",
                 cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
             )
 

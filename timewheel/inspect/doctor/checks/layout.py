@@ -45,7 +45,7 @@ MISSING_NAMESPACE = Kind(
 MISSING_TOPIC = Kind(
     slug="missing-topic",
     severity=Severity.ERROR,
-    why="A timer that should wait there is refused, or lies where nobody reads it.",
+    why="A timer that should wait there is refused, or waits where no relay reads it.",
     do="Make the plan's topics.",
 )
 MISSING_PARTITION = Kind(
@@ -57,19 +57,19 @@ MISSING_PARTITION = Kind(
 MISSING_SUBSCRIPTION = Kind(
     slug="missing-subscription",
     severity=Severity.ERROR,
-    why="What is sent before the subscription is there is lost to it.",
+    why="Messages sent before the subscription exists are lost to it.",
     do="Make the subscription at the earliest position.",
 )
 TOPIC_IN_THE_WAY = Kind(
     slug="topic-in-the-way",
     severity=Severity.ERROR,
-    why="The topic is there in a form with which the plan does not work, and no program should change it.",
+    why="The topic exists in a form that the plan cannot use, and no program should change it.",
     do="Change the plan, or the topic, by hand.",
 )
 UNGUARDED = Kind(
     slug="unguarded-topic",
     severity=Severity.INFO,
-    why="Whoever sets such a policy for the namespace later sets it for this topic, too, and timers are dropped.",
+    why="A policy that the namespace gets later applies to this topic, too, and drops timers.",
     do="Set the topic's own policies.",
 )
 NO_TOPIC_POLICIES = Kind(
@@ -81,14 +81,14 @@ NO_TOPIC_POLICIES = Kind(
 FOREIGN_SUBSCRIPTION = Kind(
     slug="foreign-subscription",
     severity=Severity.WARNING,
-    why="What a subscription that is not timewheel's does not acknowledge stays on disk for ever.",
+    why="Messages that a foreign subscription does not acknowledge stay on disk for ever.",
     do="Remove the subscription if it is not needed.",
 )
 FORMER_TOPIC = Kind(
     slug="former-topic",
     severity=Severity.WARNING,
-    why="Timers of an earlier plan wait here: relays or consumers of this one move them on while they run, and parked "
-    "ones wait for you.",
+    why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, and parked "
+    "timers wait for you.",
     do="Deal with parked timers; remove the topic when it is empty.",
 )
 LEFT_BEHIND = Kind(

@@ -18,7 +18,7 @@ __all__ = ["QUOTAS", "QUOTA_BLOCKS", "QUOTA_DROPS", "QUOTA_TOO_SHORT"]
 QUOTA_DROPS = Kind(
     slug="quota-drops",
     severity=Severity.ERROR,
-    why="At this quota the broker drops the oldest messages of the backlog, delayed ones too, without a word.",
+    why="At this quota the broker silently drops the oldest messages of the backlog, also delayed messages.",
     do="Take the quota away from the topic.",
 )
 QUOTA_TOO_SHORT = Kind(
@@ -30,7 +30,7 @@ QUOTA_TOO_SHORT = Kind(
 QUOTA_BLOCKS = Kind(
     slug="quota-blocks",
     severity=Severity.WARNING,
-    why="Once so much waits, producers and relays are refused, and timers stay in the topics before this one.",
+    why="At this backlog producers and relays are refused, and timers stay in the topics before this one.",
     do="Take the quota away from the topic, or watch its backlog.",
 )
 _TYPES = {SIZE_QUOTA: "destination_storage", AGE_QUOTA: "message_age"}

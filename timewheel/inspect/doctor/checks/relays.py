@@ -30,14 +30,14 @@ __all__ = [
 NO_RELAY = Kind(
     slug="no-relay",
     severity=Severity.ERROR,
-    why="Timers wait here, and nobody is there to move them on: they will not be delivered.",
+    why="Timers wait here, and no relay moves them on: they will not be delivered.",
     do="Start a relay, embedded in consumers or as a service.",
 )
 RELAY_ELSEWHERE = Kind(
     slug="relay-elsewhere",
     severity=Severity.ERROR,
-    why="Timers wait here, and the relay that runs does not read them: it has just started, or begins this "
-    "partition anew again and again, or works by another plan.",
+    why="Timers wait here, and the running relay does not read them: it has just started, keeps restarting this "
+    "partition, or works by another plan.",
     do="See its log and its plan file; restart it with this plan.",
 )
 NO_RELAY_YET = Kind(
@@ -49,7 +49,7 @@ NO_RELAY_YET = Kind(
 NO_STANDBY = Kind(
     slug="no-standby",
     severity=Severity.INFO,
-    why="One relay works alone: while it is down, nobody moves timers on.",
+    why="One relay works alone: while it is down, timers do not move on.",
     do="Run two or three relays.",
 )
 MANY_RELAYS = Kind(
@@ -73,7 +73,7 @@ RELAY_BEHIND = Kind(
 FOREIGN_CONSUMER = Kind(
     slug="foreign-consumer",
     severity=Severity.ERROR,
-    why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
+    why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.",
     do="Stop it. To look, use a reader or timewheel status PLAN.",
 )
 MAX_NAMED = 3
@@ -99,13 +99,13 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             wait = counted(entries, "entry waits", "entries wait")
             read = f"{wait} in {parts}{_first_due(seen, waiting)}; no relay is connected"
             if any(begins_anew(part.stats.subscriptions[RELAY_SUBSCRIPTION], seen.at_ms) for part in waiting):
-                read += " now; one was some seconds ago: it begins anew again and again, or has just ended"
-                cure = "see what the relay logs: relay_session_failed and relay_session_crashed have the reason"
+                read += " now; one was some seconds ago: it keeps restarting, or has just ended"
+                cure = "see the relay's log: relay_session_failed and relay_session_crashed have the reason"
                 yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
             elif elsewhere and seen.plan is not None:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 restart = f"it: {_start(seen)}" if seen.plan.relay == "service" else "the consumer that it runs in"
-                cure = f"see what relay {elsewhere[0]} logs; then restart {restart}"
+                cure = f"see the log of relay {elsewhere[0]}; then restart {restart}"
                 yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
             else:
                 yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))

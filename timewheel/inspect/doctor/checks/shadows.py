@@ -30,7 +30,7 @@ __all__ = [
 NOBODY_MOVES = Kind(
     slug="nobody-moves",
     severity=Severity.ERROR,
-    why="What was moved does not move on, and what is far from due stays in the due topic and makes gaps there.",
+    why="Moved timers do not move on, and timers far from due stay in the due topic and make gaps there.",
     do="Start, pause or abort the shadow by a command.",
 )
 JOURNAL_OLD = Kind(
@@ -42,20 +42,20 @@ JOURNAL_OLD = Kind(
 UNNAMED_SUBSCRIPTION = Kind(
     slug="unnamed-subscription",
     severity=Severity.WARNING,
-    why="A shadow moves only what waits on every subscription; one that nobody reads pins its journal for ever.",
+    why="A shadow moves only timers that wait on every subscription; an unread subscription pins its journal for ever.",
     do="Write the subscription into the plan, or remove it.",
 )
 MOVERS_DIFFER = Kind(
     slug="movers-differ",
     severity=Severity.WARNING,
-    why="Who moves timers by another plan sends them another way: those that both have met are stored twice.",
+    why="A mover with another plan sends timers another way: timers that both have met are stored twice.",
     do="Give all processes that move these timers the same plan file.",
 )
 JOURNAL_REMOVED = Kind(
     slug="journal-removed",
     severity=Severity.ERROR,
-    why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is moved.",
-    do="Start the shadow again; look for lost timers in the due topic.",
+    why="Acknowledged originals whose copies had not moved on yet are lost with the journal; no timer is moved.",
+    do="Start the shadow again; search the due topic for lost timers.",
 )
 COMPACTED = Kind(
     slug="compacted-due-topic",
@@ -88,10 +88,11 @@ def _move_decider(seen: Seen) -> Iterator[Finding]:
         return
     alone = [part for part in journal.parts if mover_in(part.stats) is None]
     if alone:
-        read = f"it is to be {MOVING}, and nobody moves into {len(alone)} of {counted(len(journal.parts), 'partition')}"
+        parts = counted(len(journal.parts), "partition")
+        read = f"its requested state is {MOVING}, and no mover writes into {len(alone)} of {parts}"
         start = timewheel_command("shadow", "run", seen.target)
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
-        cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
+        cure = f"see the log of {relays[0]}, the relay here; then restart it: {start}" if relays else start
         yield Finding(kind=NOBODY_MOVES, subject=journal.name, read=read, cure=cure)
 
 
@@ -122,7 +123,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
                 unnamed[name] = unnamed.get(name, 0) + stats.backlog
         for name, backlog in sorted(unnamed.items()):
             read = f"{name} is not in the plan; {counted(backlog, 'entry waits', 'entries wait')} for it"
-            cure = f"write it among the subscriptions of {seen.target}; or, if nobody needs it: "
+            cure = f"write it among the subscriptions of {seen.target}; or, if it is not needed: "
             cure += pulsar_admin("topics", "unsubscribe", topic.name, "-s", name)
             yield Finding(kind=UNNAMED_SUBSCRIPTION, subject=topic.name, read=read, cure=cure)
 
@@ -147,7 +148,7 @@ def _movers(seen: Seen) -> Iterator[Finding]:
             kind=MOVERS_DIFFER,
             subject=seen.plan.due_topic,
             read=f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}",
-            cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of what is connected there",
+            cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers",
         )
 
 
@@ -164,14 +165,12 @@ def _removed(seen: Seen) -> Iterator[Finding]:
     if journal.exists:
         gone = len(set(range(journal.state.partitions or 0)) - journal.state.existing)
         if gone and seen.shadow_state in UNDER_WAY:
-            read = f"it is to be {seen.shadow_state}, and {gone} of its partitions are not there"
+            read = f"its requested state is {seen.shadow_state}, and {gone} of its partitions are missing"
             yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
         return
     held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
     if held:
-        read = f"it is not there, and timers wait in {held[0].name}" + (
-            f" and {len(held) - 1} more" if held[1:] else ""
-        )
+        read = f"it is missing, and timers wait in {held[0].name}" + (f" and {len(held) - 1} more" if held[1:] else "")
         yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
 
 

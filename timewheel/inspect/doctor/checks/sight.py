@@ -14,7 +14,7 @@ __all__ = ["NOT_SEEN", "SIGHT"]
 NOT_SEEN = Kind(
     slug="not-seen",
     severity=Severity.INFO,
-    why="What is not seen may be wrong: checks that need it were left out.",
+    why="Checks that need unreadable data were left out, and may have found a problem.",
     do="Use a role that may see it; brokers and bookies take a superuser.",
 )
 

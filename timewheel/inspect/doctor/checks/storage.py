@@ -57,7 +57,7 @@ TOO_FEW_BOOKIES = Kind(
 ENDLESS_LEDGERS = Kind(
     slug="endless-ledgers",
     severity=Severity.WARNING,
-    why="Disk is given back by whole ledgers: one that is open for longer than timers wait keeps all that have left.",
+    why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.",
     do="Let ledgers end after some hours.",
 )
 MESSAGE_TOO_LARGE = Kind(
