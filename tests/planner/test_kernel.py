@@ -15,9 +15,16 @@ from hypothesis import strategies as st
 
 from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
 from timewheel.core.gap_law import exact_gaps
-from timewheel.spark_planner.exact.grid import NEVER_MS, Grid
-from timewheel.spark_planner.exact.ranges import Part, RangeCounter, stitched
-from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts, PartitionGaps
+from timewheel.spark_planner.exact.ranges import (
+    NEVER_MS,
+    DuePartition,
+    GapCounts,
+    Grid,
+    Part,
+    PartitionGaps,
+    RangeCounter,
+    stitched,
+)
 
 T = TypeVar("T")
 Partitions = dict[int, list[Stored]]
