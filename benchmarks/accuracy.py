@@ -116,8 +116,7 @@ def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> It
         exact_of: Counts the peak of a plan on it.
     """
     from timewheel.spark_planner import Constraints, evaluate  # noqa: PLC0415 - the planner is an extra
-    from timewheel.spark_planner.choice.assessed import assess  # noqa: PLC0415
-    from timewheel.spark_planner.choice.choose import coarse_cells  # noqa: PLC0415
+    from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415
 
     span_ms = float(cells.publish_max_ms.max() - cells.publish_min_ms.min())
     uniform = uniform_peak(cells.timers, span_ms, float(cells.delay_max_ms.max()))

@@ -208,8 +208,8 @@ def best_of_all(
 def cells_of(spark: Any, path: Path) -> Any:
     """The planner's one pass over a history of one topic."""
     from timewheel.spark_planner import ColumnMapping  # noqa: PLC0415
-    from timewheel.spark_planner.history.quarantine import assessed  # noqa: PLC0415
-    from timewheel.spark_planner.summary.histogram import statistic_of  # noqa: PLC0415 - see count_natively
+    from timewheel.spark_planner.history.read import assessed  # noqa: PLC0415
+    from timewheel.spark_planner.summary.statistic import statistic_of  # noqa: PLC0415 - see count_natively
 
     statistic = statistic_of(spark.read.parquet(str(path)).transform(assessed(ColumnMapping())))
     return statistic.cells[""]

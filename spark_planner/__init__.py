@@ -16,16 +16,15 @@ from timewheel.core.extras import missing_extra
 from timewheel.core.lazy_exports import names_on_first_use
 
 if TYPE_CHECKING:
-    from timewheel.spark_planner.choice.assessed import Assessed
-    from timewheel.spark_planner.choice.candidates import as_shadow, candidate_plans
-    from timewheel.spark_planner.choice.choose import Choice, choose
-    from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
-    from timewheel.spark_planner.estimating import Estimated, NativeFound, estimate
-    from timewheel.spark_planner.exact.grid import Grid
-    from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
-    from timewheel.spark_planner.exact.sends import CachedSends, keep
-    from timewheel.spark_planner.fleet import Fleet, NativeFit, NativeGaps, plan_all
-    from timewheel.spark_planner.history.generate import (
+    from .choice.candidates import as_shadow, candidate_plans
+    from .choice.choose import Assessed, Choice, choose
+    from .choice.constraints import Constraints, Cost, Room
+    from .estimating import Estimated, NativeFound, estimate
+    from .exact.ranges import Grid
+    from .exact.replay import Replay, replay, replay_all
+    from .exact.sends import CachedSends, keep
+    from .fleet import Fleet, NativeFit, NativeGaps, plan_all
+    from .history.generate import (
         DAY_AND_NIGHT,
         WORKLOADS,
         Bursts,
@@ -41,25 +40,18 @@ if TYPE_CHECKING:
         Workload,
         generate,
     )
-    from timewheel.spark_planner.history.keys import KeyShares
-    from timewheel.spark_planner.history.mapping import ColumnMapping
-    from timewheel.spark_planner.history.read import read_history
-    from timewheel.spark_planner.job import Planned, Prediction, compare, plan_for, predict
-    from timewheel.spark_planner.pricing.evaluate import evaluate
-    from timewheel.spark_planner.pricing.evaluation import Evaluation, Shadowed
-    from timewheel.spark_planner.progress import Progress, ProgressCallback
-    from timewheel.spark_planner.results.estimated import estimated_facts, estimated_verdict
-    from timewheel.spark_planner.results.facts import planned_facts, prediction_facts
-    from timewheel.spark_planner.results.money import Prices
-    from timewheel.spark_planner.results.report_page import report_page
-    from timewheel.spark_planner.results.verdict import verdict
-    from timewheel.spark_planner.session import local_session
-    from timewheel.spark_planner.summary.cells import Cells
-    from timewheel.spark_planner.summary.daily_gaps import DailyGaps
-    from timewheel.spark_planner.summary.statistic import Statistic
-    from timewheel.spark_planner.summary.store import add_survey, drop_days_before, load_survey, stored_days
-    from timewheel.spark_planner.summary.survey import Survey
-    from timewheel.spark_planner.traffic import History, Traffic, survey, traffic_of
+    from .history.keys import KeyShares
+    from .history.read import ColumnMapping, read_history
+    from .job import Planned, Prediction, compare, plan_for, predict
+    from .pricing.evaluate import Evaluation, Shadowed, evaluate
+    from .progress import Progress, ProgressCallback
+    from .results.facts import Prices, estimated_facts, estimated_verdict, planned_facts, prediction_facts, verdict
+    from .results.report_page import report_page
+    from .session import local_session
+    from .summary.cells import Cells
+    from .summary.statistic import Statistic
+    from .summary.survey import DailyGaps, Survey, add_survey, drop_days_before, load_survey, stored_days
+    from .traffic import History, Traffic, survey, traffic_of
 
 __all__ = [
     "DAY_AND_NIGHT",
@@ -134,37 +126,40 @@ __all__ = [
 
 _NAMES_OF = {
     "choice.candidates": ("as_shadow", "candidate_plans"),
-    "choice.assessed": ("Assessed",),
-    "choice.choose": ("Choice", "choose"),
+    "choice.choose": ("Assessed", "Choice", "choose"),
     "choice.constraints": ("Constraints", "Cost", "Room"),
-    "exact.grid": ("Grid",),
+    "estimating": ("Estimated", "NativeFound", "estimate"),
+    "exact.ranges": ("Grid",),
     "exact.replay": ("Replay", "replay", "replay_all"),
     "exact.sends": ("CachedSends", "keep"),
-    "fleet": ("Fleet", "NativeGaps", "NativeFit", "plan_all"),
-    "estimating": ("Estimated", "NativeFound", "estimate"),
+    "fleet": ("Fleet", "NativeFit", "NativeGaps", "plan_all"),
     "history.generate": (
-        *("DAY_AND_NIGHT", "WORKLOADS", "Workload", "generate"),
-        *("Publishing", "Bursts", "Seasons"),
-        *("Delay", "Exponential", "Fixed", "FullHours", "OnTheClock", "Share", "Uniform"),
+        "Bursts",
+        "DAY_AND_NIGHT",
+        "Delay",
+        "Exponential",
+        "Fixed",
+        "FullHours",
+        "OnTheClock",
+        "Publishing",
+        "Seasons",
+        "Share",
+        "Uniform",
+        "WORKLOADS",
+        "Workload",
+        "generate",
     ),
     "history.keys": ("KeyShares",),
-    "history.mapping": ("ColumnMapping",),
-    "history.read": ("read_history",),
+    "history.read": ("ColumnMapping", "read_history"),
     "job": ("Planned", "Prediction", "compare", "plan_for", "predict"),
-    "pricing.evaluate": ("evaluate",),
-    "pricing.evaluation": ("Evaluation", "Shadowed"),
+    "pricing.evaluate": ("Evaluation", "Shadowed", "evaluate"),
     "progress": ("Progress", "ProgressCallback"),
-    "results.estimated": ("estimated_facts", "estimated_verdict"),
-    "results.facts": ("planned_facts", "prediction_facts"),
-    "results.money": ("Prices",),
+    "results.facts": ("Prices", "estimated_facts", "estimated_verdict", "planned_facts", "prediction_facts", "verdict"),
     "results.report_page": ("report_page",),
-    "results.verdict": ("verdict",),
     "session": ("local_session",),
     "summary.cells": ("Cells",),
-    "summary.daily_gaps": ("DailyGaps",),
     "summary.statistic": ("Statistic",),
-    "summary.store": ("add_survey", "drop_days_before", "load_survey", "stored_days"),
-    "summary.survey": ("Survey",),
+    "summary.survey": ("DailyGaps", "Survey", "add_survey", "drop_days_before", "load_survey", "stored_days"),
     "traffic": ("History", "Traffic", "survey", "traffic_of"),
 }
 __getattr__ = names_on_first_use(

@@ -11,23 +11,6 @@ from timewheel.core.durations import format_duration, rounded_up
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plurals import counted
 
-__all__ = [
-    "BadColumnMapping",
-    "DaysAlreadyStored",
-    "EmptyHistory",
-    "HistoryUnreadable",
-    "MaxDelayTooShort",
-    "MissingColumn",
-    "NoSuchTopic",
-    "NoValidRows",
-    "PlannerError",
-    "SeveralTopics",
-    "StatisticUnreadable",
-    "TooManyTopics",
-    "UnitUnknown",
-    "WrongTimeUnit",
-]
-
 _SHOWN = 12
 """Most names or rows in a message; the attribute has all of them."""
 

@@ -16,19 +16,15 @@ import numpy as np
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.assessed import Assessed, assess
-from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints, max_countable
-from timewheel.spark_planner.choice.decide import decide
-from timewheel.spark_planner.extrapolation.continued import Continued, continued_from
-from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.pricing.gap_curve import GapCurve
-from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.summary.daily_gaps import DailyGaps
-from timewheel.spark_planner.summary.survey import Survey
 
-__all__ = ["Estimated", "NativeFound", "estimate", "native_found"]
+from .choice.choose import Choice, assess, coarse_cells, decide, price_candidates
+from .choice.constraints import Constraints, max_countable
+from .extrapolation import Continued, continued_from
+from .history.keys import EVEN, KeyShares
+from .pricing.gap_curve import GapCurve
+from .pricing.simulation import NATIVE, simulation_of
+from .summary.cells import Cells
+from .summary.survey import DailyGaps, Survey
 
 SURE_WITHIN = 0.1
 """Greatest difference of count and law under native delays at which estimates of other plans are accepted."""
@@ -36,7 +32,6 @@ LEAST_GAPS = 10.0
 """Least mean number of gaps for a meaningful ratio."""
 MOMENTS = 4_000
 """Moments at which counted and estimated gaps are compared."""
-NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,25 +165,7 @@ def estimate(
         # Above the law if native delays leave more gaps. Fewer native gaps do not imply fewer under other plans.
         return math.ceil(assess_one(plan).evaluation.peak_gaps_per_partition * max(native.ratio, 1.0))
 
-    def settle(priced: Sequence[Assessed], further: Further) -> Decided:
-        decided = decide(
-            priced,
-            limits,
-            allowed=max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
-            count=lambda plans: [gaps_of(plan) for plan in plans],
-            assess=partial(assess_one, growth=growth),
-            keys=keys,
-            further=further,
-        )
-        # Only a single partition was counted; the division over several is an estimate.
-        known = {
-            plan: gaps
-            for plan, gaps in decided.counted.items()
-            if isinstance(plan.scheme, Native) and plan.own_partitions == 1
-        }
-        return Decided(winner=decided.winner, counted={} if continued.continuation is not None else known)
-
-    choice = choose(
+    priced = price_candidates(
         continued.cells,
         base,
         profile,
@@ -197,8 +174,24 @@ def estimate(
         max_delay_ms=max_delay_ms,
         growth=growth,
         keys=keys,
-        settle=settle,
     )
+    decided = decide(
+        priced.screening.priced,
+        limits,
+        allowed=max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
+        count=lambda plans: [gaps_of(plan) for plan in plans],
+        assess=partial(assess_one, growth=growth),
+        keys=keys,
+        further=priced.screening.further,
+    )
+    # Only a single partition of the history alone was counted; all else is an estimate.
+    is_counted = continued.continuation is None
+    counted = {
+        plan: gaps
+        for plan, gaps in decided.counted.items()
+        if is_counted and isinstance(plan.scheme, Native) and plan.own_partitions == 1
+    }
+    choice = priced.choice(priced.recommended(decided.winner), counted)
     return Estimated(
         survey=survey,
         topic=topic,

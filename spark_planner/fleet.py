@@ -14,22 +14,19 @@ from enum import StrEnum
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, max_countable
-from timewheel.spark_planner.exact.counting import Asked, count
-from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.replay_result import Peak, peak_of
-from timewheel.spark_planner.exact.sends import CachedSends
-from timewheel.spark_planner.extrapolation.warm_up import warm_up
-from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.pricing.evaluate import price
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.pricing.resolution import QUICK
-from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.progress import Progress, ProgressCallback, no_report, told
-from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.traffic import History
 
-__all__ = ["FLEET_CELLS", "FLEET_TOPICS", "MAX_PLANNED", "Fleet", "NativeFit", "NativeGaps", "plan_all"]
+from .choice.constraints import GAP_FRACTION, Constraints, max_countable
+from .exact.counting import Asked, count
+from .exact.ranges import Grid, Peak, peak_of
+from .exact.sends import CachedSends
+from .extrapolation import warm_up
+from .job import Planned, plan_for
+from .pricing.evaluate import Evaluation, price
+from .pricing.flow import QUICK
+from .pricing.simulation import NATIVE, simulation_of
+from .progress import Progress, ProgressCallback, no_report, told
+from .summary.cells import Cells
+from .traffic import History
 
 FLEET_TOPICS = 5_000
 """Most topics of a history."""
@@ -41,7 +38,6 @@ MOMENTS = 1_024
 """Moments at which gaps are counted. Between them there may be more gaps, with a known upper bound."""
 ROUGH_CELLS = 1_000
 """Cells for all figures of a topic except gaps: some milliseconds each."""
-NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 SURGE = 2.0
 """Greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows."""
 

@@ -1,33 +1,369 @@
-"""The whole job: reads a history once into a statistic, chooses a plan from the statistic, and replays it exactly.
+"""The whole job: replays a history exactly through plans, decides by the counts, and explains a plan beyond the limit.
 
 Every function takes and returns values, so that a notebook can stop between any two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
+
+import numpy as np
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.plan import Plan
-from timewheel.spark_planner.choice.assessed import Assessed, assess
-from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints, at_growth, max_countable, times_until
-from timewheel.spark_planner.choice.hindrance import Hindrance
-from timewheel.spark_planner.choice.reasons import describe
-from timewheel.spark_planner.deciding import Deciding
-from timewheel.spark_planner.exact.replay import Replay
-from timewheel.spark_planner.history.keys import KeyShares
-from timewheel.spark_planner.pricing.evaluate import evaluate
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.progress import ProgressCallback, no_report, told
-from timewheel.spark_planner.replays import Replays
-from timewheel.spark_planner.traffic import History, Traffic, traffic_of
+from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
+from timewheel.core.plurals import counted
+from timewheel.core.steps import far_ms, steps
 
-__all__ = ["TWICE", "Planned", "Prediction", "compare", "plan_for", "predict"]
+from .choice.candidates import candidate_plans
+from .choice.choose import (
+    Assessed,
+    Choice,
+    Decided,
+    Further,
+    assess,
+    at_once_for,
+    coarse_cells,
+    decide,
+    price_candidates,
+)
+from .choice.constraints import GAP_FRACTION, Constraints, at_growth, max_countable, times_until
+from .choice.reasons import describe
+from .errors import EmptyHistory
+from .exact.replay import Replay, replay, replay_all
+from .exact.sends import CachedSends
+from .history.columns import DUE_MS, PUBLISH_MS
+from .history.keys import KeyShares
+from .pricing.evaluate import Evaluation, evaluate
+from .pricing.simulation import NATIVE
+from .progress import ProgressCallback, no_report, told
+from .traffic import History, Traffic, traffic_of
+
+MOSTLY = 0.99
+MAX_RANGES = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hindrance:
+    """The reason that the recommended plan, like every other plan, leaves more gaps than allowed.
+
+    Args:
+        allowed: The most gaps of a partition that the count may find.
+        never_held_ms: Timers due within this time of their send wait in the due topic under every plan; 0: every plan
+            leaves all timers there.
+        never_held_timers: Number of such timers in the history.
+        never_held_gaps: The most gaps that these timers alone leave in a partition, counted.
+        partitions: Partitions of the due topic that would be enough, counted; None: no tried number is enough, or the
+            planner may choose the number anyway.
+        lasts_ms: Longest time for which the plan leaves more gaps than allowed.
+        mostly_gaps: The most gaps during `MOSTLY` of the time from the first send to the last due time.
+        gap_limit_ranges: Gap limit of a broker that would be enough.
+        gap_fraction: Fraction of the limit that the recommended plan uses; None: the broker does not store its gaps.
+    """
+
+    allowed: int
+    never_held_ms: int
+    never_held_timers: int
+    never_held_gaps: int
+    partitions: int | None
+    lasts_ms: int
+    mostly_gaps: int
+    gap_limit_ranges: int
+    gap_fraction: float | None
+
+
+def never_held_ms(plan: Plan) -> int:
+    """Return the longest delay below which a plan never holds a timer back from its due topic; 0: it holds no timer."""
+    if isinstance(plan.scheme, Native):
+        return 0
+    if plan.intake:
+        return far_ms(plan)
+    # A slot accepts timers due at least its headstart after the slot's release.
+    return min((step.min_remaining_ms or step.headstart_ms for step in steps(plan)[:-1]), default=0)
+
+
+def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
+    """Return the fewest ranges that a broker must store so that a number of gaps is allowed.
+
+    Args:
+        gaps: The counted gaps.
+        allowed_of: Returns the most gaps that a count may find, for a number of ranges that a broker stores.
+    """
+    return bisect_left(range(MAX_RANGES), gaps, key=allowed_of)
+
+
+EXACT_PEAK_TIMERS = 5_000_000
+"""Most timers for which a replay repeats its passes until peaks are exact between its 4,096 moments too."""
+
+
+class Replays:
+    """Replays of a topic, each made at most once; on exit the cached sends are released.
+
+    Attributes:
+        traffic: The replayed traffic.
+    """
+
+    def __init__(self, traffic: Traffic, on_progress: ProgressCallback) -> None:
+        self.traffic = traffic
+        self._report = on_progress
+        self._spark = traffic.history.rows.sparkSession
+        self._replays: dict[Plan, Replay] = {}
+        self._sent_for_less: dict[int, tuple[int, int]] = {}
+        self._rounds = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.traffic.forget()
+
+    def keys(self) -> KeyShares:
+        """Return the heaviest keys of the topic."""
+        return self._cached().keys[self.traffic.topic]
+
+    def count(self, plans: Sequence[Plan], *, refuted_above: float = math.inf) -> list[int]:
+        """Count the most gaps of any partition under each plan; a figure above ``refuted_above`` is a lower bound."""
+        self._rounds += any(not self._has(plan, refuted_above) for plan in plans)
+        stage = f"counting {counted(len(plans), 'candidate')}, round {self._rounds}"
+        self.play(plans, stage, refuted_above=refuted_above)
+        return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
+
+    def above_ms(self, plan: Plan, gap_count: int) -> int:
+        """Return the longest time for which a partition has more gaps under a counted plan, to 1/4,096 of the total."""
+        return self._replays[plan].gaps.above_ms(gap_count)
+
+    def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
+        """Return (longest time with more gaps in a partition, the most gaps of any partition for a share of the time).
+
+        Needs the count of the plan.
+        """
+        gaps = self._replays[plan].gaps
+        may, does = gaps.above(gap_count)
+        finer = gaps.grid.refined(may & ~does)
+        lasts_ms = gaps.above_ms(gap_count)
+        if finer is not None and finer.spans.any():
+            with told(self._spark, "timing the peak", self._report, one_job=False):
+                (found,) = replay_all(self._cached(), [plan], grid=finer)
+            steps_ms = np.diff(gaps.grid.points_ms, prepend=gaps.grid.points_ms[0])
+            lasts_ms = int(steps_ms[does].sum()) + found.gaps.above_ms(gap_count)
+        return lasts_ms, gaps.mostly(share)
+
+    def counted(self, plans: Iterable[Plan]) -> dict[Plan, int]:
+        """Return the counts known so far of counted plans."""
+        return {plan: self._replays[plan].peak_per_partition.gap_count for plan in plans}
+
+    def play(self, plans: Sequence[Plan], stage: str, *, refuted_above: float = math.inf) -> None:
+        """Replay the plans that were not replayed yet: until peaks are exact or refuted, if the traffic is small."""
+        wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
+        if not wanted:
+            return
+        cached = self._cached()
+        with told(self._spark, stage, self._report, one_job=False):
+            found = replay_all(cached, wanted, exact_peaks=self._can_be_exact, refuted_above=refuted_above)
+            self._replays |= zip(wanted, found, strict=True)
+
+    def alone(self, plan: Plan) -> Replay:
+        """Replay the history without its continuation."""
+        cached = self.traffic.history.cached.of(self.traffic.topic)
+        with told(self._spark, "replaying the history alone", self._report, one_job=False):
+            (found,) = replay_all(cached, [plan], exact_peaks=self._can_be_exact)
+        return found
+
+    def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
+        """Return (timers of the history with a shorter delay, the most gaps of these alone on a single partition)."""
+        if delay_ms not in self._sent_for_less:
+            timers = self.traffic.history.timers_of(self.traffic.topic)
+            rows = timers.where(F.col(DUE_MS) - F.col(PUBLISH_MS) < delay_ms)
+            with told(self._spark, "counting timers of short delays alone", self._report, one_job=False):
+                try:
+                    found = replay(rows, NATIVE, exact_peak=self._can_be_exact)
+                except EmptyHistory:
+                    self._sent_for_less[delay_ms] = 0, 0
+                else:
+                    self._sent_for_less[delay_ms] = found.entries, found.peak_of_total.gap_count
+        return self._sent_for_less[delay_ms]
+
+    @property
+    def _can_be_exact(self) -> bool:
+        return self.traffic.cells.timers <= EXACT_PEAK_TIMERS
+
+    def _cached(self) -> CachedSends:
+        if "cached" not in vars(self.traffic.history):
+            with told(self._spark, "putting the history in order", self._report, one_job=False):
+                _ = self.traffic.history.cached
+        if "cached" not in vars(self.traffic) and self.traffic.continuation is not None:
+            days = len(self.traffic.continuation.sources)
+            with told(self._spark, f"continuing the history by {days} days", self._report, one_job=False):
+                _ = self.traffic.cached
+        return self.traffic.cached
+
+    def of(self, plan: Plan) -> Replay:
+        """Return the replay of a plan."""
+        return self._replays[plan]
+
+    def _has(self, plan: Plan, refuted_above: float) -> bool:
+        found = self._replays.get(plan)
+        if found is None or not self._can_be_exact:
+            return found is not None
+        partition = found.peak_per_partition
+        return partition.gap_count > refuted_above or (partition.is_exact and found.peak_of_total.is_exact)
+
+
+NEAREST = 4
+"""Number of nearest plans of each kind: those with the fewest counted gaps, the cheapest of those that exceed the limit
+for the shortest time, and those with the fewest estimated gaps. One of them is recommended if no plan is enough.
+"""
+ABOUT = 1.05
+"""Ratio to the least value within which values count as equal."""
+PERCENTS = [percent / 100 for percent in range(1, 101)]
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Decides the plan of a topic by counts.
+
+    Args:
+        replays: Replays of the topic.
+        plans: All candidates.
+        limits: The requested limits.
+        growth: Planned volume, as a multiple of the traffic's volume.
+        cached: Ranges that the broker stores.
+        assess: Prices a plan with its own partitions.
+    """
+
+    replays: Replays
+    plans: Sequence[Plan]
+    limits: Constraints
+    growth: float
+    cached: int
+    assess: Callable[[Plan], Assessed]
+
+    @property
+    def allowed(self) -> int:
+        """The most gaps of a partition that a count may find."""
+        return self._allowed(self.limits, self.cached)
+
+    @property
+    def keepable(self) -> int:
+        """The most gaps that a count may find so that the broker stores all, regardless of the requested fraction."""
+        return self._allowed(self._with(1.0), self.cached)
+
+    def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
+        """Return the cheapest plan within the limit, else the cheapest whose gaps the broker stores, or the nearest."""
+        counted: dict[Plan, int] = {}
+        known, winner, is_within = list(priced), None, False
+
+        def noted(below: float) -> Sequence[Assessed]:
+            # Candidates priced in one round are not yielded again in the next.
+            more = further(below)
+            known.extend(more)
+            return more
+
+        for allowed in dict.fromkeys((self.allowed, self.keepable)):
+            found = decide(
+                tuple(known),
+                self.limits,
+                allowed=allowed,
+                count=partial(self.replays.count, refuted_above=allowed),
+                assess=self.assess,
+                keys=self.replays.keys(),
+                further=noted,
+                is_hopeless=partial(self._is_hopeless, allowed),
+                at_once=at_once_for(self.replays.traffic.cells.timers),
+            )
+            counted |= found.counted
+            winner = found.winner
+            if winner is not None:
+                is_within = allowed == self.allowed
+                break
+        winner = winner or self._nearest(known, counted)
+        if winner is not None and not is_within:
+            winner = winner.judged(self.allowed + 1, self.allowed)
+        return Decided(winner=winner, counted=self.replays.counted(counted))
+
+    def _is_hopeless(self, allowed: int) -> bool:
+        """Return whether timers that no candidate holds back leave too many gaps: further entries take no gap away, and
+        no candidate can have more partitions.
+        """
+        if any(plan.is_partitioned for plan in self.plans):
+            return False
+        within_ms = self._never_held_ms
+        return within_ms > 0 and self.replays.sent_for_less(within_ms)[1] > allowed
+
+    @property
+    def _never_held_ms(self) -> int:
+        """Delay below which none of the plans holds a timer back."""
+        return min(filter(None, map(never_held_ms, self.plans)), default=0)
+
+    def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
+        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps.
+
+        Among equal plans, the cheapest wins.
+
+        A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
+        plan was counted, since every plan breaks another limit.
+        """
+        if not counted:
+            return None
+        costs = {one.evaluation.plan.scheme: one.cost_writes_per_second for one in priced}
+        estimated = sorted(priced, key=lambda one: one.evaluation.peak_gaps_per_partition)
+        by_gaps = sorted(counted, key=lambda plan: counted[plan])
+        by_cost = sorted(self._shortest(counted), key=lambda plan: costs[plan.scheme])
+        plans = [*by_gaps[:NEAREST], *by_cost[:NEAREST], *(one.evaluation.plan for one in estimated[:NEAREST])]
+        gaps = dict(zip(plans, self.replays.count(plans), strict=True))
+        shortest = self._shortest(gaps)
+        fewest = min(gaps[plan] for plan in shortest)
+        return self.assess(
+            min((plan for plan in shortest if gaps[plan] <= ABOUT * fewest), key=lambda plan: costs[plan.scheme])
+        )
+
+    def _shortest(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Return the plans that are above the limit for about the shortest time."""
+        lasts_ms = {plan: self.replays.above_ms(plan, self.allowed) for plan in plans}
+        return [plan for plan in lasts_ms if lasts_ms[plan] <= ABOUT * min(lasts_ms.values())]
+
+    def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
+        """Return the cause that a plan exceeds the gap limit, with the remedies; None: the plan keeps the limit."""
+        (gaps,) = self.replays.count([plan])
+        if gaps <= self.allowed:
+            return None
+        within_ms = self._never_held_ms
+        timers, by_themselves = self.replays.sent_for_less(within_ms)
+        lasts_ms, mostly_gaps = self.replays.lasting(plan, self.allowed, MOSTLY)
+        return Hindrance(
+            lasts_ms=lasts_ms,
+            mostly_gaps=mostly_gaps,
+            allowed=self.allowed,
+            never_held_ms=within_ms,
+            never_held_timers=timers,
+            never_held_gaps=by_themselves,
+            partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
+            gap_limit_ranges=least_limit(gaps, partial(self._allowed, self.limits)),
+            gap_fraction=next(
+                (part for part in PERCENTS if self._allowed(self._with(part), self.cached) >= gaps), None
+            ),
+        )
+
+    def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
+        """Return the partitions of a due topic with which either plan would keep all limits; None: no tried number."""
+        least = max(math.ceil(gaps / max(self.allowed, 1)), 2)
+        tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
+        tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]
+        counts = self.replays.count(tried, refuted_above=self.allowed)
+        fit = (plan for plan, gaps in zip(tried, counts, strict=True) if gaps <= self.allowed)
+        return next((one.partitions for one in fit if not set(self.assess(one).broken) - {GAP_FRACTION}), None)
+
+    def _with(self, gap_fraction: float) -> Constraints:
+        return replace(self.limits, gap_fraction=gap_fraction)
+
+    def _allowed(self, limits: Constraints, cached: int) -> int:
+        return max_countable(limits.allowed_gaps(cached), self.growth)
+
 
 TWICE = 2.0
 """Multiple of a burst's volume for which a plan needs room: the next burst comes while timers of the first wait."""
@@ -226,20 +562,8 @@ def plan_for(
             keys=keys,
             as_it_is=True,
         )
-        deciding = Deciding(replays, plans, limits, growth, profile.gap_limit_ranges, closely)
-        with ExitStack() as pricing:
-            pricing.enter_context(told(spark, "pricing candidates", on_progress, one_job=False))
-
-            def settle(priced: Sequence[Assessed], further: Further) -> Decided:
-                pricing.close()
-                return deciding.decided(priced, further)
-
-            def count(plans: Sequence[Plan], stage: str, refuted_above: float) -> list[int]:
-                replays.play(plans, stage, refuted_above=refuted_above)
-                found = replays.counted(plans)
-                return [found[plan] for plan in plans]
-
-            choice = choose(
+        with told(spark, "pricing candidates", on_progress, one_job=False):
+            priced = price_candidates(
                 traffic.cells,
                 base,
                 profile,
@@ -248,9 +572,16 @@ def plan_for(
                 max_delay_ms=max_delay_ms,
                 growth=growth,
                 keys=keys,
-                settle=settle,
-                count=count,
             )
+        deciding = Deciding(replays, plans, limits, growth, profile.gap_limit_ranges, closely)
+        decided = deciding.decided(priced.screening.priced, priced.screening.further)
+        recommended = priced.recommended(decided.winner)
+        rules = [one.evaluation.plan for one in priced.rules.values()]
+        shown = [recommended.evaluation.plan, priced.native.plan]
+        allowed = limits.allowed_gaps(profile.gap_limit_ranges)
+        replays.play(rules, "replaying simple rules", refuted_above=allowed)
+        replays.play(shown, "replaying today's plan and the new one")
+        choice = priced.choice(recommended, decided.counted, replays.counted([*rules, *shown]))
         plan = choice.recommended.evaluation.plan
         native_plan = choice.native.plan
         native = _prediction(replays, native_plan, profile)

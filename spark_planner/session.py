@@ -18,8 +18,6 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-__all__ = ["ARROW_BATCH_ROWS", "local_session", "local_settings", "small_settings"]
-
 ARROW_BATCH_ROWS = 65_536
 """Rows that Spark hands to a Python kernel at once: with Spark's 10,000 numpy's overhead would exceed its work; ten
 times this number only makes the batches (here 4 MB) larger.

@@ -12,21 +12,15 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from timewheel.spark_planner.errors import EmptyHistory, NoSuchTopic, NoValidRows
-from timewheel.spark_planner.exact.daily import daily_gaps
-from timewheel.spark_planner.exact.extended import extended
-from timewheel.spark_planner.exact.sends import CachedSends, keep
-from timewheel.spark_planner.extrapolation.continued import Continued, continued_from
-from timewheel.spark_planner.history.columns import TOPIC
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.quarantine import assessed, sound_rows
-from timewheel.spark_planner.progress import ProgressCallback, no_report, told
-from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells
-from timewheel.spark_planner.summary.histogram import TOPIC_LIMIT, statistic_of
-from timewheel.spark_planner.summary.statistic import Statistic
-from timewheel.spark_planner.summary.survey import Survey
-
-__all__ = ["History", "Traffic", "survey", "traffic_of"]
+from .errors import EmptyHistory, NoSuchTopic, NoValidRows
+from .exact.sends import CachedSends, daily_gaps, extended, keep
+from .extrapolation import Continued, continued_from
+from .history.columns import TOPIC
+from .history.read import ColumnMapping, assessed, sound_rows
+from .progress import ProgressCallback, no_report, told
+from .summary.cells import CELL_LIMIT, Cells
+from .summary.statistic import TOPIC_LIMIT, Statistic, statistic_of
+from .summary.survey import Survey
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,8 +83,8 @@ def survey(
         mapping: The history's columns; None: the usual names.
         topic: Leave all other topics out; None: take all.
         source: The history's name for errors and reports.
-        cell_limit: See `histogram.statistic_of`, also for the errors.
-        topic_limit: See `histogram.statistic_of`, also for the errors.
+        cell_limit: See `statistic.statistic_of`, also for the errors.
+        topic_limit: See `statistic.statistic_of`, also for the errors.
         on_progress: Receives the progress.
 
     Raises:

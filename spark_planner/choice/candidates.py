@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import TypeVar
@@ -22,9 +22,8 @@ from timewheel.core.plan import (
     Wheel,
     tier_hops,
 )
-from timewheel.spark_planner.errors import MaxDelayTooShort
 
-__all__ = ["article_plans", "as_shadow", "candidate_plans"]
+from ..errors import MaxDelayTooShort
 
 FINE_MS = tuple(
     sorted(
@@ -91,7 +90,7 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
             for scheme in _schemes(usable_ms, limit_ms, reach_ms, base.guard_ms, ratio)
         ]
         new = list({plan.scheme: plan for plan in made if plan is not None and plan.scheme not in found}.values())
-        for plan in new if most is None else _thinned(new, max(most - len(found), 2)):
+        for plan in new if most is None else thinned(new, max(most - len(found), 2)):
             found[plan.scheme] = plan
         if len(found) >= LEAST_CANDIDATES:
             break
@@ -150,14 +149,14 @@ def _schemes(usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, 
             : MAX_PER_WINDOW if ratio >= LEAST_RATIO else None
         ]
     wheels = list(_wheels([slot_ms for slot_ms in usable_ms if slot_ms >= guard_ms], limit_ms, guard_ms))
-    yield from _thinned(sorted(wheels, key=lambda wheel: len(wheel.rings)), MAX_WHEELS)
+    yield from thinned(sorted(wheels, key=lambda wheel: len(wheel.rings)), MAX_WHEELS)
 
 
 def _tiered(
     window_ms: int, usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, ratio: float
 ) -> Iterator[Tiered]:
     above_ms = [tier_ms for tier_ms in usable_ms if tier_ms >= ratio * window_ms and tier_ms + guard_ms < limit_ms]
-    ladder_ms = _thinned(above_ms, TIERS_ABOVE)
+    ladder_ms = thinned(above_ms, TIERS_ABOVE)
     below_ms = [tier_ms for tier_ms in usable_ms if ratio * tier_ms <= window_ms and tier_ms > 2 * guard_ms]
     for smallest_ms in (window_ms, *below_ms[-1:]):
         for number in range(MORE_TIERS + 1):
@@ -188,10 +187,10 @@ def _wheels(slots_ms: list[int], limit_ms: int, guard_ms: int) -> Iterator[Wheel
                 )
 
 
-def _thinned(values: list[T], number: int) -> list[T]:
+def thinned(values: Sequence[T], number: int) -> list[T]:
     """Take at most ``number`` values, evenly over the list, including the first and the last."""
     if len(values) <= number:
-        return values
+        return list(values)
     last = len(values) - 1
     return [values[round(last * index / (number - 1))] for index in range(number)]
 

@@ -1,4 +1,14 @@
-"""Choice of the recommended plan among the candidates, with the reasons in sentences."""
+"""Chooses the recommended plan among the candidates: screening by price, then the decision by count.
+
+Screening. A lower bound of a plan's cost is known without pricing: every timer is written once when it is sent, and
+once more into its due topic if it hops at all; and every topic has a partition. So candidates are priced in the order
+of their lower bounds, until no bound is below the price of the best. All other candidates are known to cost more.
+
+Decision. The gap law estimates gaps from the mixture of delays. The estimate is right for independent neighbouring
+delays, and can be wrong by any factor for dependent delays. So estimates only determine the order of counting. Every
+candidate that could be cheaper than the cheapest candidate counted within the limit is counted too, each with the
+partitions that its last count asks for, until no such candidate is left.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +17,181 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.assessed import Assessed, assess, rank
-from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
-from timewheel.spark_planner.choice.constraints import Constraints, Room, max_countable
-from timewheel.spark_planner.choice.reasons import reasons_for
-from timewheel.spark_planner.choice.screening import Screening
-from timewheel.spark_planner.choice.ties import tied_with
-from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.pricing.bursts import with_bursts_apart
-from timewheel.spark_planner.pricing.evaluate import price
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.pricing.resolution import QUICK
-from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.summary.cells import Cells
+import numpy as np
 
-__all__ = ["Choice", "Decided", "Further", "Settle", "choose", "coarse_cells"]
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.plan import MAX_PARTITIONS, Native, Plan
+from timewheel.core.steps import far_ms, steps
+from timewheel.core.topology import topology
+
+from ..history.keys import EVEN, KeyShares
+from ..pricing.evaluate import Evaluation, price
+from ..pricing.flow import CLOSE, QUICK, Resolution, held
+from ..pricing.simulation import simulation_of, with_bursts_apart
+from ..summary.cells import Cells
+from .candidates import article_plans, candidate_plans
+from .constraints import GAP_FRACTION, SILENCE_SECONDS, Constraints, Cost, Room, max_countable
+from .reasons import reasons_for, tied_with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessed:
+    """A candidate with the fewest partitions that keep gaps and silence within their limits.
+
+    Args:
+        evaluation: The evaluation of the plan with these partitions.
+        broken: Names of the constraints that the plan breaks all the same.
+        cost: Cost of running the plan, at the constraints' prices.
+    """
+
+    evaluation: Evaluation
+    broken: tuple[str, ...]
+    cost: Cost
+
+    @property
+    def cost_writes_per_second(self) -> float:
+        """Total cost, in entries written a second."""
+        return self.cost.writes_per_second
+
+    def judged(self, counted: int | None, allowed: float) -> Assessed:
+        """Replace the estimated verdict on gaps by the counted verdict. None: the plan was not counted."""
+        if counted is None:
+            return self
+        others = tuple(name for name in self.broken if name != GAP_FRACTION)
+        return replace(self, broken=(*others, *([GAP_FRACTION] if counted > allowed else [])))
+
+
+def assess(
+    plan: Plan,
+    cells: Cells | tuple[Cells, ...],
+    profile: BrokerProfile,
+    constraints: Constraints,
+    growth: float = 1.0,
+    resolution: Resolution = CLOSE,
+    keys: KeyShares = EVEN,
+    *,
+    as_it_is: bool = False,
+) -> Assessed:
+    """Evaluate a candidate with the fewest partitions that it needs, or with its own if ``as_it_is``."""
+    simulation = simulation_of(plan, cells, growth, resolution=resolution, keys=keys)
+    partitions = plan.own_partitions if as_it_is else constraints.least_partitions(simulation, profile)
+    evaluation = price(simulation, profile, partitions)
+    return Assessed(
+        evaluation=evaluation, broken=constraints.broken_by(evaluation), cost=constraints.cost_of(evaluation)
+    )
+
+
+def rank(one: Assessed) -> tuple[int, float, float, str]:
+    """Sort key of candidates, the best first.
+
+    At equal cost, fewer gaps win, and then a fixed order, so that the same history gives the same plan.
+    """
+    return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)
+
+
+BOUND_CELLS = 2_000
+"""Cells for the lower bounds: a hundredth of a second for all candidates."""
+MARGIN = 0.95
+"""Share of the written entries in the bound: a cell hops or not by its middle, though some of its timers may differ."""
+CHEAPEST = 40
+"""This many of the cheapest candidates are always priced,"""
+SPREAD = 20
+"""and this many evenly over the others, to show the cost of fewer gaps."""
+PRICED_AT_ONCE = 40
+
+
+class Screening:
+    """Candidates, with the prices known so far."""
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        cells: Cells,
+        constraints: Constraints,
+        growth: float,
+        assess: Callable[[Plan], Assessed],
+    ) -> None:
+        """Compute the lower bounds of all candidates; price none.
+
+        Args:
+            plans: All candidates.
+            cells: The history of one topic.
+            constraints: Source of the prices.
+            growth: Volume, as a multiple of the history's volume.
+            assess: Prices a plan with the fewest partitions that it needs.
+        """
+        few = cells.bounded(BOUND_CELLS)
+        self.plans = tuple(plans)
+        self._bounds = [least_cost(plan, few, constraints, growth) for plan in plans]
+        self._order = sorted(range(len(plans)), key=lambda index: (self._bounds[index], index))
+        self._assess = assess
+        self._found: dict[int, Assessed] = {}
+
+    @property
+    def priced(self) -> list[Assessed]:
+        """The priced candidates, in the order of the plans."""
+        return [self._found[index] for index in sorted(self._found)]
+
+    def begin(self) -> None:
+        """Price the cheapest candidates, the cheapest of each scheme, and some of the others."""
+        of_scheme = {type(self.plans[index].scheme): index for index in reversed(self._order)}
+        rest = self._order[CHEAPEST:]
+        evenly = rest if len(rest) <= SPREAD else [rest[len(rest) * turn // SPREAD] for turn in range(SPREAD)]
+        self._price([*self._order[:CHEAPEST], *of_scheme.values(), *evenly])
+
+    def further(self, below: float) -> list[Assessed]:
+        """Price the next few candidates that may cost less than ``below``; empty: all others cost at least as much."""
+        wanted = [index for index in self._order if index not in self._found and self._bounds[index] < below]
+        return self._price(wanted[:PRICED_AT_ONCE])
+
+    def until_certain(self) -> None:
+        """Price candidates until the cheapest that breaks nothing costs less than the lower bounds of all others."""
+        self.begin()
+        while self.further(self._best_cost):
+            pass
+
+    def put(self, found: Assessed) -> None:
+        """Replace the price of a candidate by a closer price."""
+        scheme = found.evaluation.plan.scheme
+        index = next(index for index, plan in enumerate(self.plans) if plan.scheme == scheme)
+        self._found[index] = found
+
+    @property
+    def _best_cost(self) -> float:
+        return min((one.cost_writes_per_second for one in self.priced if not one.broken), default=math.inf)
+
+    def _price(self, indexes: Sequence[int]) -> list[Assessed]:
+        new = [index for index in dict.fromkeys(indexes) if index not in self._found]
+        found = {index: self._assess(self.plans[index]) for index in new}
+        self._found |= found
+        return list(found.values())
+
+
+def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float = 1.0) -> float:
+    """Return the least possible cost of a plan, regardless of its gaps, in entries written a second.
+
+    Args:
+        plan: The plan; its partitions do not matter.
+        cells: The history of one topic.
+        constraints: Source of the prices.
+        growth: Volume, as a multiple of the history's volume.
+    """
+    table = steps(plan)
+    publish_ms, due_ms = cells.middle_ms, (cells.due_min_ms + cells.due_max_ms) // 2
+    step, _ = held(table, publish_ms.astype(np.float64), due_ms.astype(np.float64))
+    # Beside a shadow, near timers stay, even if a step would accept them.
+    hops = due_ms - publish_ms >= far_ms(plan) if plan.intake else step != len(table) - 1
+    hopping = float(cells.count[hops].sum())
+    first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max())
+    shape = topology(plan.with_partitions(1), last_ms)
+    cost = constraints.cost(
+        written_entries=MARGIN * growth * (cells.timers + hopping),
+        history_ms=last_ms - first_ms,
+        partition_topics=sum(len(topic.parts) for topic in shape.topics),
+        needs_relay=plan.needs_relay,
+    )
+    return cost.writes_per_second
+
 
 MANY = 64
 """Above this number, candidates are screened: priced from `SCREENING_CELLS` cells and at `QUICK` resolution."""
@@ -50,7 +218,7 @@ class Choice:
         counted: The most gaps of any partition, for candidates that were counted and not only estimated.
         beside: The same for the recommended plan, native delays and the rules of thumb; a figure above the limit is a
             lower bound. Empty if nothing was counted.
-        ties: Other candidates that break nothing and whose cost is within `ties.TIE` of the recommended plan's, the
+        ties: Other candidates that break nothing and whose cost is within `reasons.TIE` of the recommended plan's, the
             strongest rival first.
     """
 
@@ -88,13 +256,6 @@ class Decided:
 
 Further = Callable[[float], Sequence[Assessed]]
 """Prices the next few candidates that may cost less than this; empty: there are none."""
-Settle = Callable[[Sequence[Assessed], Further], Decided]
-"""Decides among the priced candidates, and may ask for more of them."""
-
-Count = Callable[[Sequence[Plan], str, float], Sequence[int]]
-"""Counts the most gaps of any partition under each plan. Takes the stage's name and a threshold: above the threshold a
-lower bound is enough.
-"""
 
 
 def choose(
@@ -107,13 +268,26 @@ def choose(
     max_delay_ms: int | None = None,
     growth: float = 1.0,
     keys: KeyShares = EVEN,
-    settle: Settle | None = None,
-    count: Count | None = None,
 ) -> Choice:
-    """Price the candidates that may be the best on a history, and recommend a plan.
+    """Recommend a plan by price alone, see `price_candidates`; no gaps are counted."""
+    priced = price_candidates(
+        cells, base, profile, constraints, candidates=candidates, max_delay_ms=max_delay_ms, growth=growth, keys=keys
+    )
+    return priced.choice(priced.recommended(), {})
 
-    Without ``settle``, the best candidate is priced again from all cells, until the best candidate has a price from all
-    cells: a burst that coarse cells blur can cost a plan its rank, but cannot be overlooked.
+
+def price_candidates(
+    cells: Cells,
+    base: Plan,
+    profile: BrokerProfile,
+    constraints: Constraints | None = None,
+    *,
+    candidates: Sequence[Plan] | None = None,
+    max_delay_ms: int | None = None,
+    growth: float = 1.0,
+    keys: KeyShares = EVEN,
+) -> Priced:
+    """Price the candidates that may be the best on a history.
 
     Args:
         cells: The history of one topic.
@@ -124,9 +298,6 @@ def choose(
         max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
         growth: Volume to plan for, as a multiple of the history's volume.
         keys: Distribution of keys over partitions.
-        settle: Decides among the priced candidates; None: the prices decide.
-        count: Counts the plans that the result shows beside the candidates; None: only the counts of ``settle`` are
-            known.
 
     Raises:
         ValueError: The cells have no timers, or there is no candidate.
@@ -147,68 +318,106 @@ def choose(
         quickly = partial(closely, cells=coarse)
     screening = Screening(plans, cells, limits, growth, quickly)
     screening.until_certain()
-    settled = Decided(winner=None, counted={}) if settle is None else settle(screening.priced, screening.further)
-    if settled.winner is not None:
-        screening.put(settled.winner)
-    recommended = settled.winner or _best_priced_closely(screening, partial(closely, cells=cells))
-    assessed = tuple(screening.priced)
-    # If the count refuted all candidates, none fits, regardless of the estimates.
-    fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
-    article = article_plans(base, longest_ms, max_delay_ms)
-    by_rule = {name: closely(plan, coarse) for name, plan in article.items()}
-    native = price(simulation_of(_native(plans), cells, growth), profile, 1)
-    allowed = limits.allowed_gaps(profile.gap_limit_ranges)
-    beside: dict[Plan, int] = {}
-    if count is not None:
-        shown = [recommended.evaluation.plan, native.plan]
-        rules = [one.evaluation.plan for one in by_rule.values()]
-        beside |= zip(rules, count(rules, "replaying simple rules", allowed), strict=True)
-        beside |= zip(shown, count(shown, "replaying today's plan and the new one", math.inf), strict=True)
-    known = {**settled.counted, **beside}
-    by_rule = {
-        name: one.judged(known.get(one.evaluation.plan), max_countable(allowed, growth))
-        for name, one in by_rule.items()
-    }
-    rooms = limits.rooms(recommended.evaluation, profile, known.get(recommended.evaluation.plan), growth)
-    rivals = [one.evaluation for one in fitting]
-    ties = tied_with(recommended.evaluation, rivals, limits, settled.counted, allowed / growth)
-    return Choice(
-        recommended=recommended,
-        native=native,
-        considered=len(plans),
-        candidates=assessed,
-        front=front_of(fitting or assessed),
-        article=tuple(by_rule.items()),
-        rooms=rooms,
-        reasons=reasons_for(
-            recommended.evaluation,
-            recommended.broken,
-            native,
-            [one.evaluation for one in sorted(assessed, key=rank)],
-            len(fitting),
-            ties,
-            rooms,
-            limits,
-            settled.counted,
-            known,
-            growth,
-            len(plans),
-        ),
-        counted=settled.counted,
-        beside=beside,
-        ties=ties,
+    native = replace(plans[0], scheme=Native(), intake=False).with_partitions(1)
+    return Priced(
+        screening=screening,
+        rules={name: closely(plan, coarse) for name, plan in article_plans(base, longest_ms, max_delay_ms).items()},
+        native=price(simulation_of(native, cells, growth), profile, 1),
+        profile=profile,
+        limits=limits,
+        growth=growth,
+        closely=partial(closely, cells=cells),
     )
 
 
-def _best_priced_closely(screening: Screening, closely: Callable[[Plan], Assessed]) -> Assessed:
-    close: set[Plan] = set()
-    while (best := min(screening.priced, key=rank).evaluation.plan) not in close:
-        found = closely(best)
-        screening.put(found)
-        close.add(found.evaluation.plan)
-        # The close price may be higher than that of candidates that were not priced yet.
-        screening.until_certain()
-    return min(screening.priced, key=rank)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Priced:
+    """Candidates that were priced until no other can be cheaper, for a decision among them and for the choice.
+
+    Args:
+        screening: The candidates.
+        rules: The plans of the source article's rules of thumb, by rule name.
+        native: See `Choice`.
+        profile: The broker.
+        limits: The user's limits and prices.
+        growth: Volume to plan for, as a multiple of the history's volume.
+        closely: Prices a plan from all cells.
+    """
+
+    screening: Screening
+    rules: Mapping[str, Assessed]
+    native: Evaluation
+    profile: BrokerProfile
+    limits: Constraints
+    growth: float
+    closely: Callable[[Plan], Assessed]
+
+    def recommended(self, winner: Assessed | None = None) -> Assessed:
+        """Return the winner of a decision by counts; None: the best by price.
+
+        The best candidate is priced again from all cells, until the best candidate has a price from all cells: a burst
+        that coarse cells blur can cost a plan its rank, but cannot be overlooked.
+        """
+        if winner is not None:
+            self.screening.put(winner)
+            return winner
+        close: set[Plan] = set()
+        while (best := min(self.screening.priced, key=rank).evaluation.plan) not in close:
+            found = self.closely(best)
+            self.screening.put(found)
+            close.add(found.evaluation.plan)
+            # The close price may be higher than that of candidates that were not priced yet.
+            self.screening.until_certain()
+        return min(self.screening.priced, key=rank)
+
+    def choice(
+        self, recommended: Assessed, counted: Mapping[Plan, int], beside: Mapping[Plan, int] | None = None
+    ) -> Choice:
+        """Build the choice.
+
+        Args:
+            recommended: Result of `recommended`.
+            counted: See `Choice`.
+            beside: See `Choice`; None: nothing was counted beside the candidates.
+        """
+        chosen, limits, growth = recommended.evaluation, self.limits, self.growth
+        assessed = tuple(self.screening.priced)
+        # If the count refuted all candidates, none fits, regardless of the estimates.
+        fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
+        allowed = limits.allowed_gaps(self.profile.gap_limit_ranges)
+        known = {**counted, **(beside or {})}
+        rooms = limits.rooms(chosen, self.profile, known.get(chosen.plan), growth)
+        ties = tied_with(chosen, [one.evaluation for one in fitting], limits, counted, allowed / growth)
+        considered = len(self.screening.plans)
+        return Choice(
+            recommended=recommended,
+            native=self.native,
+            considered=considered,
+            candidates=assessed,
+            front=front_of(fitting or assessed),
+            article=tuple(
+                (name, one.judged(known.get(one.evaluation.plan), max_countable(allowed, growth)))
+                for name, one in self.rules.items()
+            ),
+            rooms=rooms,
+            reasons=reasons_for(
+                chosen,
+                recommended.broken,
+                self.native,
+                [one.evaluation for one in sorted(assessed, key=rank)],
+                len(fitting),
+                ties,
+                rooms,
+                limits,
+                counted,
+                known,
+                growth,
+                considered,
+            ),
+            counted=counted,
+            beside=beside or {},
+            ties=ties,
+        )
 
 
 def coarse_cells(cells: Cells, limit: int = PRICING_CELLS) -> tuple[Cells, ...]:
@@ -228,5 +437,263 @@ def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
     return tuple(front)
 
 
-def _native(plans: Sequence[Plan]) -> Plan:
-    return replace(plans[0], scheme=Native(), intake=False).with_partitions(1)
+AT_ONCE = 20
+"""Most candidates that are counted in one pass,"""
+LEAST_AT_ONCE = 4
+TIMERS_AT_ONCE = 40_000_000
+"""and fewer for a long history: this many timers times candidates. Later candidates may then need no count."""
+LEAST_RATIO = 0.25
+"""Lowest assumed ratio of count to estimate, until a count shows a lower ratio."""
+DOUBT = 2.0
+"""Safety factor on the worst ratio of count to estimate so far."""
+HELPED = 0.95
+"""Greatest ratio to the previous count at which more partitions have helped."""
+LEAST_GAPS = 20.0
+"""Smaller estimates show nothing about the error of estimates: random variation is as large."""
+Count = Callable[[Sequence[Plan]], Sequence[int]]
+"""Counts the most gaps of any partition under each plan; a figure above the limit is a lower bound."""
+Assess = Callable[[Plan], Assessed]
+"""Prices a plan with its own partitions."""
+
+
+def _none_further(below: float) -> Sequence[Assessed]:
+    del below
+    return ()
+
+
+def _never() -> bool:
+    return False
+
+
+def decide(
+    candidates: Sequence[Assessed],
+    constraints: Constraints,
+    *,
+    allowed: int,
+    count: Count,
+    assess: Assess,
+    keys: KeyShares = EVEN,
+    further: Further = _none_further,
+    is_hopeless: Callable[[], bool] = _never,
+    at_once: int = AT_ONCE,
+) -> Decided:
+    """Count candidates until the cheapest is certain.
+
+    Args:
+        candidates: Candidates with the partitions that their estimates ask for; estimates may be rough.
+        constraints: All other limits, and the prices.
+        allowed: The most gaps of a partition that a count may find.
+        count: Counts several plans.
+        assess: Prices a counted plan closely.
+        keys: Distribution of keys over partitions.
+        further: Prices more candidates, if the best counted candidate is dearer than these may be.
+        is_hopeless: Returns whether no candidate can be within the limit; called after rounds without a winner.
+        at_once: The most plans in one call of ``count``.
+    """
+
+    def known(found: Sequence[Assessed]) -> list[_Candidate]:
+        table = [_Candidate(one, constraints, allowed, assess, keys) for one in found]
+        return [one for one in table if one.can_win]
+
+    table = known(candidates)
+    # The first round takes the cheapest candidates, and the cheapest of each scheme at any cost.
+    wanted = _first(table, at_once)
+    while True:
+        plans = [one.next_plan for one in wanted]
+        for one, gaps in zip(wanted, count(plans), strict=True):
+            one.note(gaps)
+        winner = _winner(table)
+        if winner is None and is_hopeless():
+            break
+        wanted = _contenders(table, winner)[:at_once]
+        while not wanted and (more := further(_cost(winner))):
+            table += known(more)
+            wanted = _contenders(table, winner)[:at_once]
+        if not wanted:
+            break
+    counted = {plan: gaps for one in table for plan, gaps in one.counted.items()}
+    if winner is None:
+        return Decided(winner=None, counted=counted)
+    # The counted plan is within the limit, regardless of its estimate.
+    return Decided(winner=replace(winner.close, broken=()), counted=counted)
+
+
+def at_once_for(timers: int) -> int:
+    """Return the number of candidates to count in one pass over so many timers."""
+    return min(max(TIMERS_AT_ONCE // max(timers, 1), LEAST_AT_ONCE), AT_ONCE)
+
+
+class _Candidate:
+    """A scheme, with the counts and prices known for each number of partitions."""
+
+    def __init__(
+        self, estimated: Assessed, constraints: Constraints, allowed: int, assess: Assess, keys: KeyShares
+    ) -> None:
+        evaluation = estimated.evaluation
+        self._constraints = constraints
+        self._allowed = max(allowed, 0)
+        self._assess = assess
+        self._keys = keys
+        self._estimated = estimated
+        self._plan = evaluation.plan
+        self._close: dict[int, Assessed] = {}
+        self._gaps: dict[int, int] = {}
+        self._least = constraints.partitions_for_silence(evaluation, keys)
+        self._most = constraints.max_partitions(self._plan)
+        self.can_win = not set(estimated.broken) - {GAP_FRACTION}
+
+    @property
+    def scheme(self) -> type:
+        return type(self._plan.scheme)
+
+    @property
+    def estimated_cost(self) -> float:
+        return self._estimated.cost_writes_per_second
+
+    @property
+    def fewest(self) -> int | None:
+        """The fewest partitions that keep both the counted gaps and silence within their limits."""
+        within = (partitions for partitions, gaps in self._gaps.items() if gaps <= self._allowed)
+        return min((partitions for partitions in within if partitions >= self._least), default=None)
+
+    @property
+    def close(self) -> Assessed:
+        """The close price with the fewest partitions."""
+        assert self.fewest is not None
+        return self._close[self.fewest]
+
+    @property
+    def is_close(self) -> bool:
+        return self.fewest in self._close
+
+    @property
+    def cost(self) -> float:
+        """Cost with the fewest partitions, as far as known."""
+        assert self.fewest is not None
+        if self.is_close:
+            return self.close.cost_writes_per_second
+        return self._constraints.cost_with(self._estimated.evaluation, self.fewest)
+
+    def price_closely(self) -> None:
+        """Price the scheme with the fewest partitions. Afterwards silence may need more, or no number may be enough."""
+        assert self.fewest is not None
+        found = self._assess(self.plan)
+        self._close[self.fewest] = found
+        self._least = self._constraints.partitions_for_silence(found.evaluation, self._keys)
+        if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
+            self.can_win = False
+
+    @property
+    def plan(self) -> Plan:
+        assert self.fewest is not None
+        return self._with(self.fewest)
+
+    @property
+    def counted(self) -> dict[Plan, int]:
+        return {self._with(partitions): gaps for partitions, gaps in self._gaps.items()}
+
+    @property
+    def next_partitions(self) -> int | None:
+        """Partitions for the next count; None: no other number can help."""
+        wanted = self._wanted_partitions
+        return wanted if wanted is not None and wanted <= self._most else None
+
+    @property
+    def _wanted_partitions(self) -> int | None:
+        """Partitions for the next count, which may exceed the maximum of the due topic."""
+        if not self.can_win:
+            return None
+        if not self._gaps:
+            return self._plan.own_partitions
+        fewest = self.fewest
+        if fewest is None:
+            most = max(self._gaps)
+            if most < self._least:
+                return self._least
+            if self._is_stuck:
+                return None
+            return None if most >= MAX_PARTITIONS else min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
+        too_few = max((partitions for partitions in self._gaps if partitions < fewest), default=0)
+        floor = max(too_few + 1, self._least)
+        if floor >= fewest:
+            return None
+        fewer = max(self._needed(fewest), floor)
+        if fewer < fewest:
+            return fewer
+        # Gaps need not divide: a partition with all batches sorted by due time has no more gaps than each of four. So
+        # the fewest partitions are tried first, then the numbers between. More partitions are assumed not to raise the
+        # gaps of each.
+        return (too_few + fewest) // 2 if too_few else floor
+
+    @property
+    def _is_stuck(self) -> bool:
+        """True if more partitions do not help: all of a hot key's timers share a partition."""
+        *_, before, last = [math.inf, *(self._gaps[partitions] for partitions in sorted(self._gaps))]
+        return last > HELPED * before
+
+    @property
+    def next_plan(self) -> Plan:
+        assert self.next_partitions is not None
+        return self._with(self.next_partitions)
+
+    def least_cost(self, ratio: float) -> float:
+        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high.
+
+        For a counted scheme, this is the cost with the number of partitions of its next count.
+        """
+        partitions = self.next_partitions
+        assert partitions is not None
+        if not self._gaps:
+            evaluation = self._estimated.evaluation
+            # Independent of keys: they may weigh less in gaps than in timers.
+            gaps = evaluation.peak_gaps_per_topic * ratio
+            partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), math.ceil(self._least * ratio)), partitions)
+        return self._constraints.cost_with(self._estimated.evaluation, partitions)
+
+    def ratio(self) -> float:
+        """Return the ratio of count to estimate, both with the estimate's partitions; 1 if either says too little."""
+        estimate, gaps = self._estimated.evaluation.peak_gaps_per_partition, self._gaps.get(self._plan.own_partitions)
+        return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
+
+    def note(self, gaps: int) -> None:
+        """Record the count for the next number of partitions."""
+        assert self.next_partitions is not None
+        self._gaps[self.next_partitions] = gaps
+
+    def _needed(self, partitions: int) -> int:
+        # The fewest partitions that can be enough if gaps divide as timers do: all but the fullest may have a gap less.
+        gaps = self._gaps[partitions]
+        least = max(gaps - 1, 0) / self._keys.fullest(partitions) + min(gaps, 1)
+        return self._keys.fewest(least / max(self._allowed, 1))
+
+    def _with(self, partitions: int) -> Plan:
+        return self._plan.with_partitions(partitions)
+
+
+def _first(table: Sequence[_Candidate], at_once: int) -> list[_Candidate]:
+    ranked = sorted(table, key=lambda one: one.estimated_cost)
+    best = {one.scheme: one for one in reversed(ranked)}
+    found = list(dict.fromkeys([*best.values(), *ranked]))
+    return found[: max(at_once, len(best))]
+
+
+def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
+    """Return the cheapest candidate whose count is within the limit, priced closely."""
+    while True:
+        within = [one for one in table if one.can_win and one.fewest is not None]
+        best = min(within, key=lambda one: one.cost, default=None)
+        if best is None or best.is_close:
+            return best
+        best.price_closely()
+
+
+def _cost(winner: _Candidate | None) -> float:
+    return math.inf if winner is None else winner.cost
+
+
+def _contenders(table: Sequence[_Candidate], winner: _Candidate | None) -> list[_Candidate]:
+    """Return the candidates that may still be cheaper, the cheapest first."""
+    ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table)) if table else LEAST_RATIO
+    most = _cost(winner)
+    costs = [(one.least_cost(ratio), number) for number, one in enumerate(table) if one.next_partitions is not None]
+    return [table[number] for cost, number in sorted(costs) if cost < most]

@@ -9,21 +9,10 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
 from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Plan
-from timewheel.spark_planner.history.keys import KeyShares
-from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.pricing.simulation import Simulation
 
-__all__ = [
-    "GAP_FRACTION",
-    "SILENCE_SECONDS",
-    "Constraints",
-    "Cost",
-    "Room",
-    "at_growth",
-    "max_countable",
-    "times_until",
-]
+from ..history.keys import KeyShares
+from ..pricing.evaluate import BITS_PER_BYTE, Evaluation
+from ..pricing.simulation import Simulation
 
 GAP_FRACTION = "gap_fraction"
 """The only constraint that is decided by a count."""
@@ -206,7 +195,7 @@ class Constraints:
         capable = float(profile.relay_hops_per_second)
         parts = {f"{self.gap_fraction:.0%}": self.gap_fraction, "the whole": 1.0}
         shares: list[tuple[str, float, float]] = [
-            (f"the {capable:,.0f} hops/s that one relay process is taken to manage", hops, capable),
+            (f"the {capable:,.0f} hops/s that one relay process is taken to manage", hops, capable)
         ]
         for part, fraction in parts.items() if self.gap_fraction < 1 else [*parts.items()][:1]:
             name, allowed = f"{part} of the broker's gap limit in a partition", fraction / self.gap_margin * limit

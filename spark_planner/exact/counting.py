@@ -1,5 +1,12 @@
 """Gap counts of several plans in one pass over the stored sends.
 
+Routing is the step table of `timewheel.core.steps`, in closed form. A timer never goes back to an earlier step of its
+table, so each step is taken once, with a count: a tier with ``remaining >= min_remaining`` holds a timer
+``(remaining - min_remaining) // stay + 1`` times, a ring once if the release of the timer's slot is still to come.
+
+Under a plan with an intake messages arrive natively, and a shadow moves timers that are far from due: each leaves its
+original in the due topic, acknowledged at once, and goes the plan's way as a copy. Nearer timers are not moved.
+
 Under native delays and in calendars timers arrive in the order of their sends: each piece is counted in the task that
 reads it. Tiers and rings change the order: each piece is cut by arrival times, Spark groups the arrivals of each chunk
 of time, and each chunk is sorted and counted. Either way a count gives a `Part` for each due partition and place, and
@@ -13,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,38 +29,213 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from timewheel.core.plan import Plan
-from timewheel.spark_planner.exact.distinct import distinct
-from timewheel.spark_planner.exact.found import (
-    FOUND_ARROW,
-    FOUND_SCHEMA,
-    HOPS,
-    HOPS_MAX,
-    NUMBER,
-    Found,
-    found_batch,
-    found_rows,
-    gap_counts,
-    one_row,
-)
-from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.packing import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
-from timewheel.spark_planner.exact.pieces import NO_KEY, PIECE, TASK, Sends, rows_of, sends_of
-from timewheel.spark_planner.exact.ranges import Part, RangeCounter
-from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts
-from timewheel.spark_planner.exact.routes import keeps_order, moved, routes, with_originals
-from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, CachedSends, few_at_once, quantile_borders
-from timewheel.spark_planner.history.columns import TOPIC
+from timewheel.core.plan import Plan, Tiered, Wheel
+from timewheel.core.steps import far_ms, steps
 
-__all__ = ["Asked", "Counted", "count"]
+from ..history.columns import TOPIC
+from .ranges import Changes, DuePartition, GapCounts, Grid, Part, PartitionGaps, RangeCounter, distinct, stitched
+from .sends import (
+    NO_KEY,
+    PIECE,
+    SENDS_PER_CHUNK,
+    TASK,
+    CachedSends,
+    Sends,
+    few_at_once,
+    packed_ascending,
+    packed_spans,
+    quantile_borders,
+    rows_of,
+    sends_of,
+    unpacked_ascending,
+    unpacked_spans,
+)
 
 Integers = NDArray[np.int64]
+
+
+class Routes(NamedTuple):
+    """The ways of some sends.
+
+    Args:
+        arrival_ms: Arrival time in the due topic: the last nominal release, or the send.
+        acknowledged_ms: Acknowledgement time: when the timer is due, or on arrival if that is later.
+        hops: Number of re-publications on the way.
+        interval: Number of the calendar interval since 1970; None: there is a single due topic.
+    """
+
+    arrival_ms: Integers
+    acknowledged_ms: Integers
+    hops: Integers
+    interval: Integers | None
+
+
+def routes(plan: Plan, publish_ms: Integers, due_ms: Integers) -> Routes:
+    """Compute the ways of sends under a plan; times are UTC milliseconds."""
+    *held, due = steps(plan)
+    far = moved(plan, publish_ms, due_ms)
+    at_ms, hops = publish_ms, far.astype(np.int64)  # out of the intake
+    moves = far if plan.intake else np.ones(len(publish_ms), np.bool_)
+    for step in held:
+        if step.kind == "slot":
+            release_ms = due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
+            takes = moves & (release_ms > at_ms)
+            at_ms = np.where(takes, release_ms, at_ms)
+            hops += takes
+        else:
+            spare_ms = due_ms - at_ms - step.min_remaining_ms
+            times = np.where(moves & (spare_ms >= 0), spare_ms // step.stay_ms + 1, 0)
+            at_ms = at_ms + times * step.stay_ms
+            hops += times
+    acknowledged_ms = np.maximum(due_ms, at_ms)
+    # As in Router.to_due: a timer that is past due goes to the interval of its send (broker-facts: removing-a-topic).
+    return Routes(at_ms, acknowledged_ms, hops, acknowledged_ms // due.interval_ms if due.interval_ms else None)
+
+
+def moved(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool_]:
+    """Return which timers a shadow moves as soon as they are sent; none if the plan has no intake."""
+    delay_ms = due_ms - publish_ms
+    return (delay_ms >= far_ms(plan)) & (delay_ms <= plan.max_delay_ms) & plan.intake
+
+
+def with_originals(way: Routes, publish_ms: Integers, far: NDArray[np.bool_]) -> tuple[Routes, Integers]:
+    """Return all entries of the due topic beside a shadow.
+
+    Args:
+        way: Ways of some sends.
+        publish_ms: Send time of each.
+        far: Result of `moved`.
+
+    Returns:
+        The entries, including the originals of moved timers; and for each entry the index of its send.
+    """
+    index = np.flatnonzero(far)
+    sent_ms = publish_ms[index]
+    entries = Routes(
+        np.concatenate([way.arrival_ms, sent_ms]),
+        np.concatenate([way.acknowledged_ms, sent_ms]),
+        np.concatenate([way.hops, np.zeros(len(index), np.int64)]),
+        None,  # a calendar has no intake
+    )
+    return entries, np.concatenate([np.arange(len(publish_ms)), index])
+
+
+def keeps_order(plan: Plan) -> bool:
+    """Return whether timers arrive in their due topic in the order of their sends."""
+    return not isinstance(plan.scheme, Tiered | Wheel)
+
+
+NUMBER = "number"
+"""Number of the plan."""
+PLACE, HOPS, HOPS_MAX = "place", "hops", "hops_max"
+FOUND_SCHEMA = StructType(
+    [
+        StructField(NUMBER, IntegerType(), nullable=False),
+        StructField(PLACE, IntegerType(), nullable=False),
+        StructField(TOPIC, StringType(), nullable=False),
+        StructField("interval", LongType(), nullable=False),
+        StructField("partition", IntegerType(), nullable=False),
+        StructField("entries", LongType(), nullable=False),
+        StructField(HOPS, LongType(), nullable=False),
+        StructField(HOPS_MAX, LongType(), nullable=False),
+        StructField("part", BinaryType(), nullable=True),
+    ]
+)
+"""A due partition of one place; places ascend with positions. Hops are those of the whole place, stored in one of its
+rows. ``part`` is a `Part` in bytes; null: only entries were counted.
+"""
+FOUND_ARROW = to_arrow_schema(FOUND_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Found:
+    """A row of `FOUND_SCHEMA` on the driver."""
+
+    number: int
+    place: int
+    due: DuePartition
+    entries: int
+    hops: int
+    hops_max: int
+    part: Part | None
+
+
+def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
+    """Join the parts of each due partition."""
+    parts: defaultdict[DuePartition, list[Part]] = defaultdict(list)
+    for row in sorted(found, key=lambda row: (row.place, (row.part and row.part.first_place) or (0, 0))):
+        assert row.part is not None, "a pass that counts hands on parts"
+        parts[row.due].append(row.part)
+    return GapCounts(
+        grid=grid,
+        partitions=tuple(
+            PartitionGaps(due=due, entries=sum(part.entries for part in own), changes=stitched(grid, own))
+            for due, own in sorted(parts.items())
+        ),
+    )
+
+
+def found_rows(table: pa.Table) -> list[Found]:
+    """Read the rows of `FOUND_SCHEMA` on the driver."""
+    return [
+        Found(
+            number=row[NUMBER],
+            place=row[PLACE],
+            due=DuePartition(topic=row[TOPIC], interval=row["interval"], partition=row["partition"]),
+            entries=row["entries"],
+            hops=row[HOPS],
+            hops_max=row[HOPS_MAX],
+            part=None if row["part"] is None else _part_of(row["part"]),
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def found_batch(
+    number: int, place: int, due: DuePartition, entries: int, part: Part | None, *, hops: int = 0, hops_max: int = 0
+) -> pa.RecordBatch:
+    """Build a row of `FOUND_SCHEMA`."""
+    packed = None if part is None else _bytes_of(part)
+    return one_row(FOUND_ARROW, number, place, due.topic, due.interval, due.partition, entries, hops, hops_max, packed)
+
+
+def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
+    """Build a batch of one row."""
+    arrays = [pa.array([value], kind.type) for value, kind in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _bytes_of(part: Part) -> bytes:
+    changes = part.changes
+    first, last = part.first_place or (-1, -1), part.last_place or (-1, -1)
+    head = [part.first_ms, part.last_ms, part.greatest_ms, *first, *last, len(part.border_ms), len(changes.index)]
+    arrays = (part.border_ms, part.border_until_ms, changes.index, changes.begun, changes.ended)
+    return np.concatenate([np.array([part.entries, *head], np.int64), *arrays]).astype("<i8").tobytes()
+
+
+def _part_of(data: bytes) -> Part:
+    numbers = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+    entries, first_ms, last_ms, greatest_ms, *places, borders, changes = numbers[:10].tolist()
+    sizes = np.cumsum([10, borders, borders, changes, changes])
+    border_ms, border_until_ms, index, begun, ended = np.split(numbers, sizes)[1:]
+    has_places = places[0] >= 0
+    return Part(
+        entries=entries,
+        first_ms=first_ms,
+        last_ms=last_ms,
+        greatest_ms=greatest_ms,
+        first_place=(places[0], places[1]) if has_places else None,
+        last_place=(places[2], places[3]) if has_places else None,
+        border_ms=border_ms,
+        border_until_ms=border_until_ms,
+        changes=Changes(index=index, begun=begun, ended=ended),
+    )
+
+
 _Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
 """By plan, topic and place: the number of entries that each due partition has before the place."""
-
 CHUNK, RANK = "chunk", "rank"
 ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
-
 ARRANGED_SCHEMA = StructType(
     [
         StructField(NUMBER, IntegerType(), nullable=False),

@@ -1,4 +1,8 @@
-"""Counting of ranges of acknowledged entries: the numpy kernel that reads each entry once.
+"""Counting of ranges of acknowledged entries: the numpy kernel that reads each entry once, on a grid of moments.
+
+A count at a moment of the grid is exact. Between two moments a count only has a bound: the count at the earlier moment
+plus the ranges that begin in the span. If that bound is above the greatest count found so far, a finer grid of only
+these spans decides (`Grid.refined`); times are whole milliseconds, so the refinement ends.
 
 For entries in position order with acknowledgement times ``a_i``, a range begins at entry i from ``a_i`` until
 ``a_(i-1)``, if that is later: as in `timewheel.core.gap_law`, only descents matter. A range never spans ledgers, so the
@@ -12,21 +16,128 @@ whose ranges depend on earlier chunks. `stitched` joins the parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from timewheel.spark_planner.exact.distinct import counted, distinct
-from timewheel.spark_planner.exact.grid import NEVER_MS, Grid
-
-__all__ = ["Changes", "Part", "Place", "RangeCounter", "stitched"]
-
 Integers = NDArray[np.int64]
+DENSE = 4
+"""A table is used for up to this ratio of possible values to values."""
+
+
+def counted(values: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct values, ascending, and the count of each; no value may be negative."""
+    if not _is_dense(values):
+        return np.unique(values, return_counts=True)
+    counts = np.bincount(values)
+    present = np.flatnonzero(counts)
+    return present, counts[present]
+
+
+def distinct(values: Integers) -> tuple[Integers, Integers]:
+    """Return the distinct values, ascending, and for each value its index among them; no value may be negative."""
+    if not _is_dense(values):
+        return np.unique(values, return_inverse=True)
+    table = np.bincount(values)
+    present = np.flatnonzero(table)
+    table[present] = np.arange(len(present))
+    return present, table[values]
+
+
+def _is_dense(values: Integers) -> bool:
+    return len(values) > 0 and int(values.max()) < DENSE * len(values)
+
+
+NEVER_MS = 2**60
+"""Time for "not acknowledged": after every moment of every grid."""
+DEFAULT_POINTS = 4_096
+MAX_POINTS = 65_536
+"""Most moments of a grid: the counts of a due partition stay within half a megabyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grid:
+    """Distinct moments, ascending.
+
+    Args:
+        points_ms: The moments, UTC milliseconds; at least one.
+        step_ms: Distance of the moments of a regular grid, which makes lookups fast; 0: irregular.
+        spans: For each moment, whether the span since the previous moment belongs to the grid: it is longer than a
+            millisecond, and no earlier grid has settled it. The first moment has no span.
+    """
+
+    points_ms: Integers
+    step_ms: int = 0
+    spans: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    @classmethod
+    def regular(cls, first_ms: int, last_ms: int, points: int = DEFAULT_POINTS) -> Grid:
+        """Create about ``points`` equidistant moments, the first at ``first_ms``, the last not before ``last_ms``."""
+        if not 2 <= points <= MAX_POINTS:
+            raise ValueError(f"points is {points}: a grid has 2 to {MAX_POINTS}")
+        if last_ms < first_ms:
+            raise ValueError(f"a grid cannot end at {last_ms} ms, before its start at {first_ms} ms")
+        step_ms = max(1, -(-(last_ms - first_ms) // (points - 1)))
+        count = -(-(last_ms - first_ms) // step_ms) + 1
+        return cls._of(first_ms + step_ms * np.arange(count, dtype=np.int64), step_ms=step_ms)
+
+    @classmethod
+    def at(cls, moments_ms: Integers) -> Grid:
+        """Create a grid of exactly these moments, in any order."""
+        return cls._of(np.unique(np.asarray(moments_ms, np.int64)))
+
+    @classmethod
+    def _of(cls, points_ms: Integers, step_ms: int = 0) -> Grid:
+        spans = np.zeros(len(points_ms), np.bool_)
+        spans[1:] = np.diff(points_ms) > 1
+        return cls(points_ms=points_ms, step_ms=step_ms, spans=spans)
+
+    def __len__(self) -> int:
+        return len(self.points_ms)
+
+    def index_of(self, times_ms: Integers) -> Integers:
+        """Return for each time the first moment of the grid at or after the time; ``len(grid)``: there is none."""
+        if not self.step_ms:
+            found: Integers = np.searchsorted(self.points_ms, times_ms, side="left").astype(np.int64, copy=False)
+            return found
+        rounded_up = (times_ms - (int(self.points_ms[0]) - self.step_ms + 1)) // self.step_ms
+        return np.clip(rounded_up, 0, len(self.points_ms), out=rounded_up)
+
+    def refined(self, spans: NDArray[np.bool_], points: int = MAX_POINTS) -> Grid | None:
+        """Create a grid of the wanted spans only, each divided into equal parts.
+
+        Args:
+            spans: For each moment, whether the span since the previous moment is wanted; within ``self.spans``.
+            points: The most moments of the new grid; each wanted span is halved in any case.
+
+        Returns:
+            None if no span can be divided.
+        """
+        wanted = np.flatnonzero(spans & self.spans)
+        if not len(wanted):
+            return None
+        lows_ms, highs_ms = self.points_ms[wanted - 1], self.points_ms[wanted]
+        parts = max(2, points // len(wanted) - 1)
+        steps_ms = np.maximum(1, -(-(highs_ms - lows_ms) // parts))
+        counts = -(-(highs_ms - lows_ms) // steps_ms) + 1
+        begins = np.cumsum(counts) - counts
+        offsets = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(begins, counts)
+        points_ms = np.minimum(
+            np.repeat(lows_ms, counts) + offsets * np.repeat(steps_ms, counts), np.repeat(highs_ms, counts)
+        )
+        # The moment between two neighbouring spans occurs twice; its first occurrence has the span before it.
+        once = np.ones(len(points_ms), np.bool_)
+        once[1:] = points_ms[1:] != points_ms[:-1]
+        points_ms, is_inside = points_ms[once], (offsets > 0)[once]
+        is_inside[1:] &= np.diff(points_ms) > 1
+        return Grid(points_ms=points_ms, spans=is_inside)
+
+
 Place = tuple[int, int]
 """A position: (ledger number, entry in the ledger)."""
-
 _NONE = np.zeros(0, np.int64)
 _COMPACT_FROM = 1 << 20
 """Number of gathered changes above which they are summed."""
@@ -263,12 +374,7 @@ class RangeCounter:
         self._borders.append(np.stack([met[stretch[own]], acknowledged_ms[cuts[own]], until_ms[own]]))
 
     def _remember(
-        self,
-        met: Integers,
-        heads: Integers,
-        acknowledged_ms: Integers,
-        latest_ms: Integers,
-        places: Integers | None,
+        self, met: Integers, heads: Integers, acknowledged_ms: Integers, latest_ms: Integers, places: Integers | None
     ) -> None:
         starting = self._entries[met] == 0
         tails = np.append(heads[1:], len(acknowledged_ms)) - 1
@@ -383,3 +489,150 @@ def _sums(where: NDArray[np.intp], values: Integers, size: int) -> Integers:
 
 def _place(pair: Integers) -> Place:
     return int(pair[0]), int(pair[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DuePartition:
+    """A partition of a due topic.
+
+    Args:
+        topic: The history's topic; empty: the history has no topics.
+        interval: Number of the calendar interval, counted from 1970; 0 for a single due topic.
+        partition: Partition number, from 0.
+    """
+
+    topic: str
+    interval: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The most gap ranges over time.
+
+    Args:
+        gap_count: The highest count at a moment of the grid.
+        gap_count_limit: Upper bound of the count between two moments; equal to ``gap_count``: the peak is exact.
+        at_ms: The first moment with ``gap_count``, UTC milliseconds.
+    """
+
+    gap_count: int
+    gap_count_limit: int
+    at_ms: int
+
+    @property
+    def is_exact(self) -> bool:
+        """True if no span between two moments of the grid can have a higher count."""
+        return self.gap_count == self.gap_count_limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PartitionGaps:
+    """Entries and gaps of a partition.
+
+    Args:
+        due: The partition.
+        entries: Entries that arrived in the partition.
+        changes: Changes along the grid of the `GapCounts`.
+    """
+
+    due: DuePartition
+    entries: int
+    changes: Changes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GapCounts:
+    """Exact gap counts at each moment of a grid.
+
+    Args:
+        grid: The moments.
+        partitions: Every partition with entries, in order.
+    """
+
+    grid: Grid
+    partitions: tuple[PartitionGaps, ...]
+
+    @property
+    def entries(self) -> int:
+        """Entries of all partitions."""
+        return sum(found.entries for found in self.partitions)
+
+    def of(self, due: DuePartition) -> Integers:
+        """Return the gap ranges of a partition at each moment of the grid; zeros for a partition without entries."""
+        own = next((found.changes for found in self.partitions if found.due == due), Changes.none())
+        return own.counts(len(self.grid))
+
+    @cached_property
+    def total(self) -> Integers:
+        """Gap ranges of all partitions together at each moment of the grid, as drawn by the demo."""
+        return self._all.counts(len(self.grid))
+
+    @cached_property
+    def peak_of_total(self) -> Peak:
+        """The most gap ranges of all partitions together at one moment."""
+        return peak_of(self.grid, [self._all])
+
+    @cached_property
+    def peak_per_partition(self) -> Peak:
+        """The most gap ranges of any partition, to which the broker's limit applies."""
+        return peak_of(self.grid, [found.changes for found in self.partitions])
+
+    @property
+    def is_exact(self) -> bool:
+        """True if both peaks are exact."""
+        return self.peak_of_total.is_exact and self.peak_per_partition.is_exact
+
+    def open_spans(self, *, least_total: int = 0, least_partition: int = 0) -> NDArray[np.bool_]:
+        """Return for each moment whether the span since the previous moment may contain a peak.
+
+        Args:
+            least_total: A count of all partitions together that was reached on another grid.
+            least_partition: A count of a single partition that was reached on another grid.
+        """
+        points = len(self.grid)
+        found = self._all.bounds(points) > max(least_total, self.peak_of_total.gap_count)
+        least = max(least_partition, self.peak_per_partition.gap_count)
+        for partition in self.partitions:
+            found |= partition.changes.bounds(points) > least
+        return found & self.grid.spans
+
+    def above(self, gap_count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return two masks of spans, each span ending at its moment: those in which any partition may have had more
+        gaps than ``gap_count``, and those in which a partition had more at both ends.
+        """
+        points = len(self.grid)
+        may, does = np.zeros(points, np.bool_), np.zeros(points, np.bool_)
+        for partition in self.partitions:
+            may |= partition.changes.bounds(points) > gap_count
+            more = partition.changes.counts(points) > gap_count
+            does[1:] |= more[1:] & more[:-1]
+        return may & self.grid.spans, does & self.grid.spans
+
+    def above_ms(self, gap_count: int) -> int:
+        """Return an upper bound of the time in which any partition had more gaps, to the resolution of the spans."""
+        may, _ = self.above(gap_count)
+        return int(np.diff(self.grid.points_ms, prepend=self.grid.points_ms[0])[may].sum())
+
+    def mostly(self, share: float) -> int:
+        """Return the most gaps of any partition for this share of the grid's moments."""
+        points = len(self.grid)
+        return max(
+            (int(np.quantile(one.changes.counts(points), share, method="higher")) for one in self.partitions), default=0
+        )
+
+    @cached_property
+    def _all(self) -> Changes:
+        return Changes.summed(found.changes for found in self.partitions)
+
+
+def peak_of(grid: Grid, several: Sequence[Changes]) -> Peak:
+    """Return the greatest count, and the greatest bound of a span of the grid, over several changes."""
+    peak, limit, at = 0, 0, 0
+    for changes in several:
+        counts = changes.counts(len(grid))
+        highest = int(np.argmax(counts))
+        if counts[highest] > peak:
+            peak, at = int(counts[highest]), highest
+        limit = max(limit, int(changes.bounds(len(grid))[grid.spans].max(initial=0)))
+    return Peak(gap_count=peak, gap_count_limit=max(peak, limit), at_ms=int(grid.points_ms[at]))

@@ -15,14 +15,11 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from timewheel.core.plan import Plan
-from timewheel.spark_planner.errors import EmptyHistory
-from timewheel.spark_planner.exact.counting import Asked, Counted, count
-from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.replay_result import GapCounts, Peak
-from timewheel.spark_planner.exact.routes import keeps_order
-from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, CachedSends, keep
 
-__all__ = ["Replay", "replay", "replay_all"]
+from ..errors import EmptyHistory
+from .counting import Asked, Counted, count, keeps_order
+from .ranges import GapCounts, Grid, Peak
+from .sends import SENDS_PER_CHUNK, CachedSends, keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

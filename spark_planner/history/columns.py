@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from collections.abc import Iterator
 
-__all__ = [
-    "ASSESSED_SCHEMA",
-    "CELLS_SCHEMA",
-    "COUNT",
-    "DELAY_MAX_MS",
-    "DELAY_MIN_MS",
-    "DUE_MAX_MS",
-    "DUE_MIN_MS",
-    "DUE_MS",
-    "FACTS",
-    "HISTORY_COLUMNS",
-    "HISTORY_SCHEMA",
-    "KEY",
-    "LEVEL",
-    "PARTS_SCHEMA",
-    "PUBLISH_MAX_MS",
-    "PUBLISH_MIN_MS",
-    "PUBLISH_MS",
-    "RAW",
-    "REASON",
-    "REMARK",
-    "SAMPLES",
-    "SIZE_BYTES",
-    "TASK",
-    "TOPIC",
-]
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 # ----------------------------------------------------------------------------------------- a history, one row per timer
 PUBLISH_MS = "publish_ms"
@@ -42,7 +20,6 @@ KEY = "key"
 """The partition key, or null."""
 TOPIC = "topic"
 """The due topic of the timer; empty if the history has no topics."""
-
 HISTORY_SCHEMA = StructType(
     [
         StructField(PUBLISH_MS, LongType(), nullable=False),
@@ -54,15 +31,13 @@ HISTORY_SCHEMA = StructType(
 )
 """A normalised history: sound rows only, in the order of these columns."""
 HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
-
 # --------------------------------------------------------------------- an assessed history, with reasons and remarks
 REASON = "reason"
-"""The reason why the row is quarantined (`quarantine.REASONS`); null for a sound row."""
+"""The reason why the row is quarantined (`read.REASONS`); null for a sound row."""
 REMARK = "remark"
-"""A defect of a row that is used all the same (`quarantine.REMARKS`); usually null."""
+"""A defect of a row that is used all the same (`read.REMARKS`); usually null."""
 RAW = "raw"
 """The original values of a row with a reason or a remark, as readable JSON text; null for all other rows."""
-
 ASSESSED_SCHEMA = StructType(
     [
         StructField(PUBLISH_MS, LongType(), nullable=True),
@@ -76,7 +51,6 @@ ASSESSED_SCHEMA = StructType(
     ]
 )
 """Every row of a history, with the reason against it; null values only in rows with a reason."""
-
 # ----------------------------------------------------------------------------------- cells: one row per cell of a topic
 LEVEL = "level"
 COUNT = "count"
@@ -86,19 +60,8 @@ DELAY_MIN_MS = "delay_min_ms"
 DELAY_MAX_MS = "delay_max_ms"
 DUE_MIN_MS = "due_min_ms"
 DUE_MAX_MS = "due_max_ms"
-
-FACTS = (
-    COUNT,
-    PUBLISH_MIN_MS,
-    PUBLISH_MAX_MS,
-    DELAY_MIN_MS,
-    DELAY_MAX_MS,
-    DUE_MIN_MS,
-    DUE_MAX_MS,
-    SIZE_BYTES,
-)
+FACTS = (COUNT, PUBLISH_MIN_MS, PUBLISH_MAX_MS, DELAY_MIN_MS, DELAY_MAX_MS, DUE_MIN_MS, DUE_MAX_MS, SIZE_BYTES)
 """The stored facts of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
-
 CELLS_SCHEMA = StructType(
     [
         StructField(TOPIC, StringType(), nullable=False),
@@ -107,7 +70,6 @@ CELLS_SCHEMA = StructType(
     ]
 )
 """Rows of a topic are of a single level; a file of a statistic has these columns too."""
-
 # --------------------------------------------------------------- results of tasks: cells and counts of the quarantine
 TASK = "task"
 """The task that made the row: the next stage groups by it."""
@@ -116,7 +78,6 @@ SAMPLES = "samples"
 time to fill a batch for Python (it measures the batch after every row, and its list vector starts from the front
 again).
 """
-
 PARTS_SCHEMA = StructType(
     [
         StructField(TASK, IntegerType(), nullable=False),
@@ -128,3 +89,27 @@ PARTS_SCHEMA = StructType(
 """A row with a null reason is a cell; a row with a reason counts the rows with that reason or remark (all facts except
 the count are 0).
 """
+
+
+def rows_by_topic(topics: pa.ChunkedArray) -> tuple[list[str], Iterator[NDArray[np.int64] | slice]]:
+    """Return the topics of some rows, and for each topic in turn its rows, in their order.
+
+    Args:
+        topics: The topic of each row.
+
+    Returns:
+        Distinct names; and for each name an index into the rows, computed when the first index is requested.
+    """
+    encoded = topics.combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    return names, _rows(encoded.indices.to_numpy(), len(names))
+
+
+def _rows(codes: NDArray[np.int64], names: int) -> Iterator[NDArray[np.int64] | slice]:
+    if names == 1:
+        yield slice(None)
+        return
+    # Narrow numbers are sorted by radix, several times faster.
+    order = np.argsort(codes.astype(np.uint16) if names < 1 << 16 else codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=names))
+    yield from np.split(order, ends[:-1])

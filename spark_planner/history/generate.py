@@ -13,25 +13,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.spark_planner.history import columns
 
-__all__ = [
-    "DAY_AND_NIGHT",
-    "START_MS",
-    "WORKLOADS",
-    "Bursts",
-    "Delay",
-    "Exponential",
-    "Fixed",
-    "FullHours",
-    "OnTheClock",
-    "Publishing",
-    "Seasons",
-    "Share",
-    "Uniform",
-    "Workload",
-    "generate",
-]
+from . import columns
 
 START_MS = 1_767_571_200_000
 """2026-01-05 00:00 UTC, a Monday: the start of generated histories."""
@@ -184,10 +167,7 @@ WORKLOADS: dict[str, Workload] = {
     "nine-next-day": Workload(span_ms=10 * DAY_MS, shares=_one(_NINE)),
     "half-nine": Workload(
         span_ms=10 * DAY_MS,
-        shares=(
-            Share(weight=1, delay=_NINE),
-            Share(weight=1, delay=Exponential(mean_ms=10 * MINUTE_MS)),
-        ),
+        shares=(Share(weight=1, delay=_NINE), Share(weight=1, delay=Exponential(mean_ms=10 * MINUTE_MS))),
     ),
     "campaign": Workload(
         span_ms=MINUTE_MS,

@@ -13,8 +13,6 @@ import numpy as np
 from timewheel.core.keys import java_string_hash
 from timewheel.core.plan import MAX_PARTITIONS
 
-__all__ = ["EVEN", "LEAST_SHARE", "KeyShares"]
-
 LEAST_SHARE = 0.01
 """Smallest share of a heavy key in a piece of the history: lighter keys are many, and many keys spread evenly."""
 MAX_KEYS = 64

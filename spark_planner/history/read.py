@@ -1,34 +1,594 @@
-"""Reading a history: any format that Spark reads, without changes.
+"""Reading of a history: the meaning of its columns, their units, and the check of its rows.
 
 CSV and JSON are read as text, never with inferred types, which could differ from day to day. The meaning of a text is
-decided once, in `quarantine.assessed`. The fields of JSON are known only after all lines are read, so JSON is read
-twice.
+decided once, in `assessed`. The fields of JSON are known only after all lines are read, so JSON is read twice.
+
+A number without a unit must not be guessed: delays in seconds that are taken for milliseconds make a plan that looks
+sound and is wrong by a factor of a thousand. Send times and due times are the exception: only in one unit are they
+times of this century.
+
+Nothing is dropped here: a bad row stays in the DataFrame with its reason, its quarantine, so that the single pass of
+`statistic` counts it. The check consists of column expressions; no row passes through Python.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import PurePath
+from typing import Literal, get_args
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+from pyspark.sql.types import DataType, DayTimeIntervalType, NumericType, StringType, TimestampNTZType, TimestampType
 
-from timewheel.spark_planner.errors import HistoryUnreadable
+from timewheel.core.durations import MAX_DURATION_MS, rounded_up
 
-__all__ = ["SPARK_ERRORS", "read_history", "unreadable"]
+from ..errors import BadColumnMapping, HistoryUnreadable, MissingColumn, UnitUnknown, WrongTimeUnit
+from . import columns
+
+UNITS_PER_MS: dict[str, float] = {
+    "ns": 1e6,
+    "us": 1e3,
+    "ms": 1.0,
+    "s": 1 / 1e3,
+    "m": 1 / 60e3,
+    "h": 1 / 3_600e3,
+    "d": 1 / 86_400e3,
+}
+"""Number of each unit in a millisecond."""
+TIME_UNITS = ("s", "ms", "us", "ns")
+"""Units of times since 1970."""
+EARLIEST_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp() * 1_000)
+LATEST_MS = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1_000)
+"""Range of send times in a history: 4.1 thousand million seconds are fewer than 946 thousand million milliseconds, so a
+number is a time of this century in at most one unit.
+"""
+_ENDINGS = {
+    "ns": ("ns", "nanos", "nanoseconds"),
+    "us": ("us", "micros", "microseconds"),
+    "ms": ("ms", "msec", "msecs", "millis", "milliseconds"),
+    "s": ("s", "sec", "secs", "seconds"),
+    # No "m": in a name it may stand for minutes, months or milliseconds.
+    "m": ("min", "mins", "minutes"),
+    "h": ("h", "hr", "hrs", "hours"),
+    "d": ("d", "days"),
+}
+_UNIT_OF_ENDING = {ending: unit for unit, endings in _ENDINGS.items() for ending in endings}
+# delay_ms, delay-ms, delayMs, delay.ms
+_ENDING = re.compile(r"(?:[^A-Za-z0-9]|(?<=[a-z0-9])(?=[A-Z]))([A-Za-z]+)$")
+_SHOWN = 3
+"""Most values in an error."""
+
+
+def unit_of_name(name: str) -> str | None:
+    """Return the unit at the end of a column's name, such as ``delay_ms``, ``delay_minutes`` and ``delaySeconds``."""
+    found = _ENDING.search(name)
+    return None if found is None else _UNIT_OF_ENDING.get(found[1].lower())
+
+
+def stem_of(name: str) -> str:
+    """Return a column's name without the unit, in lower case."""
+    found = _ENDING.search(name)
+    return (name if found is None or found[1].lower() not in _UNIT_OF_ENDING else name[: found.start()]).lower()
+
+
+def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
+    """Return the unit in which most of the values are times of this century.
+
+    Args:
+        column: The column's name, for the error.
+        option: The option for the unit.
+        values: The first numbers of the column; empty: the unit does not matter, and ``ms`` is returned.
+
+    Raises:
+        UnitUnknown: No value is a time of this century in any unit.
+    """
+    if not values:
+        return "ms"
+    sound = {
+        unit: sum(EARLIEST_MS <= value / UNITS_PER_MS[unit] < LATEST_MS for value in values) for unit in TIME_UNITS
+    }
+    best = max(TIME_UNITS, key=lambda unit: sound[unit])
+    if not sound[best]:
+        readings = {unit: [_time_text(value, unit) for value in values[:_SHOWN]] for unit in TIME_UNITS}
+        raise UnitUnknown(column, option, list(values[:_SHOWN]), readings)
+    return best
+
+
+def refuse_delays(column: str, option: str, values: Sequence[float]) -> None:
+    """Reject delays of unknown unit.
+
+    Raises:
+        UnitUnknown: Always, with the first values in each unit.
+    """
+    readings = {unit: [_delay_text(value, unit) for value in values[:_SHOWN]] for unit in UNITS_PER_MS}
+    raise UnitUnknown(column, option, list(values[:_SHOWN]), readings)
+
+
+def _time_text(value: float, unit: str) -> str:
+    try:
+        return datetime.fromtimestamp(value / UNITS_PER_MS[unit] / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return "no time"
+
+
+def _delay_text(value: float, unit: str) -> str:
+    delay_ms = value / UNITS_PER_MS[unit]
+    if not 0 <= delay_ms <= MAX_DURATION_MS:
+        return "no delay" if not delay_ms > MAX_DURATION_MS else "over ten years"
+    return f"{delay_ms:g}ms" if delay_ms < 1 else rounded_up(int(delay_ms))
+
+
+TimeUnit = Literal["auto", "ms", "s", "us", "ns", "timestamp"]
+DelayUnit = Literal["auto", "ms", "s", "us", "ns", "m", "h", "d"]
+Option = Literal["publish", "due", "delay", "size", "key", "topic", "timer-id"]
+_USUAL: dict[Option, str] = {
+    "publish": "publish_ms",
+    "due": "due_ms",
+    "delay": "delay_ms",
+    "size": "size_bytes",
+    "key": "key",
+    "topic": "topic",
+    "timer-id": "timer_id",
+}
+"""Default names of the columns."""
+_STEMS: dict[Option, str] = {"publish": "publish", "due": "due", "delay": "delay"}
+"""Columns of times may end with another unit, or without a unit: ``publish_s``, ``delay_minutes``, ``delay``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """The columns of a history.
+
+    Args:
+        publish: Send time.
+        due: Due time; None: the due time follows from `delay`.
+        delay: Time from the send to the due time. If there is a due time as well, the two are compared.
+        size: Payload bytes.
+        key: Partition key.
+        topic: The due topic.
+        timer_id: Identifier shared by all copies of a timer.
+    """
+
+    publish: str
+    due: str | None
+    delay: str | None
+    size: str | None
+    key: str | None
+    topic: str | None
+    timer_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnMapping:
+    """The columns of a history that a user names. A column that is None is looked up under its usual name; times also
+    under that name with another unit's ending, or without an ending: ``publish_s``, ``delay_minutes``, ``due``.
+
+    Args:
+        publish: Send time; usually ``publish_ms``.
+        due: Due time; usually ``due_ms``. Give this or ``delay``, not both: only the given column is used. If neither
+            is given and the history has both, the due time is used, and rows with a contradicting delay are rejected.
+        delay: Time from the send to the due time; usually ``delay_ms``.
+        size: Payload bytes; usually ``size_bytes``; without it sizes are unknown.
+        key: Partition key; usually ``key``; without it timers have no key.
+        topic: The due topic; usually ``topic``; without it all timers belong to a single topic.
+        timer_id: Identifier shared by all copies of a timer, such as the copies that hops publish (our ``tw-id``);
+            usually ``timer_id``. Of rows with the same identifier only the first sent is used. Without it every row is
+            a timer. It costs a shuffle of the history.
+        time_unit: Unit of numbers in ``publish`` and ``due`` since 1970, also in text. ``auto``: the unit at the end of
+            the column's name, else the only unit in which the numbers are times of this century; timestamps need no
+            unit, and other text is parsed as ISO 8601 (in the session's time zone if it has no zone).
+        delay_unit: Unit of numbers in ``delay``. ``auto``: the unit at the end of the column's name; intervals need no
+            unit.
+    """
+
+    publish: str | None = None
+    due: str | None = None
+    delay: str | None = None
+    size: str | None = None
+    key: str | None = None
+    topic: str | None = None
+    timer_id: str | None = None
+    time_unit: TimeUnit = "auto"
+    delay_unit: DelayUnit = "auto"
+
+    def __post_init__(self) -> None:
+        if self.due is not None and self.delay is not None:
+            raise BadColumnMapping("due", "give due or delay, not both: one of them follows from the other")
+        for option, unit, known in (
+            ("time-unit", self.time_unit, get_args(TimeUnit)),
+            ("delay-unit", self.delay_unit, get_args(DelayUnit)),
+        ):
+            if unit not in known:
+                raise BadColumnMapping(option, f"no unit {unit!r}: one of {', '.join(known)}")
+
+    def resolved(self, existing: Sequence[str]) -> Columns:
+        """Resolve the mapping against a history's columns.
+
+        Args:
+            existing: The history's columns.
+
+        Raises:
+            MissingColumn: A named column, or the publish time, is missing.
+            BadColumnMapping: Both the due time and the delay are missing, or two columns have the same meaning.
+        """
+        named: dict[Option, str | None] = {option: getattr(self, _field(option)) for option in _USUAL}
+        for option, column in named.items():
+            if column is not None and column not in existing:
+                raise MissingColumn(column, option, existing)
+        for option in _USUAL:
+            if named[option] is None:
+                named[option] = _usual(option, existing)
+        if named["publish"] is None:
+            raise MissingColumn(_USUAL["publish"], "publish", existing)
+        if self.delay is not None:
+            named["due"] = None
+        elif self.due is not None:
+            named["delay"] = None
+        elif named["due"] is None and named["delay"] is None:
+            names = ", ".join(map(repr, existing))
+            raise BadColumnMapping(
+                "due", f"name the column of the due time, or of the delay with delay, out of {names}"
+            )
+        fields = {_field(option): column for option, column in named.items()}
+        return Columns(**fields)  # type: ignore[arg-type] # the keys are the fields, and publish is there
+
+
+def _field(option: Option) -> str:
+    return option.replace("-", "_")
+
+
+def _usual(option: Option, existing: Sequence[str]) -> str | None:
+    if _USUAL[option] in existing:
+        return _USUAL[option]
+    stem = _STEMS.get(option)
+    found = [name for name in existing if stem is not None and stem_of(name) == stem]
+    if len(found) > 1:
+        raise BadColumnMapping(option, f"{' and '.join(map(repr, found))} could both be meant: name one of them")
+    return found[0] if found else None
+
+
+MAX_SIZE_BYTES = 1 << 30
+"""Far above the largest message of a broker, chunked or not."""
+MAX_TOPIC_BYTES = 1_024
+"""A longer value is not a topic name but a wrong column; and the limit bounds the rows that go to Python."""
+REASONS: dict[str, str] = {
+    "publish_missing": "no publish time",
+    "publish_not_a_time": "a publish time that is no time",
+    "publish_absurd": "a publish time before 2000 or after 2099",
+    "due_missing": "no due time",
+    "due_not_a_time": "a due time that is no time",
+    "due_before_publish": "due before it was sent",
+    "delay_missing": "no delay",
+    "delay_not_a_number": "a delay that is no number",
+    "delay_negative": "a negative delay",
+    "delay_absurd": "a delay of more than ten years",
+    "due_delay_conflict": "a due time that is not the publish time and the delay",
+    "topic_missing": "no topic, in a history that names topics",
+    "topic_absurd": "a topic of more than 1,024 bytes",
+    "later_copy": "a later copy of a timer that is used, by its timer id",
+}
+"""Reasons against a row, in the order of the checks; a row gets the first reason that applies."""
+REMARKS: dict[str, str] = {
+    "size_not_a_number": "a size that is no number",
+    "size_negative": "a negative size",
+    "size_absurd": "a size of more than 1 GiB",
+}
+"""Reasons why a row's size counts as unknown. The row is used: without sizes only figures in bytes are less exact."""
+_SPAN_MS = "span_ms"
+"""The due time, or the delay: the column that the history has."""
+_CHECK_MS = "check_ms"
+"""The delay, if there is a due time as well."""
+_TIMER = "timer"
+"""Identifier shared by the copies of a timer."""
+_FIRST_ROWS = 100
+"""First rows that are read to find units."""
+_RAW_CHARS = 64
+"""Most characters shown of each value of a bad row."""
+_NEARLY_ALL = 0.9
+"""Share of absurd times from which on the unit is wrong and not the rows."""
+
+
+def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
+    """Assess every row of a history: ``history.transform(assessed(mapping))`` has `columns.ASSESSED_SCHEMA`.
+
+    If neither an option nor a column's name gives a unit, the first rows are read when the function is applied.
+
+    Raises (when applied):
+        MissingColumn, BadColumnMapping: The history has no such columns, or their types do not fit.
+        UnitUnknown: The unit of a column's numbers cannot be determined.
+    """
+
+    def transform(history: DataFrame) -> DataFrame:
+        found = mapping.resolved(history.columns)
+        return _assessed(history, found, mapping, _units_of(history, found, mapping))
+
+    return transform
+
+
+def sound_rows(frame: DataFrame) -> DataFrame:
+    """Select the sound rows of an assessed DataFrame, as `columns.HISTORY_SCHEMA`; count the other rows first."""
+    zero, empty = F.lit(0).cast("bigint"), F.lit("")
+    return frame.where(F.col(columns.REASON).isNull()).select(
+        # A sound row has no null here; coalesce makes the columns non-nullable for Spark, as the schema requires.
+        F.coalesce(columns.PUBLISH_MS, zero).alias(columns.PUBLISH_MS),
+        F.coalesce(columns.DUE_MS, zero).alias(columns.DUE_MS),
+        F.coalesce(columns.SIZE_BYTES, zero).alias(columns.SIZE_BYTES),
+        F.col(columns.KEY),
+        F.coalesce(columns.TOPIC, empty).alias(columns.TOPIC),
+    )
+
+
+def refuse_wrong_unit(rows: int, quarantined: Mapping[str, int], samples: Mapping[str, Sequence[str]]) -> None:
+    """Raise `WrongTimeUnit` if nearly all rows are absurd, and the samples would be sound in another unit.
+
+    Args:
+        rows: Rows of the whole history.
+        quarantined: Rows by reason.
+        samples: Some raw rows by reason, in the format of the assessed DataFrame.
+    """
+    for reason, column, option, units, least, most in (
+        ("publish_absurd", "publish", "time-unit", TIME_UNITS, EARLIEST_MS, LATEST_MS),
+        ("delay_absurd", "delay", "delay-unit", ("ms", "us", "ns"), 0, MAX_DURATION_MS),
+    ):
+        absurd = quarantined.get(reason, 0)
+        values = [_number(text, column) for text in samples.get(reason, ())]
+        if not values or absurd < _NEARLY_ALL * rows:
+            continue
+        for unit in units:
+            if all(value is not None and least <= value / UNITS_PER_MS[unit] < most for value in values):
+                raise WrongTimeUnit(option, unit, rows, absurd, samples[reason][0])
+
+
+def _number(raw: str, column: str) -> float | None:
+    try:
+        return float(json.loads(raw)[column])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """Units of the numbers in each column of times; ignored for columns without numbers.
+
+    Args:
+        publish: Unit of the publish time.
+        due: Unit of the due time.
+        delay: Unit of the delay; None: unknown, and there is a due time.
+    """
+
+    publish: str
+    due: str
+    delay: str | None
+
+    @property
+    def coarsest_ms(self) -> float:
+        """Length of the coarsest of the units."""
+        return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
+
+
+def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Units:
+    def time_unit(column: str | None) -> str:
+        if column is None or mapping.time_unit == "timestamp":
+            return "ms"
+        if mapping.time_unit != "auto":
+            return mapping.time_unit
+        return unit_of_name(column) or unit_of_times(column, "time-unit", _first_numbers(history, column))
+
+    def delay_unit(column: str | None) -> str | None:
+        if column is None or isinstance(history.schema[column].dataType, DayTimeIntervalType):
+            return "ms"
+        if mapping.delay_unit != "auto":
+            return mapping.delay_unit
+        unit = unit_of_name(column)
+        if unit is None and found.due is None:
+            refuse_delays(column, "delay-unit", _first_numbers(history, column))
+        return unit
+
+    return _Units(publish=time_unit(found.publish), due=time_unit(found.due), delay=delay_unit(found.delay))
+
+
+def _first_numbers(history: DataFrame, column: str) -> list[float]:
+    """Collect the numbers of a column's first rows; empty if the column has another type."""
+    kind = history.schema[column].dataType
+    if not isinstance(kind, NumericType | StringType):
+        return []
+    number = _number_of(_column(column), kind, column).alias("number")
+    # The limit comes first: in a column without numbers, Spark would search to the end.
+    found = [row["number"] for row in history.select(number).limit(_FIRST_ROWS).collect()]
+    return [value for value in found if value is not None and not math.isnan(value)]
+
+
+def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units: _Units) -> DataFrame:
+    options: dict[str, str | None] = {
+        "publish": found.publish,
+        "due": found.due,
+        "delay": None if units.delay is None else found.delay,
+        "size": found.size,
+        "key": found.key,
+        "topic": found.topic,
+        "timer_id": found.timer_id,
+    }
+    named = {option: column for option, column in options.items() if column is not None}
+    kinds = {option: history.schema[column].dataType for option, column in named.items()}
+
+    # Three steps, so that each number and each reason is computed once; names of our own, since a history may have
+    # columns with our names. An expression typed as null is not computed at all.
+    raw = history.select(*(_column(column).alias(_raw(option)) for option, column in named.items()))
+    times = {
+        option: _time_ms(F.col(_raw(option)), kinds[option], unit, mapping.time_unit, option)
+        for option, unit in (("publish", units.publish), ("due", units.due))
+        if option in named
+    }
+    delay_ms = F.lit(None)
+    if units.delay is not None and "delay" in named:
+        delay_ms = _delay_ms(F.col(_raw("delay")), kinds["delay"], units.delay, mapping.delay_unit)
+    numbers = raw.select(
+        "*",
+        times["publish"].alias(columns.PUBLISH_MS),
+        times.get("due", delay_ms).alias(_SPAN_MS),
+        delay_ms.cast("double").alias(_CHECK_MS),
+        (_number_of(F.col(_raw("size")), kinds["size"], "size") if "size" in named else F.lit(0.0)).alias(
+            columns.SIZE_BYTES
+        ),
+    )
+    reasons = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _objections(set(named), units)))
+    remarks = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _remarks(set(named))))
+    judged = numbers.select("*", reasons.alias(columns.REASON), remarks.alias(columns.REMARK))
+    if "timer_id" in named:
+        judged = judged.transform(partial(_without_copies, by_topic="topic" in named))
+
+    publish_ms, span_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS)
+    due_ms = _whole(span_ms) if "due" in named else F.try_add(_whole(publish_ms), _whole(span_ms))
+    texts = (
+        F.substring(F.col(_raw(option)).cast("string"), 1, _RAW_CHARS).alias(option)
+        for option in named
+        if option != "key"
+    )
+    reason, remark = F.col(columns.REASON), F.col(columns.REMARK)
+    # Only bad rows pay for their text.
+    text = F.when(reason.isNotNull() | remark.isNotNull(), F.to_json(F.struct(*texts), {"ignoreNullFields": "false"}))
+    # A missing size counts as unknown, like a size that is not plausible.
+    size_bytes = F.when(remark.isNull(), F.coalesce(columns.SIZE_BYTES, F.lit(0.0))).otherwise(F.lit(0.0))
+    return judged.select(
+        _whole(publish_ms).alias(columns.PUBLISH_MS),
+        due_ms.alias(columns.DUE_MS),
+        _whole(size_bytes).alias(columns.SIZE_BYTES),
+        (F.col(_raw("key")) if "key" in named else F.lit(None)).cast("string").alias(columns.KEY),
+        (F.col(_raw("topic")) if "topic" in named else F.lit("")).cast("string").alias(columns.TOPIC),
+        reason,
+        F.when(reason.isNull(), remark).alias(columns.REMARK),
+        text.alias(columns.RAW),
+    )
+
+
+def _without_copies(judged: DataFrame, *, by_topic: bool) -> DataFrame:
+    """Add a reason to all sound rows with the same timer id (and topic) except the first sent."""
+    sound = F.col(columns.REASON).isNull()
+    # A row without an id is a timer by itself, and is not grouped with all other rows without an id.
+    alone = F.concat(F.lit("row "), F.monotonically_increasing_id())
+    timer = F.when(sound & F.col(_raw("timer_id")).isNotNull(), F.concat(F.lit("id "), _raw("timer_id")))
+    numbered = judged.withColumn(_TIMER, F.coalesce(timer, alone))
+    first = Window.partitionBy(_TIMER, *([_raw("topic")] if by_topic else [])).orderBy(
+        columns.PUBLISH_MS, _SPAN_MS, columns.SIZE_BYTES
+    )
+    copy = sound & (F.row_number().over(first) > 1)
+    return numbered.withColumn(columns.REASON, F.when(copy, F.lit("later_copy")).otherwise(F.col(columns.REASON)))
+
+
+def _objections(options: set[str], units: _Units) -> list[tuple[str, Column]]:
+    """Return each reason that the mapped columns can have, in order, with its condition."""
+    publish_ms, span_ms, check_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS), F.col(_CHECK_MS)
+    found = [
+        ("publish_missing", F.col(_raw("publish")).isNull()),
+        ("publish_not_a_time", _no_number(publish_ms)),
+        ("publish_absurd", (publish_ms < EARLIEST_MS) | (publish_ms >= LATEST_MS)),
+    ]
+    if "due" in options:
+        found += [
+            ("due_missing", F.col(_raw("due")).isNull()),
+            ("due_not_a_time", _no_number(span_ms)),
+            ("due_before_publish", span_ms < publish_ms),
+            ("delay_absurd", span_ms - publish_ms > MAX_DURATION_MS),
+        ]
+        if "delay" in options:
+            apart_ms = F.abs(span_ms - publish_ms - check_ms)
+            found.append(("due_delay_conflict", ~_no_number(check_ms) & (apart_ms > units.coarsest_ms)))
+    else:
+        found += [
+            ("delay_missing", F.col(_raw("delay")).isNull()),
+            ("delay_not_a_number", _no_number(span_ms)),
+            ("delay_negative", span_ms < 0),
+            ("delay_absurd", span_ms > MAX_DURATION_MS),
+        ]
+    if "topic" in options:
+        topic = F.col(_raw("topic")).cast("string")
+        found += [("topic_missing", topic.isNull()), ("topic_absurd", F.octet_length(topic) > MAX_TOPIC_BYTES)]
+    return found
+
+
+def _remarks(options: set[str]) -> list[tuple[str, Column]]:
+    """Return each remark that the mapped columns can have, with its condition."""
+    if "size" not in options:
+        return [("", F.lit(False))]
+    size_bytes = F.col(columns.SIZE_BYTES)
+    return [
+        ("size_not_a_number", F.col(_raw("size")).isNotNull() & _no_number(size_bytes)),
+        ("size_negative", size_bytes < 0),
+        ("size_absurd", size_bytes > MAX_SIZE_BYTES),
+    ]
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _raw(option: str) -> str:
+    return f"raw_{option}"
+
+
+def _whole(value: Column) -> Column:
+    # Doubles hold any sound time exactly. try_cast, since an absurd time may exceed 64 bits, where floor would raise.
+    return (value + 0.5).try_cast("bigint")
+
+
+def _no_number(value: Column) -> Column:
+    return value.isNull() | F.isnan(value)
+
+
+def _number_of(column: Column, kind: DataType, option: str) -> Column:
+    if isinstance(kind, NumericType):
+        return column.cast("double")
+    if isinstance(kind, StringType):
+        # By way of a decimal: Java's own parser of doubles would read "12d", twelve days, as twelve.
+        return column.try_cast("decimal(38,9)").cast("double")
+    raise BadColumnMapping(option, f"a column of type {kind.simpleString()} holds no numbers")
+
+
+def _time_ms(column: Column, kind: DataType, unit: str, given: str, option: str) -> Column:
+    """Convert to UTC milliseconds as a double; null or NaN: not a time."""
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        if given not in {"auto", "timestamp"}:
+            raise BadColumnMapping("time-unit", f"{option} is a timestamp, which counts in no unit: leave it out")
+        if isinstance(kind, TimestampNTZType):  # without a zone: UTC, regardless of the session's zone
+            epoch = F.lit(datetime(1970, 1, 1)).cast("timestamp_ntz")  # noqa: DTZ001 - it has no zone either
+            return F.timestamp_diff("MILLISECOND", epoch, column).cast("double")
+        return F.unix_millis(column).cast("double")
+    if isinstance(kind, StringType):
+        text_ms = F.unix_millis(F.try_to_timestamp(column)).cast("double")
+        if given == "timestamp":
+            return text_ms
+        number_ms = _number_of(column, kind, option) / F.lit(UNITS_PER_MS[unit])
+        return F.coalesce(number_ms, text_ms) if given == "auto" else number_ms
+    if not isinstance(kind, NumericType):
+        raise BadColumnMapping(option, f"a column of type {kind.simpleString()} holds no times")
+    if given == "timestamp":
+        raise BadColumnMapping(
+            "time-unit", f"{option} is of type {kind.simpleString()}, not a timestamp: name its unit"
+        )
+    return _number_of(column, kind, option) / F.lit(UNITS_PER_MS[unit])
+
+
+def _delay_ms(column: Column, kind: DataType, unit: str, given: str) -> Column:
+    """Convert to milliseconds as a double; null or NaN: not a number."""
+    if isinstance(kind, DayTimeIntervalType):
+        if given != "auto":
+            raise BadColumnMapping("delay-unit", "delay is an interval, which counts in no unit: leave it out")
+        return F.unix_millis(F.timestamp_seconds(F.lit(0)) + column).cast("double")
+    return _number_of(column, kind, "delay") / F.lit(UNITS_PER_MS[unit])
+
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """Some of Java's errors have a Python type, others arrive as `Py4JJavaError`."""
-
-_FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".orc": "orc",
-}
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
 _COMPRESSIONS = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
 _BROKEN_LINE = "_corrupt_record"
 """The column that Spark adds if a line is not a JSON object."""

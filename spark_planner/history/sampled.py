@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 
 from timewheel.core.broker_profile import BrokerProfile
 
-__all__ = ["SAMPLE_NOTE", "SampleNote", "sample_note"]
-
 SAMPLE_NOTE = b"timewheel.sample"
 """`timewheel.inspect.sample_file.NOTE`, which the planner may not import."""
 

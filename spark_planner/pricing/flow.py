@@ -1,8 +1,11 @@
 """Flow: the places and times at which the timers of the cells arrive in due topics, under a plan.
 
-Cells are cut at the edges of the plan's routing (`cuts`), so that within a piece every timer makes the same hops; then
-the middle timer of each piece is sent through the step table. The table of `timewheel.core.steps` is the only source of
+Cells are cut at the edges of the plan's routing, so that within a piece every timer makes the same hops; then the
+middle timer of each piece is sent through the step table. The table of `timewheel.core.steps` is the only source of
 routing: the cuts are found by running it as well.
+
+A cell is taken as uniform over its publish times and over the narrower of two spans: its delays (so a fixed delay stays
+fixed) or its due times (so a time on the clock stays on the clock).
 """
 
 from __future__ import annotations
@@ -12,24 +15,411 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, steps
-from timewheel.spark_planner.pricing.cuts import (
-    Pieces,
-    concatenated,
-    cut_at_delays,
-    cut_at_releases,
-    cut_at_slots,
-    pieces_of,
-    repeated,
+
+from ..summary.cells import LEVELS, Cells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """Bounds on the work for a plan.
+
+    Args:
+        parts: Total parts up to which every cell is cut at all edges of a plan's routing.
+        rows_per_stay: Rows of positions within the longest stay in a due topic.
+        rows: The most rows of positions, bursts not counted.
+        mass_rows: Outside of bursts, each row holds at most all timers divided by this number.
+        burst_bins: Bins in the search for positions that are denser than the row around them.
+        ramps: The most exact ramps; more are moved to evenly spaced places within their row.
+        places: Number of these places.
+        moments_per_stay: Moments of the gap curve within the usual stay.
+        moments: The most of these moments, evenly over the history.
+        mass_moments: Additional moments, which divide all timers into equal parts by due time, so that no short burst
+            lies between two moments.
+        busy_bins: Bins in the search for these moments.
+        peak_rounds: Number of refinements around the highest moments.
+        unloads: Moments at which an unload is simulated, evenly over the history.
+        peak_unloads: Additional such moments, at the most gaps.
+        pending_moments: Moments at which waiting timers are counted.
+        relay_bins: Bins of time for the load of a relay.
+        hop_places: Bins of time for the rates of hops.
+    """
+
+    parts: int
+    rows_per_stay: int
+    rows: int
+    mass_rows: int
+    burst_bins: int
+    ramps: int
+    places: int
+    moments_per_stay: int
+    moments: int
+    mass_moments: int
+    busy_bins: int
+    peak_rounds: int
+    unloads: int
+    peak_unloads: int
+    pending_moments: int
+    relay_bins: int
+    hop_places: int
+
+
+CLOSE = Resolution(
+    parts=60_000,
+    rows_per_stay=256,
+    rows=8_192,
+    mass_rows=256,
+    burst_bins=262_144,
+    ramps=600_000,
+    places=384,
+    moments_per_stay=32,
+    moments=4_096,
+    mass_moments=256,
+    busy_bins=65_536,
+    peak_rounds=2,
+    unloads=32,
+    peak_unloads=4,
+    pending_moments=1_024,
+    relay_bins=65_536,
+    hop_places=65_536,
 )
-from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
-from timewheel.spark_planner.summary.cells import Cells
-
-__all__ = ["DIRECT", "SENT", "Flow", "Stays", "delay_edges", "flow_of", "held"]
-
+"""For all reported figures of a plan."""
+QUICK = Resolution(
+    parts=8_000,
+    rows_per_stay=64,
+    rows=1_024,
+    mass_rows=64,
+    burst_bins=16_384,
+    ramps=20_000,
+    places=96,
+    moments_per_stay=8,
+    moments=512,
+    mass_moments=64,
+    busy_bins=8_192,
+    peak_rounds=1,
+    unloads=2,
+    peak_unloads=1,
+    pending_moments=256,
+    relay_bins=4_096,
+    hop_places=4_096,
+)
+"""For the selection of candidates to count: from the same cells its gaps are within some percent of those of `CLOSE`,
+in a quarter of the time.
+"""
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Cut = tuple[Integers, Floats, Floats, Floats]
+"""(owner, low, high, share of the owner) of each part."""
+PARTS_PER_SLOT = 8
+"""If due times are cut at slot edges, publish times are first cut into parts of a slot divided by this number."""
+MAX_PARTS = 2
+"""Most such parts of a cell, which bounds the cost for slots much longer than a ring's; then cuts are a little blurred.
+"""
+MAX_CANCELLATIONS = 4
+"""Most cut parts of a cell. A bucket of long delays may reach over dozens of short tiers or slots: then this many parts
+represent all, evenly over the cell and from a different offset in each cell, so that every sum is right on average.
+"""
+GOLDEN = 0.6180339887498949
+"""Multiples of it, modulo 1, are evenly distributed: offsets that are the same in every run."""
+CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1))
+MAX_CLOCK_POINTS = 8
+"""Due times on a grid finer than this part of a cell are treated as uniform within the cell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pieces:
+    """Similar timers, in arrays of the same length.
+
+    Args:
+        count: Timers, fractions included.
+        first_ms: Least publish time.
+        last_ms: Greatest publish time.
+        fixed: True if the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays); False
+            if the due time is (then they are due times).
+        low_ms: Least delay or due time.
+        high_ms: Greatest delay or due time.
+    """
+
+    count: Floats
+    first_ms: Floats
+    last_ms: Floats
+    fixed: Flags
+    low_ms: Floats
+    high_ms: Floats
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def publish_ms(self) -> Floats:
+        """Publish time of the middle timer."""
+        return (self.first_ms + self.last_ms) / 2
+
+    @property
+    def due_ms(self) -> Floats:
+        """Due time of the middle timer."""
+        middle_ms = (self.low_ms + self.high_ms) / 2
+        return np.where(self.fixed, self.publish_ms + middle_ms, middle_ms)
+
+    def take(self, index: Integers) -> Pieces:
+        """Select pieces by index; an index may be repeated."""
+        return Pieces(
+            count=self.count[index],
+            first_ms=self.first_ms[index],
+            last_ms=self.last_ms[index],
+            fixed=self.fixed[index],
+            low_ms=self.low_ms[index],
+            high_ms=self.high_ms[index],
+        )
+
+
+def pieces_of(cells: Cells) -> Pieces:
+    """Convert cells to pieces: spans are widened by (n + 1) / (n - 1), as for uniform samples, in slot and bucket."""
+    level = LEVELS[cells.level]
+    count = cells.count.astype(np.float64)
+    publish_low = (cells.slot * level.slot_ms).astype(np.float64)
+    first_ms, last_ms = _widened(
+        cells.publish_min_ms, cells.publish_max_ms, count, publish_low, publish_low + level.slot_ms
+    )
+    bucket_low, bucket_high = _bucket_bounds(cells.bucket, level.bits)
+    delay_low, delay_high = _widened(cells.delay_min_ms, cells.delay_max_ms, count, bucket_low, bucket_high)
+    due_low, due_high = _widened(
+        cells.due_min_ms, cells.due_max_ms, count, cells.publish_max_ms.astype(np.float64), last_ms + bucket_high
+    )
+    fixed = (cells.delay_max_ms - cells.delay_min_ms) <= (cells.due_max_ms - cells.due_min_ms)
+    spread = Pieces(
+        count=count,
+        first_ms=first_ms,
+        last_ms=last_ms,
+        fixed=fixed,
+        low_ms=np.where(fixed, delay_low, due_low),
+        high_ms=np.where(fixed, delay_high, due_high),
+    )
+    clock_ms = _clock_of(cells)
+    if not clock_ms.any():
+        return spread
+    ticking = np.flatnonzero(clock_ms)
+    points = _on_the_clock(spread.take(ticking), cells, ticking, clock_ms[ticking], delay_low, delay_high)
+    return concatenated(spread.take(np.flatnonzero(clock_ms == 0)), points)
+
+
+def _widened(
+    least_ms: Integers, greatest_ms: Integers, count: Floats, floor_ms: Floats, ceiling_ms: Floats
+) -> tuple[Floats, Floats]:
+    # The range of n uniform values is on average (n - 1) / (n + 1) of their span. A single value has no range: it stays
+    # a point, which is right on average; so does a cell whose values are all equal.
+    low, high = least_ms.astype(np.float64), greatest_ms.astype(np.float64)
+    margin = (high - low) / np.maximum(count - 1, 1)
+    return np.minimum(np.maximum(low - margin, floor_ms), low), np.maximum(np.minimum(high + margin, ceiling_ms), high)
+
+
+def _clock_of(cells: Cells) -> Integers:
+    """Return the clock grid of each cell's due times; 0: none.
+
+    A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
+    the least and the greatest due time are full hours, that is no chance.
+    """
+    span_ms = cells.due_max_ms - cells.due_min_ms
+    # A single due time is a point already; equal delays are a fixed delay, regardless of the clock.
+    asks = (span_ms > 0) & (cells.delay_max_ms > cells.delay_min_ms)
+    found = np.zeros(len(cells), np.int64)
+    for grid_ms in CLOCK_GRIDS_MS:
+        fits = (cells.due_min_ms % grid_ms == 0) & (cells.due_max_ms % grid_ms == 0)
+        found[asks & fits & (found == 0)] = grid_ms
+    found[span_ms >= found * MAX_CLOCK_POINTS] = 0
+    return found
+
+
+def _on_the_clock(
+    pieces: Pieces, cells: Cells, index: Integers, clock_ms: Integers, delay_low: Floats, delay_high: Floats
+) -> Pieces:
+    """Return the cells' pieces with every due time on its grid, published at times that the bucket of delays allows."""
+    owner, turn = repeated((cells.due_max_ms - cells.due_min_ms)[index] // clock_ms + 1)
+    due_ms = (cells.due_min_ms[index][owner] + turn * clock_ms[owner]).astype(np.float64)
+    first_ms = np.maximum(pieces.first_ms[owner], due_ms - delay_high[index][owner])
+    last_ms = np.minimum(pieces.last_ms[owner], due_ms - delay_low[index][owner])
+    weight = np.maximum(last_ms - first_ms, 0.0) + np.where(last_ms >= first_ms, 1.0, 0.0)
+    total = np.bincount(owner, weight, len(index))
+    keeps = weight > 0
+    owner, weight, due_ms = owner[keeps], weight[keeps], due_ms[keeps]
+    return Pieces(
+        count=pieces.count[owner] * weight / total[owner],
+        first_ms=first_ms[keeps],
+        last_ms=last_ms[keeps],
+        fixed=np.zeros(len(owner), np.bool_),
+        low_ms=due_ms,
+        high_ms=due_ms,
+    )
+
+
+def _bucket_bounds(bucket: Integers, bits: int) -> tuple[Floats, Floats]:
+    # The inverse of cells.bucket_of: buckets below 2 ** (bits + 1) are single milliseconds.
+    shift = np.maximum((bucket >> bits) - 1, 0)
+    low = (bucket - (shift << bits)) << shift
+    return low.astype(np.float64), (low + (np.int64(1) << shift)).astype(np.float64)
+
+
+def repeated(times: Integers) -> tuple[Integers, Integers]:
+    """Repeat each index by its count, and number the repetitions."""
+    owner = np.repeat(np.arange(len(times)), times)
+    starts = np.cumsum(times) - times
+    return owner, np.arange(len(owner)) - starts[owner]
+
+
+def _cut(low: Floats, high: Floats, edges: Floats, many: int) -> Cut:
+    """Cut spans at ascending edges; an edge opens a part."""
+    last = len(edges) - 1
+    first = np.searchsorted(edges, low, "right").astype(np.int64)
+    inner = np.maximum(np.searchsorted(edges, high, "left") - first, 0)
+    owner, turn, share = _parts(inner, many)
+    if share is not None:
+        spot = low[owner] + share * (high - low)[owner]
+        turn = np.where(np.isnan(spot), turn, np.searchsorted(edges, spot, "right") - first[owner])
+    opens, closes = edges[np.clip(first[owner] + turn - 1, 0, last)], edges[np.clip(first[owner] + turn, 0, last)]
+    return _cut_parts(low, high, inner, owner, turn, share, opens, closes)
+
+
+def _cut_evenly(low: Floats, high: Floats, slot_ms: int, many: int) -> Cut:
+    """Cut spans at every multiple of ``slot_ms``, like `_cut`."""
+    first = np.floor(low / slot_ms).astype(np.int64) + 1
+    inner = np.maximum(np.ceil(high / slot_ms).astype(np.int64) - first, 0)
+    owner, turn, share = _parts(inner, many)
+    if share is not None:
+        spot = low[owner] + share * (high - low)[owner]
+        found = np.floor(np.where(np.isnan(spot), 0.0, spot) / slot_ms).astype(np.int64) + 1
+        turn = np.where(np.isnan(spot), turn, found - first[owner])
+    closes: Floats = ((first[owner] + turn) * slot_ms).astype(np.float64)
+    return _cut_parts(low, high, inner, owner, turn, share, closes - slot_ms, closes)
+
+
+def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | None]:
+    """Return (owner, number, place) of each part of spans with the given numbers of inner edges.
+
+    The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point within
+    the span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
+    edges.
+    """
+    if not len(inner) or int(inner.max()) < MAX_CANCELLATIONS or int(inner.sum()) + len(inner) <= many:
+        return *repeated(inner + 1), None
+    owner, turn = repeated(np.minimum(inner, MAX_CANCELLATIONS - 1) + 1)
+    offset = (owner * GOLDEN) % 1.0
+    return owner, turn, np.where(inner[owner] < MAX_CANCELLATIONS, np.nan, (turn + offset) / MAX_CANCELLATIONS)
+
+
+def _cut_parts(
+    low: Floats,
+    high: Floats,
+    inner: Integers,
+    owner: Integers,
+    turn: Integers,
+    place: Floats | None,
+    opens: Floats,
+    closes: Floats,
+) -> Cut:
+    part_low = np.where(turn <= 0, low[owner], opens)
+    part_high = np.where(turn >= inner[owner], high[owner], closes)
+    width = high - low
+    share = np.where(inner[owner] > 0, (part_high - part_low) / np.where(width > 0, width, 1.0)[owner], 1.0)
+    if place is not None:
+        share = np.where(np.isnan(place), share, 1.0 / MAX_CANCELLATIONS)
+    return owner, part_low, part_high, share
+
+
+def cut_at_delays(pieces: Pieces, edges_ms: Floats, many: int) -> Pieces:
+    """Cut pieces at delay edges: fixed delays are cut by delay, due times by publish time (the due time stays)."""
+    # Due times with a wider spread than the publish times are cut as delays from the middle publish time.
+    wide = ~pieces.fixed & (pieces.high_ms - pieces.low_ms > pieces.last_ms - pieces.first_ms)
+    fixed, clock = np.flatnonzero(pieces.fixed | wide), np.flatnonzero(~pieces.fixed & ~wide)
+    by_delay = pieces.take(fixed)
+    offset_ms = np.where(by_delay.fixed, 0.0, by_delay.publish_ms)
+    by_delay = replace(
+        by_delay,
+        fixed=np.ones(len(fixed), np.bool_),
+        low_ms=np.maximum(by_delay.low_ms - offset_ms, 0.0),
+        high_ms=np.maximum(by_delay.high_ms - offset_ms, 0.0),
+    )
+    owner, low, high, share = _cut(by_delay.low_ms, by_delay.high_ms, edges_ms, many)
+    by_delay = by_delay.take(owner)
+    by_delay = replace(by_delay, low_ms=low, high_ms=high, count=by_delay.count * share)
+    by_publish = pieces.take(clock)
+    due_ms = by_publish.due_ms
+    owner, low, high, share = _cut(due_ms - by_publish.last_ms, due_ms - by_publish.first_ms, edges_ms, many)
+    by_publish = by_publish.take(owner)
+    by_publish = replace(
+        by_publish, first_ms=due_ms[owner] - high, last_ms=due_ms[owner] - low, count=by_publish.count * share
+    )
+    return concatenated(by_delay, by_publish)
+
+
+def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
+    """Cut pieces at the edges of slots or of calendar intervals, by due time."""
+    pieces = _in_parts(pieces, slot_ms / PARTS_PER_SLOT)
+    publish_ms = pieces.publish_ms
+    narrow = pieces.fixed & (pieces.high_ms - pieces.low_ms <= pieces.last_ms - pieces.first_ms)
+    by_publish = pieces.take(np.flatnonzero(narrow))
+    middle_ms = (by_publish.low_ms + by_publish.high_ms) / 2
+    owner, low, high, share = _cut_evenly(
+        by_publish.first_ms + middle_ms, by_publish.last_ms + middle_ms, slot_ms, many
+    )
+    by_publish = by_publish.take(owner)
+    by_publish = replace(
+        by_publish, first_ms=low - middle_ms[owner], last_ms=high - middle_ms[owner], count=by_publish.count * share
+    )
+    # Due times of the other pieces are practically independent of the publish time within such a short part.
+    wide = np.flatnonzero(~narrow)
+    by_due = pieces.take(wide)
+    offset_ms = np.where(by_due.fixed, publish_ms[wide], 0.0)
+    owner, low, high, share = _cut_evenly(by_due.low_ms + offset_ms, by_due.high_ms + offset_ms, slot_ms, many)
+    by_due = by_due.take(owner)
+    by_due = replace(by_due, fixed=np.zeros(len(owner), np.bool_), low_ms=low, high_ms=high, count=by_due.count * share)
+    return concatenated(by_publish, by_due)
+
+
+def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
+    """Cut publish times at the release of the slot that contains their due times."""
+    for step in table:
+        if step.kind != "slot":
+            continue
+        release_ms = np.floor(pieces.due_ms / step.slot_ms) * step.slot_ms - step.headstart_ms
+        crosses = (pieces.first_ms < release_ms) & (release_ms < pieces.last_ms)
+        if not crosses.any():
+            continue
+        split = np.flatnonzero(crosses)
+        both = pieces.take(split)
+        share = (release_ms[split] - both.first_ms) / (both.last_ms - both.first_ms)
+        early = replace(both, last_ms=release_ms[split], count=both.count * share)
+        late = replace(both, first_ms=release_ms[split], count=both.count * (1 - share))
+        pieces = concatenated(pieces.take(np.flatnonzero(~crosses)), early, late)
+    return pieces
+
+
+def _in_parts(pieces: Pieces, part_ms: float) -> Pieces:
+    """Cut publish times into equal parts of at most ``part_ms`` (at most `MAX_PARTS`)."""
+    span_ms = pieces.last_ms - pieces.first_ms
+    parts = np.clip(np.ceil(span_ms / part_ms), 1, MAX_PARTS).astype(np.int64)
+    owner, turn = repeated(parts)
+    if len(owner) == len(pieces):
+        return pieces
+    part_span_ms = (span_ms / parts)[owner]
+    first_ms = pieces.first_ms[owner] + turn * part_span_ms
+    cut = pieces.take(owner)
+    return replace(cut, first_ms=first_ms, last_ms=first_ms + part_span_ms, count=cut.count / parts[owner])
+
+
+def concatenated(*parts: Pieces) -> Pieces:
+    """Concatenate several pieces."""
+    return Pieces(
+        count=np.concatenate([part.count for part in parts]),
+        first_ms=np.concatenate([part.first_ms for part in parts]),
+        last_ms=np.concatenate([part.last_ms for part in parts]),
+        fixed=np.concatenate([part.fixed for part in parts]),
+        low_ms=np.concatenate([part.low_ms for part in parts]),
+        high_ms=np.concatenate([part.high_ms for part in parts]),
+    )
+
 
 DIRECT = -1
 """Group of timers that no slot released."""

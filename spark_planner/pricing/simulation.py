@@ -1,4 +1,30 @@
-"""Course: the simulation of a plan over time, independent of the broker and the number of partitions."""
+"""Simulation of a plan over time, independent of the broker and the number of partitions.
+
+Bursts. Most plans are priced from slots much longer than a minute. A campaign of a minute would be spread over such a
+slot, together with all other timers of the slot, and its gaps would be spread as well. So slots that full stay apart.
+
+Groups of hops (broker-facts: batched-hops). A group of hops begins with its first hop and is sent a linger L later, and
+all groups of a source partition are sent together. With r hops a second out of a source, of which a share p goes to a
+destination, a source partition sends ``1 / (L + 1 / r)`` such rounds a second. A round has a group for that destination
+unless neither its first hop nor any other hop goes there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops
+at random times. A group has a limit of messages and of bytes.
+
+Rates are those of the pieces, even within a piece. For pieces that are single moments they are rates per minute, but of
+at least a part of `Resolution.hop_places`. A second that stands out of its minute is a burst, and so is a slot's
+release. Bursts shorter than a piece need fewer entries than computed here.
+
+Redelivery. A cursor is persisted in one of two formats, each with the same limit (`BrokerProfile.gap_limit_ranges`):
+
+- ranges: the first ``limit + 1`` ranges are persisted (the broker checks the list after an addition, so the limit is
+  exceeded by one); every acknowledged entry past them is redelivered.
+- bitmap: whole ledgers are persisted, from the oldest on. 4.x persists a ledger if the acknowledged entries of the
+  ledgers **before** it are within the limit; the code towards 5.0 if the entries including the ledger are within the
+  limit, and it falls back to ranges if no ledger is. A cursor of few ranges is written as ranges in any case.
+
+Ranges end with their ledger, so small ledgers make more of them. Read in the classes of 4.0.7 and 4.2.4
+(`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`), and confirmed on brokers of both versions, entry for entry, in
+both formats: tests/broker/test_planner_unload.py. The later rule is only read: there is no release to test it on.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +34,383 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, longest_due_stay_ms, steps
-from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.pricing.bursts import with_bursts_apart
-from timewheel.spark_planner.pricing.flow import DIRECT, Flow, Stays, flow_of
-from timewheel.spark_planner.pricing.gap_curve import GapCurve, Rows, gap_curve, rows_of
-from timewheel.spark_planner.pricing.grouping import HopRates, hop_rates, rates_of_intake
-from timewheel.spark_planner.pricing.ramps import risen, risen_evenly
-from timewheel.spark_planner.pricing.redelivery import Cursor
-from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
-from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
-__all__ = ["Moment", "Relay", "Simulation", "at_resolution", "due_line", "simulation_of"]
+from ..history.keys import EVEN, KeyShares
+from ..summary.cells import LEVELS, Cells
+from .flow import CLOSE, DIRECT, SENT, Flow, Resolution, Stays, flow_of
+from .gap_curve import GapCurve, Rows, gap_curve, risen, risen_evenly, rows_of
+
+NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
+"""Native delays on one partition, for figures that do not depend on names."""
+
+Flags = NDArray[np.bool_]
+PARTS = 16
+"""Parts of a coarse slot that are checked for bursts."""
+FULL_SHARE = 0.25
+"""A part with this share of its slot is a burst: four times its share under even sending."""
+LEAST_SHARE = 1 / 2_000
+"""Least share of all timers: smaller bursts do not decide a peak, and at most 2,000 are as large."""
+LEAST_TIMERS = 256
+"""Fewer timers are chance and not a burst."""
+MAX_BURST_CELLS = 10_000
+
+
+def with_bursts_apart(cells: Cells, level: int) -> tuple[Cells, ...]:
+    """Split the cells into cells of a coarser level and finer cells of bursts.
+
+    Args:
+        cells: Cells of one topic.
+        level: Level to which all cells except those of bursts are merged.
+
+    Returns:
+        The coarse cells, then the cells of bursts if there are any.
+    """
+    is_burst = _bursts(cells, level)
+    if not is_burst.any():
+        return (cells.coarsened(level),)
+    calm, bursts = cells.where(~is_burst), cells.where(is_burst)
+    return calm.coarsened(level), bursts.bounded(MAX_BURST_CELLS)
+
+
+def _bursts(cells: Cells, level: int) -> Flags:
+    """Return for each cell whether it is in a burst."""
+    coarse_ms = LEVELS[level].slot_ms
+    part_ms = max(coarse_ms // PARTS, cells.slot_ms)
+    if not len(cells) or part_ms >= coarse_ms:
+        return np.zeros(len(cells), np.bool_)
+    at_ms = cells.slot * cells.slot_ms
+    # Cells are in order of their slots.
+    opens_part, part = _numbered(at_ms // part_ms)
+    in_part = np.bincount(part, cells.count)
+    _, slot = _numbered(at_ms[opens_part] // coarse_ms)
+    mass = np.r_[0.0, np.bincount(slot, in_part), 0.0]
+    # A history begins and ends within a slot: the rest of such a slot is no burst if the next slot is as full.
+    in_slot = np.maximum(np.maximum(mass[:-2], mass[2:]), mass[1:-1])[slot]
+    least = max(LEAST_TIMERS, LEAST_SHARE * cells.timers)
+    # In a slot of few parts, a quarter is no more than a part's share.
+    share = max(FULL_SHARE, 2 * part_ms / coarse_ms)
+    found: Flags = ((in_part >= least) & (in_part >= share * in_slot))[part]
+    return found
+
+
+def _numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the beginning of each run of equal values, and the run number of each value."""
+    is_first = np.ones(len(values), np.bool_)
+    is_first[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(is_first), np.cumsum(is_first) - 1
+
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+AT_ONCE_S = 1.0
+"""Timers that leave within twice this time count as a single moment."""
+MINUTE_S = 60.0
+BURST_SIZE, BURST_SHARE = 20.0, 0.5
+"""Least size of a burst: timers in a second, and share of their minute."""
+LEAST_PER_S = 1e-12
+"""Lower rates are rounding errors of float sums."""
+BINS_PER_DOUBLING = 8
+"""Resolution of rates: within 9 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HopRates:
+    """Hops out of the topics of a step, by destination; all partitions together.
+
+    Args:
+        seconds: Total duration of each rate.
+        per_s: Hops a second: a row per destination step, a column per rate.
+        burst_step: The destination of each burst.
+        burst_size: Hops of each burst.
+    """
+
+    seconds: Floats
+    per_s: Floats
+    burst_step: Integers
+    burst_size: Floats
+
+
+def hop_rates(
+    table: tuple[Step, ...], stays: tuple[Stays, ...], resolution: Resolution = CLOSE
+) -> tuple[HopRates, ...]:
+    """Return the rates of the hops from step to step, an item per source step.
+
+    Args:
+        table: Result of `timewheel.core.steps.steps`.
+        stays: For each step, the timers that wait in it.
+        resolution: Bounds on the resolution of time.
+    """
+    return tuple(
+        _rates_from(stays, source, resolution.hop_places, source_is_tier=step.kind == "tier")
+        for source, step in enumerate(table)
+    )
+
+
+def rates_of_intake(stays: tuple[Stays, ...], resolution: Resolution = CLOSE) -> HopRates:
+    """Return the rates of the hops out of the intake, through which all timers enter.
+
+    Args:
+        stays: For each step, the timers that wait in it.
+        resolution: Bounds on the resolution of time.
+    """
+    return _rates_from(stays, SENT, resolution.hop_places, source_is_tier=True)
+
+
+def into_one(rates: HopRates) -> HopRates:
+    """Return the rates of the same hops with a single destination topic."""
+    return HopRates(
+        seconds=rates.seconds,
+        per_s=rates.per_s.sum(axis=0, keepdims=True),
+        burst_step=np.zeros_like(rates.burst_step),
+        burst_size=rates.burst_size,
+    )
+
+
+def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
+    """Return the number of entries that the hops into each step are written as.
+
+    Args:
+        rates: Result of `hop_rates`.
+        partitions: Partitions of every topic; hops spread over them evenly.
+        linger_ms: Time for which hops wait for each other.
+        entry_bytes: Size of a message.
+    """
+    most = max(min(GROUP_MESSAGES, GROUP_BYTES / max(entry_bytes, 1.0)), 1.0)
+    steps = max((len(one.per_s) for one in rates), default=0)
+    entries = np.zeros(steps)
+    for one in rates:
+        entries += _of_streams(one, partitions, linger_ms / 1000, most)
+        sizes = one.burst_size / partitions
+        groups = np.maximum(sizes / most, np.minimum(sizes, 1.0)) * partitions
+        entries += np.bincount(one.burst_step, groups, steps)
+    return entries
+
+
+def _of_streams(rates: HopRates, partitions: int, linger_s: float, most: float) -> Floats:
+    per_s = rates.per_s / partitions
+    in_all = np.maximum(per_s.sum(axis=0), 1e-300)
+    rounds_per_s = 1.0 / (linger_s + 1.0 / in_all)
+    has_group = 1.0 - (1.0 - per_s / in_all) * np.exp(-per_s * linger_s)
+    groups_per_s = np.clip(rounds_per_s * has_group, per_s / most, per_s)
+    found: Floats = (groups_per_s * rates.seconds).sum(axis=1) * partitions
+    return found
+
+
+def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is_tier: bool) -> HopRates:
+    picked = [np.flatnonzero(one.came_from == source) for one in stays]
+    step = np.repeat(np.arange(len(stays)), [len(mine) for mine in picked])
+    count, entered_ms, released_ms, half_ms = (
+        np.concatenate([getattr(one, name)[mine] for one, mine in zip(stays, picked, strict=True)])
+        for name in ("count", "entered_ms", "released_ms", "half_ms")
+    )
+    middle_s, half_s = entered_ms / 1000, half_ms / 1000
+    is_burst = half_s <= AT_ONCE_S
+    if source_is_tier:
+        is_burst = _stands_out(middle_s, count, is_burst)
+        middle_s, half_s = _in_minutes(middle_s, half_s)
+    which = np.flatnonzero(is_burst)
+    burst_step, burst_size = _group_bursts(len(stays), step[which], count[which], entered_ms[which], released_ms[which])
+    spread = ~is_burst
+    seconds, per_s = _streams(len(stays), places, step[spread], count[spread], middle_s[spread], half_s[spread])
+    return HopRates(seconds=seconds, per_s=per_s, burst_step=burst_step, burst_size=burst_size)
+
+
+def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
+    """Return whether the second of each moment has much of its minute's timers."""
+    found = is_moment.copy()
+    seconds, index = np.unique(np.floor(at_s[is_moment]).astype(np.int64), return_inverse=True)
+    in_second = np.bincount(index, count[is_moment], len(seconds))
+    _, minute = np.unique(seconds // MINUTE_S, return_inverse=True)
+    in_minute = np.bincount(minute, in_second)[minute] if len(seconds) else in_second
+    found[is_moment] = ((in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute))[index]
+    return found
+
+
+def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
+    """Spread moments over their minute, in which they are at random times."""
+    is_moment = half_s <= AT_ONCE_S
+    minute_s = (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
+    return np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
+
+
+def _group_bursts(
+    steps: int, step: Integers, count: Floats, at_ms: Floats, until_ms: Floats
+) -> tuple[Integers, Floats]:
+    """Sum the timers of each second by destination topic; topics of a ring are distinguished by their release."""
+    if not len(step):
+        return step, count
+    at_s, until_s = (np.floor(moment_ms / 1000).astype(np.int64) for moment_ms in (at_ms, until_ms))
+    stay_s = until_s - at_s
+    keys, index = np.unique(((at_s - at_s.min()) * (stay_s.max() + 1) + stay_s) * steps + step, return_inverse=True)
+    return keys % steps, np.bincount(index, count).astype(np.float64)
+
+
+def _streams(
+    steps: int, places: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats
+) -> tuple[Floats, Floats]:
+    """Return the durations of rates for overlapping pieces that leave evenly over a time; similar rates are merged."""
+    if not len(step):
+        return np.zeros(0), np.zeros((steps, 0))
+    start_s, end_s = middle_s - half_s, middle_s + half_s
+    base_s = float(start_s.min())
+    place_s = (float(end_s.max()) - base_s) / places
+    first = np.rint((start_s - base_s) / place_s).astype(np.int64)
+    last = np.maximum(np.rint((end_s - base_s) / place_s).astype(np.int64), first + 1)
+    rate = count / ((last - first) * place_s)
+    row, size = step * (places + 2), steps * (places + 2)
+    changes = np.bincount(row + first, rate, size) - np.bincount(row + last, rate, size)
+    per_s = np.maximum(changes.reshape(steps, -1).cumsum(axis=1), 0.0)
+    in_all = np.maximum(per_s.sum(axis=0), LEAST_PER_S)
+    bins = np.floor(np.log2(in_all / LEAST_PER_S) * BINS_PER_DOUBLING).astype(np.int64)
+    lasting = np.bincount(bins)
+    summed = np.stack([np.bincount(bins, rates) for rates in per_s])
+    found = lasting > 0
+    return (lasting[found] * place_s).astype(np.float64), summed[:, found] / lasting[found]
+
+
+MAX_LEDGERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cursor:
+    """A due topic's cursor at one moment, all its partitions together, by runs of positions in order.
+
+    Expected numbers, not counts: partitions are alike, so that each has its share of every run.
+
+    Args:
+        entries: Entries of each run that have arrived.
+        acknowledged: Acknowledged entries of each run.
+        gaps: Ranges of acknowledged entries in each run.
+    """
+
+    entries: Floats
+    acknowledged: Floats
+    gaps: Floats
+
+    def past_mark_delete(self, partitions: int) -> Floats:
+        """Return the acknowledged entries of each run that are behind an unacknowledged entry of their partition."""
+        return self.acknowledged * (1.0 - self._marked(partitions))
+
+    def mark_delete_entries(self, partitions: int) -> float:
+        """Return the entries up to the mark-delete position, all partitions together."""
+        return float((self.entries * self._marked(partitions)).sum())
+
+    def span_entries(self, partitions: int) -> float:
+        """Return the entries between the mark-delete position and the last acknowledgement, all partitions together."""
+        after = _share_without(self.acknowledged[::-1] / partitions)[::-1]
+        return float((self.entries * (1.0 - self._marked(partitions)) * (1.0 - after)).sum())
+
+    def _marked(self, partitions: int) -> Floats:
+        return _share_without((self.entries - self.acknowledged) / partitions)
+
+
+def redelivered_entries(
+    cursor: Cursor, profile: BrokerProfile, ends_entries: Floats, partitions: int, ack_format: AckFormat
+) -> float:
+    """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together.
+
+    Args:
+        cursor: The cursor at the moment of the unload.
+        profile: Source of the limit and of the bitmap rule.
+        ends_entries: Ends of ledgers, in entries of all partitions together, ascending; see `ledger_ends`.
+        partitions: Partitions of the due topic.
+        ack_format: Format to use instead of the profile's own.
+    """
+    gaps = cursor.gaps + _split_ranges(cursor, ends_entries, partitions)
+    all_gaps = float(gaps.sum())
+    limit = (profile.gap_limit_ranges + 1.0) * partitions
+    few = all_gaps <= profile.metadata_store_limit_ranges * partitions
+    if all_gaps <= limit and (few or ack_format == "ranges"):
+        return 0.0
+    past = cursor.past_mark_delete(partitions)
+    total = float(past.sum())
+    if ack_format == "bitmap" and not few:
+        entries = np.r_[0.0, np.cumsum(cursor.entries)]
+        ends = np.r_[ends_entries[ends_entries < entries[-1]], entries[-1]]
+        acknowledged = np.diff(np.r_[0.0, np.interp(ends, entries, np.r_[0.0, np.cumsum(past)])])
+        cached = kept_ledgers(acknowledged / partitions, profile)
+        if cached.any():
+            return float(acknowledged[~cached].sum())
+    ranges = np.r_[0.0, np.cumsum(gaps)]
+    if all_gaps <= limit:
+        return 0.0
+    return total - float(np.interp(limit, ranges, np.r_[0.0, np.cumsum(past)]))
+
+
+def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floats:
+    """Return the ranges that ledger ends add to each run: a range at each end between two acknowledged entries."""
+    added = np.zeros(len(cursor.entries))
+    reached = np.cumsum(cursor.entries)
+    runs = np.searchsorted(reached, ends_entries[ends_entries < reached[-1]], "left")
+    # Of k acknowledged entries in a row, k - 1 are followed by another.
+    followed = np.maximum(cursor.past_mark_delete(partitions) - cursor.gaps, 0.0)[runs]
+    # In every partition a ledger ends there.
+    np.add.at(added, runs, partitions * followed / np.maximum(cursor.entries[runs], 1.0))
+    return added
+
+
+def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
+    """bitmap: return which ledgers' acknowledgements are persisted.
+
+    Args:
+        acknowledged_entries: Entries past the mark-delete position in each ledger of a partition, the oldest first.
+        profile: Source of the limit and the rule.
+    """
+    with_it = np.cumsum(acknowledged_entries)
+    # A ledger without an acknowledged entry is not in the broker's list: it is not persisted and does not matter.
+    compared = with_it - acknowledged_entries if profile.keeps_crossing_ledger else with_it
+    return (compared <= profile.gap_limit_ranges) & (acknowledged_entries > 0)
+
+
+def ledger_ends(
+    entries: Floats, arrived_ms: Floats, profile: BrokerProfile, partitions: int, entry_bytes: float
+) -> Floats:
+    """Return the ends of a topic's ledgers, in entries of all its partitions together.
+
+    Args:
+        entries: Entries of each run of positions, in order.
+        arrived_ms: Arrival time of each run's last entry, ascending.
+        profile: Source of the ledger limits, each per partition.
+        partitions: Number of partitions, which fill evenly.
+        entry_bytes: Mean size of an entry.
+
+    Returns:
+        Ends, ascending, without that of the last, open ledger.
+    """
+    if not len(entries):
+        return np.zeros(0)
+    reached = np.r_[0.0, np.cumsum(entries)]
+    times_ms = np.r_[arrived_ms[0] - 1.0, arrived_ms]
+    full = min(float(profile.ledger_max_entries), profile.ledger_max_bytes / max(entry_bytes, 1.0)) * partitions
+    ends: list[float] = []
+    begin, opened_ms = 0.0, float(times_ms[0])
+    while len(ends) < MAX_LEDGERS:
+        full_ms = float(np.interp(begin + full, reached, times_ms)) if begin + full < reached[-1] else np.inf
+        closes_ms = min(max(full_ms, opened_ms + profile.ledger_min_age_ms), opened_ms + profile.ledger_max_age_ms)
+        if closes_ms >= times_ms[-1]:
+            break
+        end = max(float(np.interp(closes_ms, times_ms, reached)), begin)
+        if full_ms <= closes_ms and profile.ledger_min_age_ms == 0:
+            end = begin + full  # exact if a burst arrives in one instant
+        if end <= begin:  # nothing arrived: an empty ledger opens with the next entry
+            opened_ms = max(float(times_ms[np.searchsorted(reached, begin, "right") - 1]), closes_ms)
+            continue
+        ends.append(end)
+        begin, opened_ms = end, closes_ms
+    return np.array(ends)
+
+
+def _share_without(events: Floats) -> Floats:
+    """Return for each run the share of positions before the first event, for events at random positions."""
+    before = np.cumsum(events) - events
+    within = np.where(events > 1e-9, -np.expm1(-events) / np.where(events > 1e-9, events, 1.0), 1.0)
+    found: Floats = np.exp(-np.maximum(before, 0.0)) * within
+    return found
+
 
 SLOTS_PER_STAY = 64
 """Publish slots within the longest stay in a due topic: finer cells give no more information."""
@@ -172,7 +559,7 @@ def simulation_of(
     rows = replace(rows, count=rows.count * growth)
     curve = gap_curve(rows, resolution)
     pending, topic_pending = _pending_peaks(flow, resolution.pending_moments)
-    order = _position_order(rows)
+    order = np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
     sent = np.where(flow.acked_originals, 0.0, flow.pieces.count)
     timers = float(sent.sum())
     numbers, index = np.unique(flow.hops, return_inverse=True)
@@ -217,10 +604,6 @@ def _grown(flow: Flow, growth: float) -> Flow:
         stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
         intake=replace(flow.intake, count=flow.intake.count * growth),
     )
-
-
-def _position_order(rows: Rows) -> Integers:
-    return np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
 
 
 def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:

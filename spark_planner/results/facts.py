@@ -1,26 +1,473 @@
-"""The planner's results as JSON: every number under a name with its unit."""
+"""The planner's results in sentences, and as JSON with every number under a name with its unit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
-from timewheel.core.planfile import dump_plan
-from timewheel.spark_planner.choice.assessed import Assessed
-from timewheel.spark_planner.choice.constraints import Cost
-from timewheel.spark_planner.choice.reasons import describe
-from timewheel.spark_planner.exact.replay_result import Peak
-from timewheel.spark_planner.job import Planned, Prediction
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.results.copies import copies_facts
-from timewheel.spark_planner.results.growth import growth_facts
-from timewheel.spark_planner.results.money import Prices, monthly
-from timewheel.spark_planner.results.skew import key_facts
-from timewheel.spark_planner.results.steady import extrapolation_facts
-from timewheel.spark_planner.traffic import History
+import numpy as np
 
-__all__ = ["assessed_facts", "evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up, spelled
+from timewheel.core.gap_law import WATCH_SHARE
+from timewheel.core.history_span import describe_span
+from timewheel.core.planfile import dump_plan
+from timewheel.core.plurals import counted
+
+from ..choice.choose import Assessed
+from ..choice.constraints import Cost, Room
+from ..choice.reasons import describe, partitions_in_words, stays
+from ..estimating import Estimated
+from ..exact.ranges import Peak
+from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Trend, trend_of
+from ..fleet import Fleet, NativeFit
+from ..history.sampled import sample_note
+from ..job import MOSTLY, TWICE, Planned, Prediction
+from ..pricing.evaluate import Evaluation
+from ..summary.cells import Cells
+from ..traffic import History
+
+EDGES_MS = (
+    0,
+    MINUTE_MS,
+    10 * MINUTE_MS,
+    HOUR_MS,
+    6 * HOUR_MS,
+    DAY_MS,
+    2 * DAY_MS,
+    5 * DAY_MS,
+    10 * DAY_MS,
+    20 * DAY_MS,
+    30 * DAY_MS,
+    60 * DAY_MS,
+    90 * DAY_MS,
+    180 * DAY_MS,
+    365 * DAY_MS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySpan:
+    """Timers with a delay in a span.
+
+    Args:
+        name: The span, such as ``1h to 6h``.
+        from_ms: The least delay in the span.
+        timers: Number of timers; fractional, since a cell may lie across a border.
+    """
+
+    name: str
+    from_ms: int
+    timers: float
+
+
+def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
+    """Return the shares of round spans, from the first with a timer to the last; timers are uniform within a cell."""
+    below = [_timers_below(cells, edge_ms) for edge_ms in EDGES_MS]
+    counts = np.diff([*below, float(cells.timers)])
+    names = [
+        "under 1m",
+        *(f"{format_duration(low)} to {format_duration(high)}" for low, high in pairwise(EDGES_MS[1:])),
+        "1 year up",
+    ]
+    spans = [
+        DelaySpan(name=name, from_ms=from_ms, timers=float(count))
+        for name, from_ms, count in zip(names, EDGES_MS, counts, strict=True)
+    ]
+    used = [number for number, span in enumerate(spans) if span.timers > 0]
+    return tuple(spans[used[0] : used[-1] + 1]) if used else ()
+
+
+def reading(cells: Cells) -> str:
+    """Describe the history in a sentence that shows a reader whether columns and units were interpreted correctly."""
+    first, last = (
+        datetime.fromtimestamp(at_ms / 1_000, UTC)
+        for at_ms in (int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max()))
+    )
+    half, most = (rounded_up(delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
+    return (
+        f"As read: {counted(cells.timers, 'timer')} sent from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC; "
+        f"half of the delays are within {half}, 99 % within {most}, "
+        f"the longest is {rounded_up(int(cells.delay_max_ms.max()))}."
+    )
+
+
+def delay_quantile_ms(cells: Cells, share: float) -> int:
+    """Return the quantile of delays for a share from 0 to 1; exact to a cell's bucket, 3 to 13 percent."""
+    order = np.argsort(cells.delay_max_ms)
+    reached = np.cumsum(cells.count[order])
+    return int(cells.delay_max_ms[order[min(int(np.searchsorted(reached, share * reached[-1])), len(order) - 1)]])
+
+
+def _timers_below(cells: Cells, edge_ms: int) -> float:
+    # Both ends of a cell's span are timers of it: n whole milliseconds from the least to the greatest.
+    span_ms = cells.delay_max_ms - cells.delay_min_ms + 1
+    shares = np.clip((edge_ms - cells.delay_min_ms) / span_ms, 0.0, 1.0)
+    return float((shares * cells.count).sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume.
+
+    Args:
+        now: Gaps of a single partition under native delays.
+        then: Gaps of the plan's fullest partition.
+        known: "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them.
+        confidence: 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is
+            compared with the limit. None: the interval is unknown, or the history is complete.
+    """
+
+    now: float
+    then: float
+    known: str
+    confidence: tuple[float, float] | None
+
+    def describe_band(self, gaps: float) -> str:
+        """Describe the confidence interval of either peak, in words; empty without a band."""
+        if self.confidence is None:
+            return ""
+        low, high = (times * gaps for times in self.confidence)
+        return f"between {low:,.0f} and {high:,.0f}"
+
+
+def peaks_of(planned: Planned) -> Peaks:
+    """Return the peaks of a plan, at the planned volume."""
+    confidence = planned.traffic.confidence
+    is_counted = planned.growth == 1
+    native, recommended = planned.choice.native, planned.choice.recommended.evaluation
+    return Peaks(
+        now=planned.native.replay.peak_of_total.gap_count if is_counted else native.peak_gaps,
+        then=planned.recommended.replay.peak_per_partition.gap_count
+        if is_counted
+        else recommended.peak_gaps_per_partition,
+        known=_known([planned.native.replay.peak_of_total, planned.recommended.replay.peak_per_partition])
+        if is_counted
+        else "estimated",
+        confidence=None if confidence is None else (confidence.low, confidence.high),
+    )
+
+
+def _known(peaks: Sequence[Peak]) -> str:
+    if all(peak.is_exact for peak in peaks):
+        return "counted"
+    return f"counted at moments, between them at most {', '.join(f'{peak.gap_count_limit:,}' for peak in peaks)}"
+
+
+REPORTED_REPEATS = 0.01
+
+
+def describe_copies(planned: Planned) -> str:
+    """Describe the repeated rows in a sentence; empty if there are few."""
+    timers = planned.history.cells(planned.topic).timers
+    if planned.repeated < max(REPORTED_REPEATS * timers, 1):
+        return ""
+    return (
+        f"{planned.repeated:,} of {counted(timers, 'row')} ({planned.repeated / timers:.0%}) "
+        f"{'repeats' if planned.repeated == 1 else 'repeat'} another one in send time, due time and key. "
+        "If they are copies, the volume, the costs and perhaps the gaps are too high: name the column of timer ids "
+        "(--timer-id), or remove the copies. If they are separate timers, nothing is wrong."
+    )
+
+
+def copies_facts(planned: Planned) -> dict[str, Any]:
+    """Return the repeated rows as JSON."""
+    return {"repeated_rows": planned.repeated}
+
+
+def trend_in(planned: Planned) -> Trend | None:
+    """Return the trend of the history alone; None: it is too short, or a sample.
+
+    A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
+    like growth.
+    """
+    if sample_note(planned.history.source) is not None:
+        return None
+    return trend_of(planned.history.cells(planned.topic))
+
+
+def reached_on(planned: Planned, room: Room, trend: Trend) -> str:
+    """Return the day on which a limit is reached, such as ``2027-03-14``; empty: not within ten years."""
+    at_ms = trend.reached_ms(room.times * planned.growth)
+    return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}"
+
+
+def describe_growth(planned: Planned) -> str:
+    """Describe when the nearest limit is reached, with the evidence for the growth; empty: unknown."""
+    trend = trend_in(planned)
+    if trend is None or not planned.choice.rooms:
+        return ""
+    if not trend.weekly_growth:
+        return (
+            f"No growth is seen in this history: of its {trend.weeks} full weeks the last has "
+            f"{trend.last_timers:,.0f} timers, the first {trend.first_timers:,.0f} (on the same days of the week)."
+        )
+    room = planned.choice.rooms[0]
+    basis = (
+        f"This history grows by {trend.weekly_growth:.1%} a week (the last of {trend.weeks} full weeks against the "
+        "first)"
+    )
+    day = reached_on(planned, room, trend)
+    if not day:
+        return f"{basis}: at this growth no limit is reached within ten years."
+    if room.times * planned.growth <= 1:
+        return f"{basis}, and by the estimate it has reached {room.limit}."
+    return f"{basis}: at this growth {room.limit} is reached about {day} (estimated)."
+
+
+def growth_facts(planned: Planned) -> dict[str, Any] | None:
+    """Return the trend and the days of the limits as JSON; None: unknown."""
+    trend = trend_in(planned)
+    if trend is None:
+        return None
+    return {
+        "full_weeks": trend.weeks,
+        "first_week_timers": trend.first_timers,
+        "last_week_timers": trend.last_timers,
+        "weekly_growth": trend.weekly_growth,
+        "limits_reached_on": {room.limit: reached_on(planned, room, trend) or None for room in planned.choice.rooms},
+    }
+
+
+REPORTED_SHARE = 0.1
+"""Least share of all timers for a notice, or"""
+REPORTED_TIMES = 1.25
+"""least ratio of the fullest partition to its even share."""
+
+
+def describe_keys(planned: Planned | Estimated) -> str:
+    """Describe the heaviest key in one or two sentences; empty if no key matters."""
+    heaviest, partitions = planned.keys.heaviest, planned.plan.own_partitions
+    if heaviest is None:
+        return ""
+    key, share = heaviest
+    fullest = planned.keys.fullest(partitions)
+    if share < REPORTED_SHARE and fullest * partitions < REPORTED_TIMES:
+        return ""
+    said = f"Key {key!r} has {share:.0%} of all timers, and a key's timers are all in one partition"
+    if partitions > 1:
+        said += f": the fullest of {partitions} gets {fullest:.0%} of them, not {1 / partitions:.0%}"
+    alone = planned.choice.native.peak_gaps * share
+    if alone > planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges):
+        said += (
+            ". No number of partitions makes native delays right for it: "
+            f"that key alone leaves about {alone:,.0f} gaps (estimated)"
+        )
+    return said + "."
+
+
+def key_facts(planned: Planned | Estimated) -> dict[str, Any]:
+    """Return the facts about the heaviest key as JSON."""
+    heaviest = planned.keys.heaviest
+    return {
+        "heaviest_key": None if heaviest is None else heaviest[0],
+        "heaviest_share": None if heaviest is None else heaviest[1],
+        "fullest_partition_share": planned.keys.fullest(planned.plan.own_partitions),
+    }
+
+
+def describe_traffic(traffic: Continued) -> list[str]:
+    """Describe a history that is too short, and its continuation; empty if it is long enough."""
+    found = traffic.warm_up
+    if found is None:
+        return []
+    said = describe_span(found.history_ms, found.warm_up_ms)
+    if traffic.continuation is None:
+        return [f"{said} {_alone(traffic)}"]
+    further, days = len(traffic.continuation.sources), len(traffic.continuation.days.drawn)
+    how = "a Monday for a Monday" if traffic.continuation.days.by_weekday else "in random order"
+    said += (
+        f" So it was continued by {counted(further, 'day')}, drawn from {days} of its own ({how}); a history of "
+        f"{rounded_up(found.warm_up_ms)} would be long enough, and --as-is plans for the history alone."
+    )
+    return [said, *_left_out(traffic)]
+
+
+def describe_native(planned: Planned) -> list[str]:
+    """Describe the gaps of native delays in the history alone and continued; empty if both are the same."""
+    continued, confidence = planned.traffic.continuation, planned.traffic.confidence
+    if continued is None or planned.native_alone is None:
+        return []
+    gaps = planned.native.replay.peak_of_total.gap_count
+    said = (
+        f"Native delays on one partition leave at most {counted(planned.native_alone.peak_of_total.gap_count, 'gap')} "
+        f"in the history alone, and {gaps:,} when it is continued (both counted)"
+    )
+    if confidence is not None:
+        low, high = confidence.low * gaps, confidence.high * gaps
+        return [f"{said}: between {low:,.0f} and {high:,.0f} with 95 % confidence. The plan is for the upper end."]
+    if gaps and len(continued.days.drawn) < LEAST_DAYS:
+        return [f"{said}; no confidence interval from fewer than {LEAST_DAYS} days."]
+    return [said + "."]
+
+
+def extrapolation_facts(traffic: Continued) -> dict[str, Any] | None:
+    """Return the steady state as JSON; None: the history is long enough."""
+    found, continued, confidence = traffic.warm_up, traffic.continuation, traffic.confidence
+    if found is None:
+        return None
+    return {
+        "history_ms": found.history_ms,
+        "warm_up_ms": found.warm_up_ms,
+        "estimated_pending": found.pending if found.has_rate else None,
+        "estimated_native_gaps": found.gaps if found.has_rate else None,
+        "continued_days": 0 if continued is None else len(continued.sources),
+        "not_continued": traffic.unfit or None,
+        "days_drawn_from": 0 if continued is None else len(continued.days.drawn),
+        "campaign_days_ms": [] if continued is None else _campaign_days_ms(traffic),
+        "weekly_growth": 0.0 if continued is None else continued.days.weekly_growth,
+        "native_gaps_times_low": None if confidence is None else confidence.low,
+        "native_gaps_times_high": None if confidence is None else confidence.high,
+    }
+
+
+def _alone(traffic: Continued) -> str:
+    found = traffic.warm_up
+    assert found is not None
+    said = "All figures here are of the history alone"
+    if found.has_rate:
+        said = (
+            f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
+            f"partition will leave about {counted(round(found.gaps), 'gap')} (estimated). {said}"
+        )
+    match traffic.unfit:
+        case "burst":
+            return f"{said}. Plan from a history of a day or more; best, longer than its delays."
+        case "days":
+            return f"{said}: its delays are too long to continue it. Plan from a longer history."
+        case "timers":
+            return (
+                f"{said}: continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer history, or from "
+                "every "
+                "tenth timer with --growth 10."
+            )
+        case _:
+            return f"{said} (--as-is)."
+
+
+def _left_out(traffic: Continued) -> list[str]:
+    assert traffic.continuation is not None
+    days = traffic.continuation.days
+    said = []
+    if days.campaigns:
+        named = ", ".join(
+            f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}" for at_ms in _campaign_days_ms(traffic)
+        )
+        said.append(
+            f"Not continued: the campaign of {named}, when far more was sent than in the same hours of other days. If "
+            "campaigns recur, give a history with several of them."
+        )
+    if days.weekly_growth:
+        said.append(
+            f"Its volume changes by {days.weekly_growth:+.0%} a week. It was continued like its last week; --growth "
+            "plans for a larger volume."
+        )
+    return said
+
+
+def _campaign_days_ms(traffic: Continued) -> list[int]:
+    assert traffic.continuation is not None
+    days = traffic.continuation.days
+    # The middle: days are counted back from the last send, and usually begin on the previous calendar day.
+    return [days.begins_ms[day] + DAY_MS // 2 for day in days.campaigns]
+
+
+MONTH_DAYS = 365.25 / 12
+BYTES_PER_GB = 1e9
+AMOUNTS = ("million_writes", "gb_month", "topic_month", "relay_month")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """A user's prices; None: unknown, and left out. Prices do not affect the choice of a plan.
+
+    Args:
+        currency: Currency of all prices, as written after an amount.
+        million_writes: Price of a million entries written; each entry counts once for any number of copies.
+        gb_month: Price of 10^9 bytes on disk for a month, for each copy.
+        topic_month: Price of a partition topic for a month.
+        relay_month: Price of a running relay for a month, for plans that need a relay.
+    """
+
+    currency: str = "EUR"
+    million_writes: float | None = None
+    gb_month: float | None = None
+    topic_month: float | None = None
+    relay_month: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in AMOUNTS:
+            price = getattr(self, name)
+            if price is not None and not 0 <= price < math.inf:
+                raise ValueError(f"{name} = {price}: 0 or more, or None where it is not known")
+
+    @property
+    def is_given(self) -> bool:
+        """True if any price is known."""
+        return any(getattr(self, name) is not None for name in AMOUNTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """The monthly cost of a plan, at the mean volume of the history.
+
+    Args:
+        currency: Currency of the amounts.
+        parts: (item, amount), for every known price.
+    """
+
+    currency: str
+    parts: tuple[tuple[str, float], ...]
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts."""
+        return math.fsum(amount for _, amount in self.parts)
+
+    def said(self, amount: float) -> str:
+        """Format an amount with its currency."""
+        return f"{amount:,.2f} {self.currency}"
+
+
+def monthly(evaluation: Evaluation, prices: Prices | None) -> Bill | None:
+    """Compute the monthly cost of a plan; None: no price is known.
+
+    Args:
+        evaluation: Evaluation of the plan, at the volume of interest. Its mean volume is taken as that of a month, its
+            peak of bytes on disk as that of the whole month.
+        prices: The user's prices.
+    """
+    if prices is None or not prices.is_given:
+        return None
+    entries = evaluation.timers_per_day * evaluation.writes_per_timer * MONTH_DAYS
+    amounts: tuple[tuple[str, float | None, float], ...] = (
+        ("entries written", prices.million_writes, entries / 1e6),
+        ("bytes on disk", prices.gb_month, evaluation.storage_bytes / BYTES_PER_GB),
+        ("partition topics", prices.topic_month, evaluation.partition_topics),
+        ("relay", prices.relay_month, float(evaluation.needs_relay)),
+    )
+    parts = tuple((name, price * number) for name, price, number in amounts if price is not None)
+    return Bill(currency=prices.currency, parts=parts)
+
+
+WITHOUT_SLIDERS = (
+    "For a shadow there are no sliders: its moves depend on the window in a way that sliders do not compute. Plan "
+    "again with --growth, --gap-fraction or --topic-cost."
+)
+
+
+def describe_limit(planned: Planned) -> str:
+    """Describe the treatment of delays longer than those of the history."""
+    longest_ms = int(planned.history.cells(planned.topic).delay_max_ms.max())
+    limit = format_duration(planned.plan.max_delay_ms)
+    what = f"of more than {limit} will be refused"
+    if planned.plan.intake:
+        what = f"of more than {limit} stay in the due topic and make gaps there"
+    return f"Sends {what} (max_delay, --max-delay); the longest of this history is of {rounded_up(longest_ms)}."
+
 
 _CURVES = ("gaps_at_ms", "gaps")
 """Arrays of thousands of numbers, for charts."""
@@ -117,11 +564,7 @@ def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
 
 def assessed_facts(one: Assessed) -> dict[str, Any]:
     """Return the facts about a candidate, with its cost and the constraints that it breaks."""
-    return {
-        **evaluation_facts(one.evaluation),
-        **_cost(one.cost),
-        "broken_constraints": list(one.broken),
-    }
+    return {**evaluation_facts(one.evaluation), **_cost(one.cost), "broken_constraints": list(one.broken)}
 
 
 def _cost(cost: Cost) -> dict[str, float]:
@@ -155,3 +598,222 @@ def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
 
 def _peak(peak: Peak) -> dict[str, Any]:
     return {"gap_count": peak.gap_count, "gap_count_limit": peak.gap_count_limit, "at_ms": peak.at_ms}
+
+
+SETTING = "managedLedgerMaxUnackedRangesToPersist; gap_limit_ranges in a file for --profile"
+
+
+def verdict(planned: Planned) -> str:
+    """State the recommendation, with the gaps that decide: counted by the exact replay, or predicted if volume grows.
+
+    If no plan keeps the gap limit, the verdict names the cause and the remedies.
+    """
+    return _recommendation(planned) + _hindrance(planned) + _narrow(planned)
+
+
+def _narrow(planned: Planned) -> str:
+    """Describe a plan that keeps the limits with little room, and the remedies; empty: there is room, or it breaks
+    them.
+    """
+    limit, gaps = planned.profile.gap_limit_ranges, planned.counted_gaps
+    if not planned.keeps_limits:
+        return ""
+    said = ""
+    if planned.growth != 1 and peaks_of(planned).then > planned.constraints.allowed_gaps(limit):
+        said = f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
+    if gaps > WATCH_SHARE * limit + 1e-6:
+        said += (
+            f" That fits the limit, but is above the {WATCH_SHARE:.0%} of it from which gaps are a warning: for more "
+            f"room plan again with --gap-fraction {WATCH_SHARE:g}."
+        )
+    if planned.is_short_of_room:
+        said += (
+            f" This history is SHORT, and shows one burst: {planned.gap_room:.2g} times as many timers at a time, or a "
+            f"second burst while the first waits, reach the limit. Plan again with --growth {TWICE:g} to have room, or "
+            "from a longer history."
+        )
+    return said
+
+
+def _hindrance(planned: Planned) -> str:
+    """Describe the cause that no plan keeps the gap limit, and the remedies; empty: this plan keeps it."""
+    found, limit = planned.hindrance, planned.profile.gap_limit_ranges
+    if found is None:
+        return ""
+    said = f" At most {counted(found.allowed, 'gap goes', 'gaps go')} with the given limits"
+    if planned.growth != 1:
+        peak = planned.recommended.replay.peak_per_partition.gap_count
+        said += f" ({counted(peak, 'was', 'were')} counted at this volume)"
+    said += ", and no plan tried keeps that"
+    if found.never_held_gaps > found.allowed and planned.plan.own_partitions == 1:
+        timers = counted(found.never_held_timers, "timer")
+        said += (
+            f": none holds back {timers} due within {spelled(found.never_held_ms)} of being sent, which leave "
+            f"{counted(found.never_held_gaps, 'gap')} by themselves (counted)"
+        )
+    elif planned.plan.intake:
+        said += (
+            ": while timers wait that are due soon, originals between them that a shadow has moved and acknowledged "
+            "make gaps"
+        )
+    said += (
+        f". This plan leaves more for {spelled(found.lasts_ms)} at most, and for {MOSTLY:.0%} of the time "
+        f"{counted(found.mostly_gaps, 'gap')} at most (counted)"
+    )
+    helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
+    if found.partitions is not None:
+        # A sample's topic is not partitioned, regardless of the options, and cannot become so.
+        is_sample = sample_note(planned.history.source) is not None
+        how = "plan again with --due-topic and its name" if is_sample else "plan without --unpartitioned"
+        helps.insert(0, f"a new due topic with {partitions_in_words(found.partitions)} ({how})")
+    if found.gap_fraction is not None:
+        helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
+    return f"{said}. What helps: {', or '.join(helps)}."
+
+
+def _recommendation(planned: Planned) -> str:
+    plan, limit = planned.plan, planned.profile.gap_limit_ranges
+    peaks = peaks_of(planned)
+    fullest, today, how = peaks.then, peaks.now, peaks.known
+    if planned.growth == 1:
+        continued = "" if planned.traffic.continuation is None else ", continued,"
+        when, leaves = "", f"this history{continued} leaves"
+    else:
+        when, leaves = f" for {planned.growth:g} times this volume", "it would leave"
+    broken = "" if planned.keeps_limits else " (NOT within every limit)"
+    if stays(plan):
+        said = f"Stay with native delays on {partitions_in_words(plan.partitions)}{when}{broken}"
+        return f"{said}: {leaves} at most {counted(round(today), 'gap')} ({how}), of {limit:,} that the broker keeps."
+    return (
+        f"Use {describe(plan)} on {partitions_in_words(plan.partitions)}{when}{broken}: {leaves} at most "
+        f"{counted(round(fullest), 'gap')} in a partition ({how}), "
+        f"of {limit:,} that the broker keeps; native delays on one partition leave {today:,.0f}."
+    )
+
+
+SAID = {
+    NativeFit.FINE: "stays as it is",
+    NativeFit.SHORT: "history too short to stay",
+    NativeFit.OVER: "too many gaps",
+    NativeFit.OTHER: "another limit is broken",
+}
+
+
+def fleet_verdict(fleet: Fleet) -> str:
+    """State the recommendation in one or two sentences."""
+    topics = len(fleet.topics)
+    stay = sum(one.native_fit == NativeFit.FINE for one in fleet.topics)
+    moving = [planned for planned in fleet.planned.values() if not stays(planned.plan)]
+    said = f"Of {counted(topics, 'topic')} {stay:,} can stay on native delays with one partition"
+    if fleet.planned:
+        said += f"; {len(fleet.planned):,} were planned for, and of these {len(moving):,} change"
+    broken = sum(not planned.keeps_limits for planned in fleet.planned.values())
+    if broken:
+        said += f" ({broken:,} of them keep NOT every limit)"
+    if fleet.waiting:
+        said += f". {len(fleet.waiting):,} more need a plan and have none yet"
+    if fleet.unfit:
+        topic, reason = next(iter(fleet.unfit.items()))
+        said += f". No plan can name {counted(len(fleet.unfit), 'topic')}, such as {topic!r} ({reason})"
+    return said + "."
+
+
+def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
+    """Return the results for a fleet as JSON, without the curves.
+
+    Args:
+        fleet: The result of the planner.
+        files: The plan file of each topic that has a plan.
+        prices: Prices for a month's cost.
+    """
+    return {
+        "history": history_facts(fleet.history),
+        "profile": asdict(fleet.profile),
+        "constraints": asdict(fleet.constraints),
+        "growth": fleet.growth,
+        "keeps_limits": fleet.keeps_limits,
+        "verdict": fleet_verdict(fleet),
+        "topics": [
+            {
+                "topic": one.topic,
+                "native_fit": one.native_fit.value,
+                "timers": one.timers,
+                "timers_per_day": one.timers_per_day,
+                "native_gaps_counted": one.peak.gap_count,
+                "native_gaps_at_most": one.peak.gap_count_limit,
+                "gap_limit_ranges": one.evaluation.gap_limit_ranges,
+                "native_redelivered_entries_estimated": one.evaluation.redelivered.worst_entries,
+                "plan_file": files.get(one.topic),
+            }
+            for one in fleet.topics
+        ],
+        "planned": {topic: planned_facts(planned, prices) for topic, planned in fleet.planned.items()},
+        "waiting": list(fleet.waiting),
+        "unfit": dict(fleet.unfit),
+    }
+
+
+def estimated_verdict(found: Estimated) -> str:
+    """State the recommendation and its certainty in two or three sentences."""
+    plan, limit = found.plan, found.profile.gap_limit_ranges
+    when = "" if found.growth == 1 else f" for {found.growth:g} times this volume"
+    if stays(plan):
+        broken = "" if found.keeps_limits else " (NOT within every limit)"
+        said = f"Stay with native delays on {partitions_in_words(plan.partitions)}{when}{broken}"
+        return f"{said}: {_native(found)}, of {limit:,} that the broker keeps."
+    chosen = found.choice.recommended
+    said = (
+        f"{describe(plan)} on {partitions_in_words(plan.partitions)}{when}: about "
+        f"{counted(round(chosen.evaluation.peak_gaps_per_partition), 'gap')} in a partition (estimated), of {limit:,} "
+        f"that the broker keeps; {_native(found)}."
+    )
+    if not found.is_certain:
+        return (
+            "NOT DECIDED. Neighbouring delays depend on each other here: native gaps are "
+            f"{found.native.ratio:.2g} times what independent ones would leave, and estimates of other plans may be as "
+            f"wrong. Count them: timewheel plan with the history itself. By the estimates it would be {said}"
+        )
+    return f"Use {said}" if not chosen.broken else f"Use (NOT within every limit) {said}"
+
+
+def _native(found: Estimated) -> str:
+    native = found.native
+    how = f"counted, at moments {rounded_up(native.apart_ms)} apart"
+    if found.growth == 1 and found.continued.continuation is None:
+        return f"native delays on one partition leave at most {counted(native.counted, 'gap')} ({how})"
+    return (
+        f"native delays on one partition leave about {counted(round(native.peak * found.growth), 'gap')} (estimated; "
+        f"{native.counted:,} in the history alone, {how})"
+    )
+
+
+def estimated_facts(found: Estimated) -> dict[str, Any]:
+    """Return the estimate as JSON, without the curves."""
+    choice, statistic = found.choice, found.survey.statistic
+    return {
+        "survey": {
+            "timers": statistic.timers,
+            "topics": len(statistic.cells),
+            "days": len(found.survey.days),
+            "first_publish_ms": statistic.first_publish_ms,
+            "last_publish_ms": statistic.last_publish_ms,
+            "quarantined": dict(statistic.quarantined),
+        },
+        "topic": found.topic,
+        "profile": asdict(found.profile),
+        "constraints": asdict(found.constraints),
+        "growth": found.growth,
+        "keeps_limits": found.keeps_limits,
+        "is_certain": found.is_certain,
+        "native_gaps": asdict(found.native),
+        "plan": dump_plan(found.plan),
+        "reasons": list(choice.reasons),
+        "recommended": assessed_facts(choice.recommended),
+        "native": evaluation_facts(choice.native),
+        "steady_state": extrapolation_facts(found.continued),
+        "keys": key_facts(found),
+        "candidate_count": choice.considered,
+        "priced_count": len(choice.candidates),
+        "front": [assessed_facts(one) for one in choice.front],
+        "rooms": [asdict(room) for room in choice.rooms],
+    }

@@ -1,32 +1,559 @@
-"""The report of a plan: a self-contained page with the plan, the reasons, and the accuracy of the prediction."""
+"""The report of a plan: a self-contained page with the plan, the reasons, charts and sliders; the page of a fleet.
+
+The sliders ask for the cheapest candidate at another volume, another limit or another price. A compact statistic of all
+candidates goes into the page, whose JavaScript computes `WhatIf.cheapest` of it (`_report/templates/what_if.js`). The
+functions here define that computation: they read only the statistic, and do the same arithmetic in the same order.
+Their formulas are those of `Constraints`, with gaps, waiting messages and entries in proportion to the volume.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
-from timewheel._report.gap_chart import gap_chart
-from timewheel._report.page import Fold, Page, Section
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel._report.bars import Bar, BarChart, bar_chart
+from timewheel._report.choices import Choice as Dot
+from timewheel._report.choices import Choices, Named, choice_chart
+from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
+from timewheel._report.page import Figure, Fold, Headline, Page, Section, Slider, Sliders
 from timewheel._report.render import render_page
-from timewheel.core.durations import DAY_MS
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.plan import MAX_PARTITIONS, Tiered
 from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
-from timewheel.spark_planner.job import Planned
-from timewheel.spark_planner.results import costs, tables
-from timewheel.spark_planner.results.charts import delays_figure, front_figure, gaps_over_time
-from timewheel.spark_planner.results.copies import describe_copies
-from timewheel.spark_planner.results.delays import reading
-from timewheel.spark_planner.results.growth import describe_growth
-from timewheel.spark_planner.results.headlines import headlines
-from timewheel.spark_planner.results.money import Prices
-from timewheel.spark_planner.results.shadow import WITHOUT_SLIDERS, shadow_table
-from timewheel.spark_planner.results.skew import describe_keys
-from timewheel.spark_planner.results.sliders import sliders
-from timewheel.spark_planner.results.steady import describe_native, describe_traffic
-from timewheel.spark_planner.results.verdict import verdict
-from timewheel.spark_planner.results.what_if import what_if
 
-__all__ = ["page_of", "report_page"]
+from ..choice.choose import HELPED, Assessed, Choice
+from ..choice.constraints import Constraints
+from ..choice.reasons import describe
+from ..exact.replay import Replay
+from ..fleet import Fleet, NativeFit, NativeGaps
+from ..job import Planned
+from ..pricing.evaluate import Evaluation
+from . import tables
+from .facts import (
+    WITHOUT_SLIDERS,
+    Prices,
+    delay_quantile_ms,
+    delay_spans,
+    describe_copies,
+    describe_growth,
+    describe_keys,
+    describe_native,
+    describe_traffic,
+    fleet_verdict,
+    monthly,
+    peaks_of,
+    reading,
+    verdict,
+)
+from .tables import shadow_table
+
+MAX_POINTS = 800
+"""Most points of a line in a picture of width 700. Of neighbouring moments the highest is drawn, so that peaks remain.
+"""
+GAPS_CAPTION = (
+    "Gap ranges of the fullest partition, every timer of this history replayed. Dashed: what the broker keeps for a "
+    "subscription; an unload while a line is above it delivers messages again. A gap is a range of acknowledged "
+    "messages behind one that still waits."
+)
+FRONT_CAPTION = (
+    "Each dot is a plan with the partitions it needs; down and to the left is better. The line joins those that no "
+    "other beats in both. Gaps here are of all partitions together: above the dashed line one partition is not enough. "
+    "Cost: "
+)
+
+
+def gaps_over_time(planned: Planned) -> GapChart:
+    """Build the chart of the fullest partition, native and under the plan."""
+    cells = planned.history.cells(planned.topic)
+    first_ms = int(cells.publish_min_ms.min())
+    native, recommended = planned.native.replay, planned.recommended.replay
+    last_ms = max(int(played.gaps.grid.points_ms[-1]) for played in (native, recommended))
+    unit, unit_ms = _unit(last_ms - first_ms)
+    partitions = planned.plan.own_partitions
+    growth = planned.growth
+    volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
+    end = "last timer sent" if planned.traffic.continuation is None else "continued from here"
+    line = partial(_line, first_ms=first_ms, unit_ms=unit_ms, growth=growth)
+    series = [Series(name="native, 1 partition", points=line(native))]
+    if planned.recommended is not planned.native:
+        name = "this plan" if partitions == 1 else f"this plan, of {partitions}"
+        series.append(Series(name=name, points=line(recommended)))
+    return GapChart(
+        title="Gap ranges over time",
+        caption=GAPS_CAPTION + volume,
+        series=series,
+        limit=planned.profile.gap_limit_ranges,
+        marks=[Mark(at=(int(cells.publish_max_ms.max()) - first_ms) / unit_ms, name=end)],
+        time_unit=f"{unit} since the first timer was sent",
+    )
+
+
+def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tuple[float, float]]:
+    counts = _fullest(played)
+    times_ms = played.gaps.grid.points_ms
+    per_point = -(-len(counts) // MAX_POINTS)
+    # The exact peak is included, which may be between two moments of the grid.
+    peak = played.peak_per_partition
+    points = [(0.0, 0.0), (max(float(peak.at_ms) - first_ms, 0.0) / unit_ms, growth * float(peak.gap_count))]
+    for begin in range(0, len(counts), per_point):
+        at = begin + int(np.argmax(counts[begin : begin + per_point]))
+        points.append((max(float(times_ms[at]) - first_ms, 0.0) / unit_ms, growth * float(counts[at])))
+    return sorted(points)
+
+
+def _fullest(played: Replay) -> NDArray[np.int64]:
+    """Return the gaps of the fullest partition at each moment."""
+    points = len(played.gaps.grid)
+    most = np.zeros(points, np.int64)
+    for partition in played.gaps.partitions:
+        np.maximum(most, partition.changes.counts(points), out=most)
+    return most
+
+
+def delays_figure(planned: Planned) -> Figure:
+    """Draw the shares of delays."""
+    cells = planned.history.cells(planned.topic)
+    bars = [
+        Bar(name=span.name, share=span.timers / cells.timers, note=f"({span.timers:,.0f})")
+        for span in delay_spans(cells)
+    ]
+    half, most = (delay_quantile_ms(cells, share) for share in (0.5, 0.99))
+    return bar_chart(
+        BarChart(
+            title="Distribution of delays",
+            caption=f"From send to due: half of the timers wait at most {rounded_up(half)}, "
+            f"99 % at most {rounded_up(most)}, "
+            f"none more than {rounded_up(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one "
+            "fixed delay there are none.",
+            bars=bars,
+            axis="share of timers by delay",
+        )
+    )
+
+
+def front_figure(planned: Planned) -> Figure:
+    """Draw all candidates; those with a name are larger."""
+    choice = planned.choice
+    named = [
+        Named(
+            name="today: native, 1 partition",
+            choice=_choice(choice.native, planned.constraints.cost_of(choice.native).writes_per_second),
+        ),
+        *(Named(name=f'rule "{name}"', choice=_assessed(one)) for name, one in choice.article),
+        *(
+            Named(name=tables.TIED, choice=_choice(one, planned.constraints.cost_of(one).writes_per_second))
+            for one in choice.ties[:1]
+        ),
+        Named(name="recommended", choice=_assessed(choice.recommended), stands_out=True),
+    ]
+    limit = planned.profile.gap_limit_ranges
+    return choice_chart(
+        Choices(
+            title="Candidates by cost and gaps",
+            caption=FRONT_CAPTION + tables.prices(planned.constraints),
+            points=[_assessed(one) for one in choice.candidates],
+            front=[_assessed(one) for one in choice.front],
+            named=named,
+            limit=limit,
+            limit_name=f"the broker keeps {limit:,} ranges a partition",
+            x_name="cost, writes a second (logarithmic)",
+            y_name="peak gap ranges (logarithmic)",
+        )
+    )
+
+
+def _assessed(one: Assessed) -> Dot:
+    return _choice(one.evaluation, one.cost_writes_per_second)
+
+
+def _choice(evaluation: Evaluation, cost_writes_per_second: float) -> Dot:
+    return Dot(plan=tables.plan_label(evaluation.plan), at=(cost_writes_per_second, evaluation.peak_gaps))
+
+
+def _unit(span_ms: int) -> tuple[str, int]:
+    for name, unit_ms in (("days", DAY_MS), ("hours", HOUR_MS)):
+        if span_ms >= 2 * unit_ms:
+            return name, unit_ms
+    return "minutes", MINUTE_MS
+
+
+BY_SLIDERS = frozenset(
+    {"gap_fraction", "silence_seconds", "partition_topics", "lateness_seconds", "storage_bytes", "cursor_frame"}
+)
+"""Limits that depend on the setting; the other limits are kept at all settings or at none."""
+SLACK = 1e-9
+"""Tolerance for rounding errors of floats."""
+MORE = 1 + 1e-6
+"""Factor just above a limit."""
+SAME = 1.001
+"""The recommended plan stays unless another is cheaper by a thousandth, the accuracy of the partitions' price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A candidate at the planned volume, in numbers that do not depend on its partitions.
+
+    Args:
+        name: The scheme in words.
+        window_ms: Window of a tiered plan; 0 for other plans.
+        written: Entries a second.
+        gaps: Gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted.
+        stuck: Gaps of a partition that more partitions do not reduce; 0: more partitions help.
+        silence: Seconds after an unload, if a single partition had all waiting entries.
+        cursor_bytes: Bytes of a persisted cursor, if a single partition had all entries.
+        topics: Partition topics for each partition.
+        dead_letters: Partition topics of dead letters.
+        relay: 1 if the plan needs a relay, else 0.
+        late_above: Multiple of the volume above which a relay adds more lateness than allowed; None: never.
+        full_above: Multiple of the volume above which the plan needs more bytes on disk than allowed; None: never.
+        broken: Number of broken limits that no slider changes.
+    """
+
+    name: str
+    window_ms: int
+    written: float
+    gaps: float
+    stuck: float
+    silence: float
+    cursor_bytes: float
+    topics: int
+    dead_letters: int
+    relay: int
+    late_above: float | None
+    full_above: float | None
+    broken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The positions of the sliders.
+
+    Args:
+        growth: Multiple of the planned volume.
+        gap_fraction: See `Constraints`.
+        window_ms: Only tiered plans of this window; 0: all candidates.
+        topic_price: Price of a partition topic, entries written a second.
+    """
+
+    growth: float
+    gap_fraction: float
+    window_ms: int
+    topic_price: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A candidate at a setting.
+
+    Args:
+        option: Index of the candidate.
+        partitions: The fewest partitions that keep gaps and silence within their limits.
+        gaps: Gaps in the fullest partition.
+        topics: Partition topics in all.
+        cost: Entries written a second, topics and relay at their prices.
+        broken: Number of limits that it breaks all the same.
+    """
+
+    option: int
+    partitions: int
+    gaps: float
+    topics: int
+    cost: float
+    broken: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The statistic of all candidates, for the page.
+
+    Args:
+        options: All candidates, in their fixed order.
+        recommended: Index of the recommended candidate.
+        start: Start of the sliders: the planned values.
+        limit_ranges: See `BrokerProfile.gap_limit_ranges`.
+        gap_margin: See `Constraints`, as for the next three.
+        silence_seconds: None: no limit.
+        partition_topics: None: no limit.
+        relay_price: Entries written a second.
+        frame_bytes: The largest persisted cursor.
+        max_partitions: The most partitions of a plan.
+    """
+
+    options: tuple[Option, ...]
+    recommended: int
+    start: Setting
+    limit_ranges: int
+    gap_margin: float
+    silence_seconds: float | None
+    partition_topics: int | None
+    relay_price: float
+    frame_bytes: int
+    max_partitions: int = MAX_PARTITIONS
+
+    def at(self, number: int, setting: Setting) -> Found:
+        """Evaluate a candidate at a setting, with the partitions that it needs there."""
+        one, growth = self.options[number], setting.growth
+        allowed = setting.gap_fraction / self.gap_margin * self.limit_ranges
+        by_gaps = math.ceil(one.gaps * growth / allowed - SLACK)
+        silent = self.silence_seconds
+        by_silence = 1 if silent is None else math.ceil(one.silence * growth / silent - SLACK)
+        partitions = min(max(by_gaps, by_silence, 1), self.max_partitions)
+        gaps = max(one.gaps * growth / partitions, one.stuck * growth)
+        topics = one.dead_letters + one.topics * partitions
+        breaks = (
+            gaps > allowed * (1 + SLACK),
+            silent is not None and one.silence * growth / partitions > silent * (1 + SLACK),
+            self.partition_topics is not None and topics > self.partition_topics,
+            one.late_above is not None and growth > one.late_above,
+            one.full_above is not None and growth > one.full_above,
+            one.cursor_bytes * growth / partitions > self.frame_bytes,
+        )
+        return Found(
+            option=number,
+            partitions=partitions,
+            gaps=gaps,
+            topics=topics,
+            cost=one.written * growth + setting.topic_price * topics + self.relay_price * one.relay,
+            broken=one.broken + sum(breaks),
+        )
+
+    def cheapest(self, setting: Setting) -> Found:
+        """Return the cheapest candidate that breaks fewest limits; at no higher cost, the recommended plan."""
+        wanted = [
+            number
+            for number, one in enumerate(self.options)
+            if not setting.window_ms or one.window_ms == setting.window_ms
+        ]
+        every = [self.at(number, setting) for number in wanted]
+        best = min(every, key=lambda one: (one.broken, one.cost, self.options[one.option].gaps, one.option))
+        own = next((one for one in every if one.option == self.recommended), best)
+        return own if own.broken == best.broken and own.cost <= best.cost * SAME else best
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the statistic in the format of the page: a row of numbers for each candidate."""
+        names = [field.name for field in fields(Option)]
+        own = {
+            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("options", "start")
+        }
+        rows = [[getattr(one, name) for name in names] for one in self.options]
+        return {**own, "start": asdict(self.start), "slack": SLACK, "same": SAME, "fields": names, "options": rows}
+
+
+def what_if(planned: Planned) -> WhatIf:
+    """Build the statistic of all candidates of a planner's result."""
+    return statistic_of(
+        planned.choice,
+        planned.constraints,
+        planned.profile,
+        growth=planned.growth,
+        countable=planned.max_countable_gaps,
+    )
+
+
+def statistic_of(
+    choice: Choice, limits: Constraints, profile: BrokerProfile, *, growth: float = 1.0, countable: int = 0
+) -> WhatIf:
+    """Build the statistic of a choice.
+
+    Args:
+        choice: The choice, counted or not.
+        limits: The limits of the choice.
+        profile: The broker.
+        growth: Volume of the choice, as a multiple of the counted volume.
+        countable: The most gaps of a partition that a count may find.
+    """
+    allowed = limits.allowed_gaps(profile.gap_limit_ranges)
+    options = []
+    for one in choice.candidates:
+        scheme = one.evaluation.plan.scheme
+        counts = {plan.own_partitions: gaps for plan, gaps in choice.counted.items() if plan.scheme == scheme}
+        gaps, stuck = calibrated(one.evaluation.peak_gaps_per_topic, counts, growth, allowed, countable)
+        options.append(replace(_option(one, limits, profile), gaps=gaps, stuck=stuck))
+    return WhatIf(
+        options=tuple(options),
+        recommended=choice.candidates.index(choice.recommended),
+        start=Setting(
+            growth=1.0, gap_fraction=limits.gap_fraction, window_ms=0, topic_price=limits.topic_writes_per_second
+        ),
+        limit_ranges=profile.gap_limit_ranges,
+        gap_margin=limits.gap_margin,
+        silence_seconds=limits.silence_seconds,
+        partition_topics=limits.partition_topics,
+        relay_price=limits.relay_writes_per_second,
+        frame_bytes=profile.frame_limit_bytes,
+        max_partitions=choice.recommended.evaluation.plan.max_partitions,
+    )
+
+
+def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Option:
+    evaluation, lateness, storage = one.evaluation, limits.lateness_seconds, limits.storage_bytes
+    plan, partitions = evaluation.plan, evaluation.plan.own_partitions
+    hops, capable = evaluation.relay_hops_per_second, float(profile.relay_hops_per_second)
+    return Option(
+        name=describe(plan),
+        window_ms=plan.scheme.window_ms if isinstance(plan.scheme, Tiered) else 0,
+        written=limits.cost_of(evaluation).written,
+        gaps=evaluation.peak_gaps_per_topic,
+        stuck=0.0,
+        silence=evaluation.silence_seconds * partitions,
+        cursor_bytes=evaluation.cursor_bytes * partitions,
+        topics=evaluation.topics_of_a_partition,
+        dead_letters=evaluation.dead_letter_topics,
+        relay=int(evaluation.needs_relay),
+        late_above=None
+        if lateness is None or not hops
+        else _late_above(capable / hops, is_late="lateness_seconds" in one.broken),
+        full_above=None if storage is None or not evaluation.storage_bytes else storage / evaluation.storage_bytes,
+        broken=sum(name not in BY_SLIDERS for name in one.broken),
+    )
+
+
+def _late_above(keeps_up: float, *, is_late: bool) -> float:
+    """Return the multiple of the volume above which a relay is too late. A relay that keeps up at its busiest adds no
+    lateness; beyond that, lateness is not proportional to the volume.
+    """
+    return min(keeps_up, 1 - SLACK) if is_late else max(keeps_up, 1.0)
+
+
+def calibrated(
+    estimate: float, counts: Mapping[int, int], growth: float, allowed: float, countable: int
+) -> tuple[float, float]:
+    """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict.
+
+    Args:
+        estimate: Gaps by the gap law, at the planned volume.
+        counts: The most gaps of any partition, by the number of partitions, in the traffic itself.
+        growth: The planned volume, as a multiple of the traffic's volume.
+        allowed: Gaps of a partition at that volume.
+        countable: The most gaps that a count may find for it.
+
+    Returns:
+        The gaps, and the gaps of a partition that more partitions do not reduce.
+    """
+    if not counts:
+        return estimate, 0.0
+    fits = min((partitions for partitions, gaps in counts.items() if gaps <= countable), default=None)
+    if fits is not None:
+        # Gaps need not divide: the result must still be too high for the largest number of partitions that was too few.
+        too_few = max((partitions for partitions in counts if partitions < fits), default=0)
+        most = max(growth * counts[fits] * fits, allowed * too_few * MORE)
+        return min(most, allowed * fits), 0.0
+    *_, before, last = [0, *sorted(counts)]
+    stuck = before and counts[last] > HELPED * counts[before]
+    return growth * counts[last] * last, growth * counts[last] if stuck else 0.0
+
+
+def windows_ms(options: Sequence[Option]) -> list[int]:
+    """Return the windows of the candidates, ascending."""
+    return sorted({one.window_ms for one in options if one.window_ms})
+
+
+GROWTHS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0)
+GAP_FRACTIONS = tuple(percent / 100 for percent in range(5, 101, 5))
+TOPIC_PRICES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+ROWS = (
+    ("plan", "plan"),
+    ("partitions", "partitions"),
+    ("gaps", "gaps in the fullest partition"),
+    ("topics", "partition topics, all"),
+    ("cost", "cost, entries a second"),
+    ("broken", "limits broken"),
+)
+
+
+def sliders(statistic: WhatIf) -> Sliders:
+    """Build the four sliders, which start at the planned values."""
+    start = statistic.start
+    windows = [0, *windows_ms(statistic.options)]
+    return Sliders(
+        sliders=[
+            _slider("growth", "Volume", GROWTHS, start.growth, lambda times: f"{times:g} x"),
+            _slider(
+                "gap_fraction",
+                "Of the broker's gap limit",
+                GAP_FRACTIONS,
+                start.gap_fraction,
+                lambda part: f"{100 * part:.3g} %",
+            ),
+            _slider("window_ms", "Window", windows, start.window_ms, _window),
+            _slider(
+                "topic_price", "Price of a topic", TOPIC_PRICES, start.topic_price, lambda price: f"{price:g} entries/s"
+            ),
+        ],
+        statistic=statistic.as_json(),
+        rows=ROWS,
+        columns=("cheapest here", "recommended plan"),
+    )
+
+
+def _slider(name: str, label: str, usual: Iterable[float], start: float, written: Callable[[float], str]) -> Slider:
+    stops = sorted({*usual, start})
+    return Slider(
+        name=name, label=label, stops=stops, texts=[written(stop) for stop in stops], start=stops.index(start)
+    )
+
+
+def _window(window_ms: float) -> str:
+    return format_duration(int(window_ms)) if window_ms else "any plan"
+
+
+CERTAINTY = "with 95% confidence"
+
+
+def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
+    """Build all three, each marked as counted or estimated."""
+    peaks = peaks_of(planned)
+    partitions = planned.plan.own_partitions
+    where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
+    now, then = peaks.describe_band(peaks.now), peaks.describe_band(peaks.then)
+    return [
+        _gaps("Gaps now", peaks.now, "native delays, one partition", planned, peaks.known, f"{now} {CERTAINTY}"),
+        _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks.known, f"{then}, in the same ratio"),
+        _cost(planned, prices),
+    ]
+
+
+def _gaps(name: str, gaps: float, where: str, planned: Planned, known: str, confidence: str) -> Headline:
+    limit = planned.profile.gap_limit_ranges
+    lines = [f"{where}: {gaps / max(limit, 1):.0%} of the {limit:,} that the broker keeps"]
+    if planned.traffic.confidence is not None:
+        lines.append(confidence)
+    # Gaps above the requested fraction, but within the broker's limit, are neither good nor bad.
+    good = True if gaps <= planned.constraints.gap_fraction * limit else False if gaps > limit else None
+    return Headline(name=name, value=f"{gaps:,.0f}", unit="gaps at the peak", known=known, lines=lines, good=good)
+
+
+def _cost(planned: Planned, prices: Prices | None) -> Headline:
+    choice, limits = planned.choice, planned.constraints
+    plan, native = (limits.cost_of(one) for one in (choice.recommended.evaluation, choice.native))
+    times = plan.written / native.written if native.written else 1.0
+    lines = [
+        f"{times:.2f} times the {native.written:,.2f} of native delays",
+        f"with topics and relay as much as {plan.writes_per_second:,.1f}, native {native.writes_per_second:,.1f}",
+    ]
+    if choice.native.history_ms < MINUTE_MS:
+        lines.append("the mean of a minute, though this history is shorter")
+    bill, today = monthly(choice.recommended.evaluation, prices), monthly(choice.native, prices)
+    if bill is not None and today is not None:
+        lines.insert(0, f"{bill.said(bill.total)} a month, native {today.said(today.total)}")
+    return Headline(
+        name="What it costs",
+        value=f"{plan.written:,.2f}",
+        unit="entries written a second",
+        known="estimated",
+        lines=lines,
+    )
+
 
 HOW_KNOWN = (
     "Predictions come from a statistic of the history; counts from a replay of every timer that takes each message as "
@@ -113,9 +640,9 @@ def _costs(planned: Planned, prices: Prices | None) -> Section:
     shadow = shadow_table(planned.choice.recommended.evaluation)
     return Section(
         heading="Costs",
-        tables=[costs.cost_table(planned, prices), *([] if shadow is None else [shadow])],
+        tables=[tables.cost_table(planned, prices), *([] if shadow is None else [shadow])],
         folds=[
-            Fold(name="What else it needs", table=costs.needs_table(planned)),
+            Fold(name="What else it needs", table=tables.needs_table(planned)),
             *([] if hops is None else [Fold(name="Hops", table=hops)]),
         ],
     )
@@ -165,3 +692,85 @@ def _planned_for(planned: Planned) -> str:
     until_ms = continued.days.end_ms + len(continued.sources) * DAY_MS
     until = datetime.fromtimestamp(until_ms / 1_000, UTC)
     return f"{volume}, and the history continued by {counted(len(continued.sources), 'day')}, until {until:%Y-%m-%d}"
+
+
+FLEET_KNOWN = (
+    "Gaps now are counted: every timer of the history under native delays on one partition, at 1,024 moments. Again: "
+    "messages that an unload at the worst moment delivers a second time; this and the cost (entries written a second, "
+    "topics and relay included) are estimated. A topic that stays needs no other plan: none would be cheaper."
+)
+
+
+def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
+    """Render the page as HTML.
+
+    Args:
+        fleet: The result of the planner.
+        pages: By topic, the name of the report's file, in the same folder as this page.
+    """
+    matter = [one for one in fleet.topics if one.native_fit != NativeFit.FINE]
+    others = [one for one in fleet.topics if one.native_fit == NativeFit.FINE]
+    rest = tables.fleet_table(fleet, others, "Topics that stay, the one nearest to its limit first")
+    sections = [
+        Section(
+            heading="Topics that matter",
+            sentences=[] if matter else ["None: every topic stays as it is."],
+            links=[(topic, name) for topic, name in pages.items()],
+            tables=[tables.fleet_table(fleet, matter, "The one furthest beyond its limit first")] if matter else [],
+        ),
+        Section(
+            heading="All others",
+            folds=[Fold(name=counted(len(others), "topic that stays", "topics that stay"), table=rest)],
+        ),
+    ]
+    page = Page(
+        title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
+        verdict=fleet_verdict(fleet),
+        good=fleet.keeps_limits,
+        headlines=_headlines(fleet, matter),
+        notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
+        if fleet.waiting
+        else [],
+        sections=sections,
+        notes=[FLEET_KNOWN],
+        commands=[("Of one topic:", dump_plan(planned.plan)) for planned in list(fleet.planned.values())[:1]],
+    )
+    return render_page(page)
+
+
+def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
+    limit = fleet.profile.gap_limit_ranges
+    worst = max(fleet.topics, key=lambda one: one.peak.gap_count)
+    again = sum(one.evaluation.redelivered.worst_entries for one in fleet.topics)
+    then = sum(
+        fleet.planned[one.topic].choice.recommended.evaluation.redelivered.worst_entries
+        if one.topic in fleet.planned
+        else one.evaluation.redelivered.worst_entries
+        for one in fleet.topics
+    )
+    return [
+        Headline(
+            name="Topics at risk",
+            value=f"{len(matter):,}",
+            unit=f"of {len(fleet.topics):,}",
+            known="counted",
+            lines=[f"{counted(fleet.history.statistic.timers, 'timer')} in all"],
+            good=not matter,
+        ),
+        Headline(
+            name="Most gaps now",
+            value=f"{worst.peak.gap_count:,}",
+            unit="gaps at the peak",
+            known="counted",
+            lines=[f"{worst.topic}: {worst.gap_fraction:.0%} of the {limit:,} that the broker keeps"],
+            good=worst.peak.gap_count <= limit,
+        ),
+        Headline(
+            name="Delivered again",
+            value=f"{again:,.0f}",
+            unit="messages, if each topic is unloaded at its worst moment",
+            known="estimated",
+            lines=[f"with these plans {then:,.0f}"],
+            good=again < 1,
+        ),
+    ]

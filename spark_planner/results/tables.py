@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 from timewheel._report.page import Table
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration, spelled
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.steps import Step, steps
-from timewheel.spark_planner.choice.assessed import Assessed
-from timewheel.spark_planner.choice.constraints import Constraints, max_countable
-from timewheel.spark_planner.choice.reasons import describe, volume_of
-from timewheel.spark_planner.choice.ties import TIE
-from timewheel.spark_planner.estimating import Estimated
-from timewheel.spark_planner.history.quarantine import REASONS, REMARKS
-from timewheel.spark_planner.job import Planned, Prediction
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.results.growth import reached_on, trend_in
-from timewheel.spark_planner.summary.statistic import Statistic
 
-__all__ = [
-    "TIED",
-    "at_volume",
-    "both",
-    "evaluations_table",
-    "front_table",
-    "hop_table",
-    "plan_label",
-    "plans_table",
-    "prediction_table",
-    "prices",
-    "quarantine_table",
-    "room_table",
-    "rules_table",
-]
+from ..choice.candidates import thinned
+from ..choice.choose import Assessed
+from ..choice.constraints import Constraints, max_countable
+from ..choice.reasons import TIE, describe, partitions_in_words, volume_of
+from ..estimating import Estimated
+from ..fleet import Fleet, NativeGaps
+from ..history.read import REASONS, REMARKS
+from ..job import Planned, Prediction
+from ..pricing.evaluate import Evaluation
+from ..summary.statistic import Statistic
+from .facts import SAID, Prices, monthly, peaks_of, reached_on, trend_in
 
 MAX_FRONT_ROWS = 12
 """More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
 MAX_STEP_ROWS = 12
 TIED = f"costs as much within {TIE:.0%}"
 """Label beside the name of a tied plan."""
-
-T = TypeVar("T")
-
 _CONSTRAINTS = {
     "gap_fraction": "gaps",
     "silence_seconds": "silence",
@@ -149,7 +131,7 @@ def front_table(planned: Planned | Estimated) -> Table:
             _counted(planned, one.evaluation.plan),
             f"{one.evaluation.hops_mean:.2f}",
         )
-        for one in _thinned(front, MAX_FRONT_ROWS)
+        for one in thinned(front, MAX_FRONT_ROWS)
     ]
     shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
     return Table(
@@ -338,8 +320,148 @@ def _step_name(step: Step) -> str:
     return f"ring of {step.slots} x {format_duration(step.slot_ms)}"
 
 
-def _thinned(values: Sequence[T], number: int) -> list[T]:
-    if len(values) <= number:
-        return list(values)
-    last = len(values) - 1
-    return [values[round(last * index / (number - 1))] for index in range(number)]
+MIB_BYTES = 1 << 20
+
+
+def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
+    """Build the table of entries, bytes, disk and topics; with prices also a month's money."""
+    cost = planned.constraints.cost_of
+    rows: list[tuple[str, Callable[[Evaluation], str]]] = [
+        ("entries written a second", lambda one: f"{cost(one).written:,.2f}"),
+        ("entries written for each timer", lambda one: f"{one.writes_per_timer:.2f}"),
+        ("written a day, all copies, MiB", lambda one: f"{_a_day(one, one.written_bytes) / MIB_BYTES:,.1f}"),
+        ("on disk at the peak, all copies, MiB", lambda one: f"{one.storage_bytes / MIB_BYTES:,.1f}"),
+        ("partition topics", lambda one: f"{one.partition_topics}"),
+        ("relay to run", lambda one: "yes" if one.needs_relay else "no"),
+        ("all in all, entries a second (topics, relay)", lambda one: f"{cost(one).writes_per_second:,.1f}"),
+    ]
+    found = _table("Estimated costs" + at_volume(planned.growth), planned, rows)
+    return Table(caption=found.caption, header=found.header, rows=[*found.rows, *_money_rows(planned, prices)])
+
+
+def needs_table(planned: Planned) -> Table:
+    """Build the table of further needs of brokers and relays."""
+    rows: list[tuple[str, Callable[[Evaluation], str]]] = [
+        ("written in all, all copies, MiB", lambda one: f"{one.written_bytes / MIB_BYTES:,.1f}"),
+        ("of that by hops, MiB", lambda one: f"{one.republished_bytes / MIB_BYTES:,.1f}"),
+        ("ledgers at the peak", lambda one: f"{one.ledgers:,.0f}"),
+        ("persisted cursor of a partition, kB", lambda one: f"{one.cursor_bytes / 1_000:,.1f}"),
+        ("delayed index in broker memory, at least, kB", lambda one: f"{one.delayed_index_bytes / 1_000:,.1f}"),
+        ("waiting in the due topic's fullest partition", lambda one: f"{one.peak_pending_per_partition:,.0f}"),
+        ("silence of it after an unload, s", lambda one: f"{one.silence_seconds:.1f}"),
+        ("again after the worst unload, messages", lambda one: f"{one.redelivered.worst_entries:,.0f}"),
+        ("relay at the peak, hops/s", lambda one: f"{one.relay_hops_per_second:,.1f}"),
+        ("topics (partitions in all)", lambda one: f"{one.topics} ({one.partition_topics})"),
+        ("consumers to run", lambda one: f"{one.consumers}"),
+    ]
+    return _table("Estimated needs" + at_volume(planned.growth), planned, rows)
+
+
+def _table(caption: str, planned: Planned, rows: list[tuple[str, Callable[[Evaluation], str]]]) -> Table:
+    pair = (planned.choice.native, planned.choice.recommended.evaluation)
+    return Table(
+        caption=caption,
+        header=("", "today", "recommended"),
+        rows=[(name, *(said(one) for one in pair)) for name, said in rows],
+    )
+
+
+def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]]:
+    bills = [monthly(one, prices) for one in (planned.choice.native, planned.choice.recommended.evaluation)]
+    found = [bill for bill in bills if bill is not None]
+    if len(found) < len(bills):
+        return []
+    parts = [
+        (f"{name}, a month", *(bill.said(bill.parts[number][1]) for bill in found))
+        for number, (name, _) in enumerate(found[0].parts)
+    ]
+    return [*parts, ("money a month, at your prices", *(bill.said(bill.total) for bill in found))]
+
+
+def _a_day(one: Evaluation, amount: float) -> float:
+    return amount * DAY_MS / max(one.history_ms, MINUTE_MS)
+
+
+def shadow_table(evaluation: Evaluation) -> Table | None:
+    """Build the table of a shadow's effects on a history; None: the plan has no shadow."""
+    shadow = evaluation.shadow
+    if shadow is None:
+        return None
+    far = spelled(shadow.far_ms)
+    share = shadow.moved / max(evaluation.timers, 1.0)
+    pending = f"{evaluation.peak_pending_per_partition:,.0f}"
+    return Table(
+        caption="The shadow, estimated: producers and consumers stay as they are",
+        header=("", "", "derived from"),
+        rows=[
+            ("moved, timers", f"{shadow.moved:,.0f} ({share:.0%})", f"sent {far} or more before they are due"),
+            ("entries into the intake", f"{shadow.intake_entries:,.0f}", "moves of 20 ms go as one entry"),
+            (
+                "more entries written, for each moved timer",
+                f"{shadow.extra_writes_per_moved:.2f}",
+                "into the intake, hops, into the due topic",
+            ),
+            (
+                "messages read besides by consumers, for each timer",
+                f"{shadow.extra_reads_per_timer:.2f}",
+                "all by the mover, copies by relays",
+            ),
+            ("waiting in the due topic's fullest partition", pending, "near timers, and copies in their last stretch"),
+            (
+                "originals in the broker's index at the peak",
+                f"{shadow.peak_stale_entries:,.0f}",
+                "moved and not due yet",
+            ),
+            ("memory of these, kB", f"{shadow.stale_index_bytes / 1_000:,.1f}", "until due, or an unload"),
+            ("late by at most, plain clients", format_duration(shadow.lateness_ms), "the broker's tick"),
+        ],
+    )
+
+
+def estimated_tables(found: Estimated) -> list[Table]:
+    """Build the tables: plans side by side, alternatives, and the room to each limit."""
+    rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
+    room_table = Table(
+        caption="Growth: when this plan reaches each limit (estimated)",
+        header=("limit", "times the volume planned for", "timers a day"),
+        rows=rooms,
+    )
+    return [plans_table(found), front_table(found), room_table]
+
+
+def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
+    """Build a table of topics with their standing, a row for each.
+
+    Args:
+        fleet: The fleet of the topics.
+        topics: Topics of the rows, in this order.
+        caption: Caption of the table.
+    """
+    return Table(
+        caption=caption,
+        header=("topic", "timers a day", "gaps now", "of limit", "again", "what", "gaps then", "cost"),
+        rows=[_row(one, fleet.planned.get(one.topic)) for one in topics],
+    )
+
+
+def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
+    return (
+        one.topic.removeprefix("persistent://") or "(no topic)",
+        f"{one.timers_per_day:,.0f}",
+        f"{one.peak.gap_count:,}",
+        f"{one.gap_fraction:.0%}",
+        f"{one.evaluation.redelivered.worst_entries:,.0f}",
+        SAID[one.native_fit] if planned is None else _what(planned),
+        "-" if planned is None else f"{peaks_of(planned).then:,.0f}",
+        "-" if planned is None else _cost(planned),
+    )
+
+
+def _what(planned: Planned) -> str:
+    broken = "" if planned.keeps_limits else ", NOT within every limit"
+    return f"{describe(planned.plan)}, {partitions_in_words(planned.plan.partitions)}{broken}"
+
+
+def _cost(planned: Planned) -> str:
+    now = planned.constraints.cost_of(planned.choice.native).writes_per_second
+    return f"{now:,.1f} -> {planned.choice.recommended.cost_writes_per_second:,.1f}"

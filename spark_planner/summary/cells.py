@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CELL_LIMIT", "LEVELS", "Cells", "Level", "bounded_together", "bucket_of"]
-
 Integers = NDArray[np.int64]
 
 CELL_LIMIT = 400_000

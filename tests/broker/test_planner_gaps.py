@@ -21,12 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.broker.played import Played, Trace, play
 from tests.support.exact_play import native_peak
+from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from tests.support.own_broker import own_broker
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.demo.settings import SUBSCRIPTION
-from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
+from timewheel.spark_planner.exact.ranges import Grid
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import plan_for, predict
 from timewheel.spark_planner.traffic import survey

@@ -28,8 +28,7 @@ ONLY_NAMED = {
     ("timewheel/cli/sample.py", "timewheel plan check"): "another command, which knows more",
     ("timewheel/core/plan.py", "timewheel shadow run"): "why the plan is refused",
     ("timewheel/inspect/doctor/facts.py", "timewheel doctor"): "a title",
-    ("spark_planner/results/estimated.py", "timewheel plan"): "with the history itself, whose name is not known here",
-    ("spark_planner/results/fleet.py", "timewheel plan"): "a title",
+    ("spark_planner/results/facts.py", "timewheel plan"): "with the history itself, whose name is not known here",
     ("spark_planner/results/report_page.py", "timewheel plan"): "a title",
 }
 """Commands that are named where nobody is asked to type them, with the reason."""

@@ -19,7 +19,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
     ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time",
     ("spark_planner/session.py", "join()"): "waits for the last words of a Java that could not start, in Java's time",
-    ("spark_planner/running.py", "uuid.uuid4"): "names the jobs of a block",
     ("consumers/async_running.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
@@ -44,11 +43,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/inspect/gaps/explain.py", "random.Random"): "the seed is handed in",
     ("timewheel/watch/sends.py", "random.Random"): "of a fixed seed: the same sample leads to the same plan",
     ("timewheel/watch/expected.py", "numpy.random.default_rng"): "as above",
-    ("spark_planner/extrapolation/", "numpy.random.Generator"): "handed in",
-    (
-        "spark_planner/extrapolation/continued.py",
-        "numpy.random.default_rng",
-    ): "of a fixed seed: the same history has the same plan",
+    ("spark_planner/extrapolation.py", "numpy.random.Generator"): "handed in",
+    ("spark_planner/extrapolation.py", "numpy.random.default_rng"): "of a fixed seed: the same plan each time",
     ("timewheel/broker/admin/redirects.py", "join()"): "of a URL",
 }
 """What is used where all the same, by folder or file, and why."""

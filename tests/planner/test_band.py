@@ -11,10 +11,7 @@ from tests.conftest import Evidence
 from tests.support.exact_play import native_peak
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
-from timewheel.spark_planner.extrapolation.confidence import ConfidenceInterval, confidence
-from timewheel.spark_planner.extrapolation.continuing import continuation
-from timewheel.spark_planner.extrapolation.days import days_of
-from timewheel.spark_planner.extrapolation.warm_up import warm_up
+from timewheel.spark_planner.extrapolation import ConfidenceInterval, confidence, continuation, days_of, warm_up
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 

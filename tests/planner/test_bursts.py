@@ -10,11 +10,10 @@ from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.spark_planner.choice.assessed import assess
-from timewheel.spark_planner.choice.choose import PRICING_CELLS, choose, coarse_cells
+from timewheel.spark_planner.choice.choose import PRICING_CELLS, assess, choose, coarse_cells
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.pricing.bursts import MAX_BURST_CELLS, with_bursts_apart
 from timewheel.spark_planner.pricing.evaluate import evaluate
+from timewheel.spark_planner.pricing.simulation import MAX_BURST_CELLS, with_bursts_apart
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 PROFILE = BrokerProfile.named("4.0")

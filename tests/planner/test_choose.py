@@ -11,12 +11,10 @@ from tests.support.workloads import START_MS, WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.spark_planner.choice.assessed import assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose, front_of
+from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, assess, choose, front_of
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.reasons import MOST, describe
-from timewheel.spark_planner.choice.ties import tied_with
+from timewheel.spark_planner.choice.reasons import MOST, describe, tied_with
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells

@@ -11,11 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Plan, Tiered
-from timewheel.spark_planner.exact.extended import Stretch, extended
 from timewheel.spark_planner.exact.replay import replay_all
-from timewheel.spark_planner.exact.sends import keep
-from timewheel.spark_planner.extrapolation.continuing import continuation, extended_cells
-from timewheel.spark_planner.extrapolation.days import Days
+from timewheel.spark_planner.exact.sends import Stretch, extended, keep
+from timewheel.spark_planner.extrapolation import Days, continuation, extended_cells
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 

@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.exact.pieces import Sends, repeated
+from timewheel.spark_planner.exact.sends import Sends, repeated
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.results.copies import describe_copies
-from timewheel.spark_planner.results.facts import planned_facts
+from timewheel.spark_planner.results.facts import describe_copies, planned_facts
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.traffic import survey
 

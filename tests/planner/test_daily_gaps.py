@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.support.dependent import DEPENDENT
 from timewheel.core.durations import DAY_MS
-from timewheel.spark_planner.summary.daily_gaps import FINEST_STEP_MS, DailyGaps
+from timewheel.spark_planner.summary.survey import FINEST_STEP_MS, DailyGaps
 
 Integers = NDArray[np.int64]
 sends = st.lists(st.tuples(st.integers(0, 3 * DAY_MS), st.integers(0, 2 * DAY_MS)), min_size=0, max_size=60).map(

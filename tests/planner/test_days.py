@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.spark_planner.extrapolation.days import Days, days_of
+from timewheel.spark_planner.extrapolation import Days, days_of
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.summary.cells import Cells
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import MAX_PARTITIONS, Calendar, Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.choice.assessed import Assessed, assess
+from timewheel.spark_planner.choice.choose import Assessed, assess, decide
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.decide import decide
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.summary.cells import Cells
 

@@ -16,13 +16,11 @@ import pytest
 from tests.planner.test_decide import BASE, LIMITS, PROFILE, SCHEMES
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
-from timewheel.spark_planner import replays as replays_module
-from timewheel.spark_planner.choice.assessed import Assessed, assess
+from timewheel.spark_planner import job as replays_module
+from timewheel.spark_planner.choice.choose import Assessed, assess
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
-from timewheel.spark_planner.choice.hindrance import never_held_ms
-from timewheel.spark_planner.deciding import Deciding
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.replays import Replays
+from timewheel.spark_planner.job import Deciding, Replays, never_held_ms
 from timewheel.spark_planner.summary.cells import Cells
 
 KEPT = 10_000

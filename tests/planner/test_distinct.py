@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.spark_planner.exact.distinct import counted, distinct
+from timewheel.spark_planner.exact.ranges import counted, distinct
 
 
 @given(st.lists(st.integers(0, 6), max_size=40) | st.lists(st.integers(0, 2**62), max_size=40))

@@ -10,10 +10,8 @@ from examples.history import make_reminders
 from examples.history.make_renewals import PATH, ROWS, renewals
 from timewheel.core.durations import DAY_MS
 from timewheel.core.gap_law import exact_gaps, peak
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.quarantine import assessed
-from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.summary.histogram import statistic_of
+from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
+from timewheel.spark_planner.summary.statistic import statistic_of
 
 PERSISTED_RANGES = 10_000
 """What a cursor keeps by default (managedLedgerMaxUnackedRangesToPersist)."""

@@ -28,7 +28,7 @@ from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import Constraints, max_countable
 from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, NativeFit, plan_all
 from timewheel.spark_planner.progress import Progress
-from timewheel.spark_planner.results.fleet import fleet_facts, fleet_verdict
+from timewheel.spark_planner.results.facts import fleet_facts, fleet_verdict
 from timewheel.spark_planner.traffic import History, survey
 
 START_MS = 1_767_571_200_000

@@ -15,11 +15,9 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.spark_planner.choice.choose import PRICING_CELLS
-from timewheel.spark_planner.pricing.bursts import with_bursts_apart
-from timewheel.spark_planner.pricing.cuts import pieces_of
-from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held
+from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held, pieces_of
 from timewheel.spark_planner.pricing.gap_curve import gap_curve, rows_of, rows_of_bins
-from timewheel.spark_planner.pricing.simulation import at_resolution
+from timewheel.spark_planner.pricing.simulation import at_resolution, with_bursts_apart
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 

@@ -14,8 +14,14 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.pricing.redelivery import Cursor, kept_ledgers, ledger_ends, redelivered_entries
-from timewheel.spark_planner.pricing.simulation import Simulation, simulation_of
+from timewheel.spark_planner.pricing.simulation import (
+    Cursor,
+    Simulation,
+    kept_ledgers,
+    ledger_ends,
+    redelivered_entries,
+    simulation_of,
+)
 from timewheel.spark_planner.summary.cells import Cells
 
 NEVER_MS = 365 * DAY_MS

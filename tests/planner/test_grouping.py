@@ -17,8 +17,7 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.spark_planner.pricing.flow import Stays, flow_of
-from timewheel.spark_planner.pricing.grouping import grouped_entries, hop_rates
-from timewheel.spark_planner.pricing.simulation import at_resolution
+from timewheel.spark_planner.pricing.simulation import at_resolution, grouped_entries, hop_rates
 from timewheel.spark_planner.summary.cells import Cells
 
 Integers = NDArray[np.int64]

@@ -20,8 +20,7 @@ from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results import tables
-from timewheel.spark_planner.results.facts import planned_facts
-from timewheel.spark_planner.results.growth import describe_growth, reached_on, trend_in
+from timewheel.spark_planner.results.facts import describe_growth, planned_facts, reached_on, trend_in
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.traffic import survey
 

@@ -14,14 +14,12 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import Constraints, max_countable
-from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
-from timewheel.spark_planner.exact.routes import routes
+from timewheel.spark_planner.exact.counting import routes
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import TWICE, Planned, plan_for
-from timewheel.spark_planner.results.charts import gaps_over_time
-from timewheel.spark_planner.results.headlines import headlines
+from timewheel.spark_planner.job import TWICE, Planned, least_limit, never_held_ms, plan_for
+from timewheel.spark_planner.results.facts import verdict
+from timewheel.spark_planner.results.report_page import gaps_over_time, headlines
 from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table
-from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.traffic import History, survey
 
 TIMERS = 2_000
@@ -196,7 +194,7 @@ def test_the_room_of_a_count_is_the_volume_at_which_it_is_refused(refused: Plann
 def test_a_sampled_topic_is_not_cured_by_leaving_an_option_away_that_was_not_given(
     refused: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timewheel.spark_planner.results.verdict.sample_note", lambda source: source)
+    monkeypatch.setattr("timewheel.spark_planner.results.facts.sample_note", lambda source: source)
     assert "partitions (plan again with --due-topic and its name)" in verdict(refused)
     assert "--unpartitioned" not in verdict(refused)
 

@@ -19,14 +19,20 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import HistoryUnreadable, StatisticUnreadable, TooManyTopics
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.generate import WORKLOADS, generate
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.quarantine import assessed
-from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.history.read import ColumnMapping, assessed, read_history
 from timewheel.spark_planner.job import plan_for
 from timewheel.spark_planner.summary.cells import CELL_LIMIT, Cells, bounded_together
-from timewheel.spark_planner.summary.gather import BUFFER_ROWS, Gathered, gather_parts, gather_rows
-from timewheel.spark_planner.summary.histogram import COARSEST_CELLS, TOPIC_LIMIT, statistic_of
-from timewheel.spark_planner.summary.statistic import Statistic, cells_table
+from timewheel.spark_planner.summary.statistic import (
+    BUFFER_ROWS,
+    COARSEST_CELLS,
+    TOPIC_LIMIT,
+    Gathered,
+    Statistic,
+    cells_table,
+    gather_parts,
+    gather_rows,
+    statistic_of,
+)
 from timewheel.spark_planner.traffic import survey
 
 ROWS = 40_000

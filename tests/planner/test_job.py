@@ -18,8 +18,7 @@ from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.progress import Progress, no_report, told
-from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
-from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.results.facts import delay_quantile_ms, delay_spans, verdict
 from timewheel.spark_planner.traffic import History, survey
 
 ROWS = 30_000

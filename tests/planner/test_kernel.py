@@ -14,9 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
-from timewheel.spark_planner.exact.grid import NEVER_MS, Grid
-from timewheel.spark_planner.exact.ranges import Part, RangeCounter, stitched
-from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts, PartitionGaps
+from timewheel.core.gap_law import exact_gaps
+from timewheel.spark_planner.exact.ranges import (
+    NEVER_MS,
+    DuePartition,
+    GapCounts,
+    Grid,
+    Part,
+    PartitionGaps,
+    RangeCounter,
+    stitched,
+)
 
 T = TypeVar("T")
 Partitions = dict[int, list[Stored]]
@@ -155,6 +163,13 @@ def test_the_peak_is_between_its_bounds_and_a_finer_grid_settles_it(partitions: 
     assert len(limits) <= END_MS.bit_length()  # each time at least halved
 
 
+@given(st.lists(times_ms, max_size=40))
+def test_one_ledger_counts_as_the_law_says(acknowledged_ms: list[int]) -> None:
+    grid = Grid.regular(0, END_MS, END_MS + 1)
+    found = counted(grid, {0: in_ledgers(acknowledged_ms)}, random.Random(1))
+    assert found.total.tolist() == exact_gaps(acknowledged_ms, grid.points_ms.tolist())
+
+
 def test_the_cursor_by_brute_force_on_a_case_that_can_be_seen() -> None:
     # Ledger 0: acknowledged, not, acknowledged | ledger 1: acknowledged at 5, not, acknowledged: the first is mark-
     # delete's, and the range of the third does not go on into ledger 1.
@@ -168,6 +183,17 @@ def test_the_cursor_by_brute_force_on_a_case_that_can_be_seen() -> None:
     ]
     assert [ranges_at(entries, at_ms) for at_ms in (0, 1, 5)] == [0, 2, 3]
     assert brute_force_peak(entries) == 3
+
+
+def test_a_fixed_delay_makes_no_gap_and_the_reverse_one_for_each_pair() -> None:
+    grid = Grid.regular(0, 100, 101)
+    assert counted(grid, {0: in_ledgers(list(range(50)))}, random.Random(2)).peak_per_partition.gap_count == 0
+    # Acknowledged last to first: always one range, since the acknowledged ones are neighbours.
+    assert counted(grid, {0: in_ledgers(list(range(50, 0, -1)))}, random.Random(2)).peak_per_partition.gap_count == 1
+    # Every other one first: 25 ranges, less the one at mark-delete.
+    turns = [1 if index % 2 == 0 else 90 for index in range(50)]
+    peak = counted(grid, {0: in_ledgers(turns)}, random.Random(2)).peak_per_partition
+    assert (peak.gap_count, peak.is_exact, peak.at_ms) == (24, True, 1)
 
 
 @pytest.mark.parametrize(("first_ms", "last_ms", "points"), [(0, 10, 1), (0, 10, 1 << 20), (10, 0, 5)])

@@ -17,14 +17,13 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.keys import partition_for_key
 from timewheel.core.plan import MAX_PARTITIONS, Native, Plan, Tiered
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.exact.pieces import heavy_keys
+from timewheel.spark_planner.exact.sends import heavy_keys
 from timewheel.spark_planner.history.keys import EVEN, LEAST_SHARE, KeyShares
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.simulation import simulation_of
-from timewheel.spark_planner.results.facts import planned_facts
+from timewheel.spark_planner.results.facts import describe_keys, planned_facts
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.skew import describe_keys
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.traffic import survey
 

@@ -14,9 +14,8 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
-from timewheel.spark_planner.pricing.evaluate import evaluate
-from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.results.money import Prices, monthly
+from timewheel.spark_planner.pricing.evaluate import Evaluation, evaluate
+from timewheel.spark_planner.results.facts import Prices, monthly
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://a/b/c", subscriptions=("s",))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.spark_planner.exact.packing import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
+from timewheel.spark_planner.exact.sends import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
 
 MOST = 2**63 - 1
 

@@ -17,7 +17,7 @@ from timewheel.spark_planner.choice.candidates import as_shadow
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.results.facts import verdict
 from timewheel.spark_planner.traffic import History, survey
 
 TIMERS = 600

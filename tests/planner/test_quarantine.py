@@ -10,16 +10,16 @@ from pyspark.sql import SparkSession
 
 from timewheel.spark_planner.errors import EmptyHistory, NoValidRows, WrongTimeUnit
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.quarantine import (
+from timewheel.spark_planner.history.read import (
     MAX_SIZE_BYTES,
     MAX_TOPIC_BYTES,
     REASONS,
     REMARKS,
+    ColumnMapping,
     assessed,
     sound_rows,
 )
-from timewheel.spark_planner.summary.histogram import statistic_of
+from timewheel.spark_planner.summary.statistic import statistic_of
 
 T0_MS = 1_767_571_200_000
 TEN_YEARS_MS = 10 * 365 * 86_400_000

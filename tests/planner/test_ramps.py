@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from timewheel.spark_planner.pricing.ramps import BURST_PLACES, Ramps, risen, risen_evenly
+from timewheel.spark_planner.pricing.gap_curve import BURST_PLACES, Ramps, risen, risen_evenly
 
 Floats = NDArray[np.float64]
 

@@ -13,9 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world c
 
 from timewheel.spark_planner.errors import BadColumnMapping, HistoryUnreadable, MissingColumn
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.mapping import ColumnMapping, TimeUnit
-from timewheel.spark_planner.history.quarantine import assessed, sound_rows
-from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.history.read import ColumnMapping, TimeUnit, assessed, read_history, sound_rows
 
 T0_MS = 1_767_571_200_000
 ROWS = [(T0_MS + 7 * i, T0_MS + 7 * i + 3_600_000 * (i % 3), 100 + i, f"k{i % 2}", "t") for i in range(6)]

@@ -15,14 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.core.plan_space import journey
 from tests.support.brute_replay import Sent, brute_replay
 from tests.support.cursor import Stored, ranges_at
+from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from timewheel.core.durations import HOUR_MS, SECOND_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.spark_planner.errors import EmptyHistory
-from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
+from timewheel.spark_planner.exact.ranges import DuePartition, Grid
 from timewheel.spark_planner.exact.replay import replay, replay_all
-from timewheel.spark_planner.exact.replay_result import DuePartition
 from timewheel.spark_planner.exact.sends import keep
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 

@@ -22,12 +22,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.results.charts import MAX_POINTS
-from timewheel.spark_planner.results.money import Prices
-from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.sliders import sliders
+from timewheel.spark_planner.results.facts import Prices
+from timewheel.spark_planner.results.report_page import MAX_POINTS, Setting, WhatIf, report_page, sliders, what_if
 from timewheel.spark_planner.results.tables import plan_label
-from timewheel.spark_planner.results.what_if import Setting, WhatIf, what_if
 from timewheel.spark_planner.traffic import survey
 
 ROWS = 20_000

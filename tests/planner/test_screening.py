@@ -11,13 +11,21 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.assessed import Assessed, assess, rank
 from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import coarse_cells
+from timewheel.spark_planner.choice.choose import (
+    CHEAPEST,
+    LEAST_AT_ONCE,
+    SPREAD,
+    Assessed,
+    Screening,
+    assess,
+    at_once_for,
+    coarse_cells,
+    least_cost,
+    rank,
+)
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.decide import LEAST_AT_ONCE, at_once_for
-from timewheel.spark_planner.choice.screening import CHEAPEST, SPREAD, Screening, least_cost
-from timewheel.spark_planner.pricing.resolution import CLOSE, QUICK
+from timewheel.spark_planner.pricing.flow import CLOSE, QUICK
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=30 * DAY_MS)

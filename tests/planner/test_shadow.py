@@ -17,8 +17,7 @@ from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.pricing.evaluate import evaluate
-from timewheel.spark_planner.pricing.evaluation import Evaluation, Shadowed
+from timewheel.spark_planner.pricing.evaluate import Evaluation, Shadowed, evaluate
 from timewheel.spark_planner.summary.cells import Cells
 
 PROFILE = BrokerProfile.named("4.0")

@@ -24,12 +24,19 @@ from timewheel.spark_planner.errors import DaysAlreadyStored, NoSuchTopic, Sever
 from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
-from timewheel.spark_planner.results.estimated import estimated_verdict
+from timewheel.spark_planner.results.facts import estimated_verdict
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.summary.daily_gaps import FINEST_STEP_MS, DailyGaps
 from timewheel.spark_planner.summary.statistic import Statistic
-from timewheel.spark_planner.summary.store import add_survey, day_name, drop_days_before, load_survey, stored_days
-from timewheel.spark_planner.summary.survey import Survey
+from timewheel.spark_planner.summary.survey import (
+    FINEST_STEP_MS,
+    DailyGaps,
+    Survey,
+    add_survey,
+    day_name,
+    drop_days_before,
+    load_survey,
+    stored_days,
+)
 from timewheel.spark_planner.traffic import survey
 
 Integers = NDArray[np.int64]

@@ -13,13 +13,17 @@ from pyspark.sql import SparkSession
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
-from timewheel.spark_planner.extrapolation import continued
+from timewheel.spark_planner import extrapolation as continued
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, compare, plan_for
-from timewheel.spark_planner.results.facts import planned_facts
+from timewheel.spark_planner.results.facts import (
+    describe_native,
+    describe_traffic,
+    extrapolation_facts,
+    planned_facts,
+    verdict,
+)
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.steady import describe_native, describe_traffic, extrapolation_facts
-from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.traffic import History, survey, traffic_of
 
 A_DAY = 500

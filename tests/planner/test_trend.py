@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.workloads import START_MS
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.spark_planner.extrapolation.trend import LONGEST_WEEKS, Trend, trend_of
+from timewheel.spark_planner.extrapolation import LONGEST_WEEKS, Trend, trend_of
 from timewheel.spark_planner.summary.cells import Cells
 
 WEEK_MS = 7 * DAY_MS

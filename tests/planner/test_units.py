@@ -18,18 +18,19 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world c
 from timewheel.spark_planner import ColumnMapping, read_history, survey
 from timewheel.spark_planner.errors import BadColumnMapping, NoSuchTopic, TooManyTopics, UnitUnknown
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.quarantine import assessed, sound_rows
-from timewheel.spark_planner.history.units import (
+from timewheel.spark_planner.history.read import (
     EARLIEST_MS,
     LATEST_MS,
     TIME_UNITS,
     UNITS_PER_MS,
+    assessed,
+    sound_rows,
     stem_of,
     unit_of_name,
     unit_of_times,
 )
-from timewheel.spark_planner.results.delays import reading
-from timewheel.spark_planner.summary.histogram import TOPIC_LIMIT
+from timewheel.spark_planner.results.facts import reading
+from timewheel.spark_planner.summary.statistic import TOPIC_LIMIT
 
 T0_MS = 1_767_571_200_000
 HOUR_MS = 3_600_000

@@ -11,10 +11,9 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.spark_planner.choice.assessed import assess
-from timewheel.spark_planner.choice.choose import Choice, choose
+from timewheel.spark_planner.choice.choose import Choice, assess, choose
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.results.what_if import Option, Setting, WhatIf, calibrated, statistic_of
+from timewheel.spark_planner.results.report_page import Option, Setting, WhatIf, calibrated, statistic_of
 from timewheel.spark_planner.summary.cells import Cells
 
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, a tenth", "gap_limit_ranges": 300})

@@ -18,7 +18,7 @@ FOR_WORKERS = (
     "pyarrow",
     "pyspark.worker",
     "timewheel.spark_planner.exact.counting",
-    "timewheel.spark_planner.summary.gather",
+    "timewheel.spark_planner.summary.statistic",
 )
 
 # A process may only be forked while it has a single thread; numpy's library and Arrow's allocator would start more.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.plan_samples import NOW_MS, TOPIC
 from timewheel.spark_planner.choice.constraints import Room
-from timewheel.spark_planner.extrapolation.trend import Trend
+from timewheel.spark_planner.extrapolation import Trend
 from timewheel.watch.errors import LogUnreadable
 from timewheel.watch.growth import LEAST_CHECKS, WEEK_MS, Growth, growth_of
 from timewheel.watch.log import CheckLine, append_check, read_checks

@@ -65,8 +65,8 @@ def plan_from(
     survey = _loaded(stored)
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import estimate, estimated_facts, estimated_verdict
-    from timewheel.spark_planner.results.estimated import estimated_tables
-    from timewheel.spark_planner.results.skew import describe_keys
+    from timewheel.spark_planner.results.facts import describe_keys
+    from timewheel.spark_planner.results.tables import estimated_tables
 
     with refused_requests():
         wanted = survey.statistic.topic(topic)
@@ -111,11 +111,11 @@ def predict_from(
     survey = _loaded(stored)
     from timewheel.spark_planner import evaluate
     from timewheel.spark_planner.estimating import native_found
-    from timewheel.spark_planner.extrapolation.continued import continued_from
+    from timewheel.spark_planner.extrapolation import continued_from
     from timewheel.spark_planner.history.keys import EVEN
     from timewheel.spark_planner.results.facts import evaluation_facts
     from timewheel.spark_planner.results.tables import evaluations_table
-    from timewheel.spark_planner.summary.daily_gaps import DailyGaps
+    from timewheel.spark_planner.summary.survey import DailyGaps
 
     with refused_requests():
         wanted = survey.statistic.topic(topic)

@@ -369,13 +369,17 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
         prices: Prices for a month's cost.
     """
     from timewheel.spark_planner import verdict
-    from timewheel.spark_planner.results import costs, tables
-    from timewheel.spark_planner.results.copies import describe_copies
-    from timewheel.spark_planner.results.growth import describe_growth
-    from timewheel.spark_planner.results.headlines import headlines
-    from timewheel.spark_planner.results.shadow import describe_limit, shadow_table
-    from timewheel.spark_planner.results.skew import describe_keys
-    from timewheel.spark_planner.results.steady import describe_native
+    from timewheel.spark_planner.results import tables
+    from timewheel.spark_planner.results import tables as costs
+    from timewheel.spark_planner.results.facts import (
+        describe_copies,
+        describe_growth,
+        describe_keys,
+        describe_limit,
+        describe_native,
+    )
+    from timewheel.spark_planner.results.report_page import headlines
+    from timewheel.spark_planner.results.tables import shadow_table
 
     statistic = planned.history.statistic
     show_reading(console, statistic, planned.topic, planned.traffic)

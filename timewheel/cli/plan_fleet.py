@@ -63,7 +63,7 @@ def answer_fleet(
     as_json: bool,
 ) -> NoReturn:
     """Print and write the answer, and end the command: status 1 if a topic has no plan that keeps every limit."""
-    from timewheel.spark_planner.results.fleet import fleet_facts
+    from timewheel.spark_planner.results.facts import fleet_facts
 
     assert folder is not None  # need_folder
     show_fleet(console, fleet)
@@ -75,7 +75,8 @@ def answer_fleet(
 
 def show_fleet(console: Console, fleet: Fleet) -> None:
     """Print the answer on a terminal."""
-    from timewheel.spark_planner.results.fleet import fleet_table, fleet_verdict
+    from timewheel.spark_planner.results.facts import fleet_verdict
+    from timewheel.spark_planner.results.tables import fleet_table
 
     show_lost(console, fleet.history.statistic)
     say(console, fleet_verdict(fleet), style="bold green" if fleet.keeps_limits else "bold red")
@@ -95,7 +96,7 @@ def write_fleet(
     """
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import report_page
-    from timewheel.spark_planner.results.fleet import fleet_page
+    from timewheel.spark_planner.results.report_page import fleet_page
 
     folder.mkdir(exist_ok=True)
     names = file_names(one.topic for one in fleet.topics)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.spark_planner import ColumnMapping, History, Progress, ProgressCallback, Statistic
-    from timewheel.spark_planner.extrapolation.continued import Continued
+    from timewheel.spark_planner.extrapolation import Continued
     from timewheel.spark_planner.history.sampled import SampleNote
 
 __all__ = [
@@ -354,8 +354,7 @@ def show_reading(console: Console, statistic: Statistic, topic: str, continued: 
     First, if a history is too short, a warning and how it was continued; then a line that reveals a wrong unit; then
     the rows that were not used.
     """
-    from timewheel.spark_planner.results.delays import reading
-    from timewheel.spark_planner.results.steady import describe_traffic
+    from timewheel.spark_planner.results.facts import describe_traffic, reading
 
     for number, said in enumerate(describe_traffic(continued)):
         say(console, said if number else f"SHORT  {said}", style="bold red")

@@ -194,7 +194,7 @@ def _compare(
 
 def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
-    from timewheel.spark_planner.results.shadow import shadow_table
+    from timewheel.spark_planner.results.tables import shadow_table
 
     traffic = _traffic_of(found)
     show_reading(console, traffic.history.statistic, traffic.topic, traffic)
@@ -215,8 +215,12 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
 
 
 def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
-    from timewheel.spark_planner.results.facts import evaluation_facts, history_facts, prediction_facts
-    from timewheel.spark_planner.results.steady import extrapolation_facts
+    from timewheel.spark_planner.results.facts import (
+        evaluation_facts,
+        extrapolation_facts,
+        history_facts,
+        prediction_facts,
+    )
 
     traffic = _traffic_of(found)
     return {

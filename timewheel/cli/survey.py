@@ -132,7 +132,7 @@ def survey(
 def _show(console: Console, found: Survey) -> None:
     from timewheel._report.page import Table
     from timewheel.core.durations import rounded_up
-    from timewheel.spark_planner.results.delays import delay_quantile_ms
+    from timewheel.spark_planner.results.facts import delay_quantile_ms
 
     ranked = sorted(found.statistic.cells, key=lambda topic: (-found.gaps[topic].peak, topic))
     rows = [
@@ -156,7 +156,7 @@ def _show(console: Console, found: Survey) -> None:
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
 
     from timewheel.core.plurals import counted
-    from timewheel.spark_planner.summary.store import day_name, stored_days
+    from timewheel.spark_planner.summary.survey import day_name, stored_days
 
     there = list(stored_days(out))
     said = f"survey  {out}: {counted(len(written), 'day')} written"
@@ -167,7 +167,7 @@ def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequ
 
 
 def _facts(found: Survey, out: Path, written: Sequence[int], dropped: Sequence[int]) -> dict[str, object]:
-    from timewheel.spark_planner.summary.store import day_name
+    from timewheel.spark_planner.summary.survey import day_name
 
     statistic = found.statistic
     return {

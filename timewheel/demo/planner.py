@@ -17,8 +17,7 @@ from timewheel.demo.verdict import Measured
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.history.read import ColumnMapping, read_history
 from timewheel.spark_planner.pricing.evaluate import redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.progress import ProgressCallback, no_report, told

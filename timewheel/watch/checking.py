@@ -16,7 +16,7 @@ from timewheel.inspect.plan_stored import PlanSample
 from timewheel.inspect.sample import DEFAULT_SAMPLES, ProgressCallback
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
-from timewheel.spark_planner.extrapolation.trend import trend_of
+from timewheel.spark_planner.extrapolation import trend_of
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
 from timewheel.watch.comparison import GapComparison, comparisons, together

@@ -13,13 +13,10 @@ from timewheel.core.history_span import shows_day
 from timewheel.core.plan import Plan
 from timewheel.inspect.plan_stored import StoredTimer
 from timewheel.spark_planner.choice.constraints import Constraints, Room
-from timewheel.spark_planner.exact.extended import Stretch
-from timewheel.spark_planner.extrapolation.continuing import continuation, extended_cells
-from timewheel.spark_planner.extrapolation.days import days_of
-from timewheel.spark_planner.extrapolation.warm_up import warm_up
+from timewheel.spark_planner.exact.sends import Stretch
+from timewheel.spark_planner.extrapolation import continuation, days_of, extended_cells, warm_up
 from timewheel.spark_planner.history.keys import LEAST_SHARE, KeyShares
-from timewheel.spark_planner.pricing.evaluate import evaluate
-from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.pricing.evaluate import Evaluation, evaluate
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.watch.sends import Sends
 

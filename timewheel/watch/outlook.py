@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timewheel.spark_planner.choice.constraints import Room
-from timewheel.spark_planner.extrapolation.trend import Trend
+from timewheel.spark_planner.extrapolation import Trend
 from timewheel.watch.growth import Growth
 
 __all__ = ["Outlook", "Reached", "outlook_of"]

@@ -1,0 +1,510 @@
+"""Extrapolates a history that is shorter than its delays: warm-up, days to repeat, continuation, confidence, trend.
+
+The confidence interval of the steady state's peak is a bootstrap over days, since a continuation is based on few days:
+the days themselves are drawn with replacement, a continuation is drawn from these, and each draw gives the peak of its
+gaps. The gaps that a day's sends add at any later time are computed once for each day, so that a draw is a sum of
+curves; pairs across midnight are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.history_span import shows_day, shows_full
+from timewheel.core.plan import Plan
+
+from .exact.sends import Stretch
+from .pricing.simulation import NATIVE, simulation_of
+from .summary.cells import CELL_LIMIT, Cells
+
+Integers = NDArray[np.int64]
+WEEK = 7
+WEEKS_BY_WEEKDAY = 3
+"""From this many weeks on, a day is compared with the same weekdays: an event of every Monday is no exception."""
+LEAST_DAYS_FOR_CAMPAIGNS = 4
+"""Fewer days do not show an ordinary day."""
+CAMPAIGN_TIMES = 4.0
+"""Ratio to the same hour of the other days."""
+CAMPAIGN_SHARE = 0.2
+"""Share of an ordinary day's timers; a smaller excess is ignored."""
+MAX_CAMPAIGN_DAYS = 0.25
+"""Share of the days; if there are more, campaigns are the topic's normal use."""
+TREND_ROOTS = 3.0
+"""Least difference of a week from the first, in its standard errors over the days of the week."""
+LEAST_TREND = 0.1
+"""Least difference of a week from the first, as a share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Days:
+    """Whole days of a history, of 24 hours each, counted back from its last send.
+
+    Args:
+        begins_ms: Beginning of each day, ascending, UTC milliseconds.
+        drawn: Days that may be repeated: indexes into ``begins_ms``.
+        campaigns: Days that are not repeated, because of a campaign that happened once.
+        weekly_growth: Relative growth of the volume per week; 0: no significant growth.
+    """
+
+    begins_ms: tuple[int, ...]
+    drawn: tuple[int, ...]
+    campaigns: tuple[int, ...]
+    weekly_growth: float
+
+    @property
+    def end_ms(self) -> int:
+        """End of the last day."""
+        return self.begins_ms[-1] + DAY_MS
+
+    @property
+    def by_weekday(self) -> bool:
+        """True if there are enough days to draw a Monday for a Monday, with every weekday among them."""
+        return len(self.drawn) >= WEEKS_BY_WEEKDAY * WEEK and len({day % WEEK for day in self.drawn}) == WEEK
+
+
+def days_of(cells: Cells) -> Days:
+    """Return the days of a history that has at least a day.
+
+    Args:
+        cells: Cells of one topic.
+    """
+    end_ms = int(cells.publish_max_ms.max()) + 1
+    # The first day may lack up to an hour: the first and last sends of a week are somewhere within it.
+    number = max((end_ms - int(cells.publish_min_ms.min()) + HOUR_MS) // DAY_MS, 1)
+    begins_ms = end_ms - DAY_MS * np.arange(number, 0, -1)
+    hours = by_hour(cells, end_ms, number)
+    campaigns = _campaigns(hours) if cells.slot_ms <= HOUR_MS else []
+    ordinary = [day for day in range(number) if day not in campaigns]
+    weekly_growth = _weekly_growth(hours.sum(axis=1), campaigns)
+    # A growing history continues with its last week; it has no campaigns.
+    drawn = range(number - WEEK, number) if weekly_growth else ordinary
+    return Days(
+        begins_ms=tuple(begins_ms.tolist()), drawn=tuple(drawn), campaigns=tuple(campaigns), weekly_growth=weekly_growth
+    )
+
+
+def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
+    """Count timers by day and hour of the day, with days counted back from the end."""
+    hour = number * 24 - 1 - (end_ms - 1 - cells.middle_ms) // HOUR_MS
+    inside = hour >= 0
+    counts = np.bincount(hour[inside], cells.count[inside].astype(np.float64), number * 24).astype(np.float64)
+    return counts.reshape(number, 24)
+
+
+def _campaigns(hours: NDArray[np.float64]) -> list[int]:
+    number = len(hours)
+    if number < LEAST_DAYS_FOR_CAMPAIGNS:
+        return []
+    ordinary = np.empty_like(hours)
+    kinds = WEEK if number >= WEEKS_BY_WEEKDAY * WEEK else 1
+    for kind in range(kinds):
+        ordinary[kind::kinds] = np.median(hours[kind::kinds], axis=0)
+    is_much = hours > CAMPAIGN_TIMES * (ordinary + 1)
+    excess = np.where(is_much, hours - ordinary, 0.0).sum(axis=1)
+    found = np.flatnonzero(excess > CAMPAIGN_SHARE * max(float(np.median(hours.sum(axis=1))), 1.0))
+    return found.tolist() if len(found) <= MAX_CAMPAIGN_DAYS * number else []
+
+
+def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
+    """Return the growth between the first and the last week, weekday by weekday."""
+    weeks = (len(timers) - WEEK) / WEEK
+    if weeks < 1 or campaigns:
+        return 0.0
+    return compounded(timers[:WEEK], np.roll(timers[-WEEK:], (len(timers) - WEEK) % WEEK), weeks)
+
+
+def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: float) -> float:
+    """Return the relative growth of the volume per week, compounded; negative for a falling volume.
+
+    The result is 0 if there is no significant change: the two differ by no more than days do among themselves, or by
+    too little.
+
+    Args:
+        first: Timers of some days of the week.
+        last: Timers of the same days of a later week.
+        weeks: Weeks between the two.
+    """
+    differences = last - first
+    error = float(differences.std(ddof=1)) / np.sqrt(len(first)) + 1e-9
+    ratio = float(last.sum() / max(first.sum(), 1.0))
+    if abs(float(differences.mean())) < TREND_ROOTS * error or abs(ratio - 1) < LEAST_TREND or ratio <= 0:
+        return 0.0
+    return float(ratio ** (1 / weeks) - 1)
+
+
+LEAST_WEEKS = 3
+"""The difference of two weeks may come from an event in either of them."""
+LEAST_PAIRS = 4
+"""Weekdays that were ordinary in both weeks: fewer do not show the spread of days."""
+LONGEST_WEEKS = 522
+"""Ten years: some weeks do not show the use of a topic after that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """Growth of a history's volume.
+
+    Args:
+        weeks: Full weeks, counted back from the last send.
+        first_timers: Timers sent in the first week, on the compared days.
+        last_timers: Timers sent in the last week, on the same weekdays.
+        weekly_growth: Relative growth per week, compounded; 0: flat, falling or not significant.
+        end_ms: End of the last week, UTC milliseconds.
+    """
+
+    weeks: int
+    first_timers: float
+    last_timers: float
+    weekly_growth: float
+    end_ms: int
+
+    def reached_ms(self, times: float) -> int | None:
+        """Return the time at which the volume is ``times`` that of the last week, UTC milliseconds.
+
+        None: the volume does not grow, or not that far within `LONGEST_WEEKS`. With 1 or less: the end of the history.
+        """
+        if times <= 1:
+            return self.end_ms
+        if self.weekly_growth <= 0:
+            return None
+        weeks = math.log(times) / math.log1p(self.weekly_growth)
+        return None if weeks > LONGEST_WEEKS else self.end_ms + round(weeks * WEEK * DAY_MS)
+
+
+def trend_of(cells: Cells) -> Trend | None:
+    """Compute the trend of a history's own days: its last full week against its first, weekday by weekday.
+
+    A day with a campaign that happened once is left out, and so is its weekday in the other week. Growth is reported
+    only if the two weeks differ by more than their days do among themselves, and by at least a tenth.
+
+    Args:
+        cells: Cells of one topic, of the history alone: a continuation only repeats its own days.
+
+    Returns:
+        None: the history has fewer than `LEAST_WEEKS` full weeks, or too few ordinary days to compare.
+    """
+    if not len(cells) or int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min()) < DAY_MS:
+        return None
+    days = days_of(cells)
+    number = len(days.begins_ms)
+    weeks = number // WEEK
+    if weeks < LEAST_WEEKS:
+        return None
+    timers = by_hour(cells, days.end_ms, number).sum(axis=1)
+    pairs = [
+        (first, first + (weeks - 1) * WEEK)
+        for first in range(number - weeks * WEEK, number - (weeks - 1) * WEEK)
+        if not {first, first + (weeks - 1) * WEEK} & set(days.campaigns)
+    ]
+    if len(pairs) < LEAST_PAIRS:
+        return None
+    first, last = (timers[[pair[side] for pair in pairs]] for side in (0, 1))
+    return Trend(
+        weeks=weeks,
+        first_timers=float(first.sum()),
+        last_timers=float(last.sum()),
+        weekly_growth=max(compounded(first, last, weeks - 1), 0.0),
+        end_ms=days.end_ms,
+    )
+
+
+Floats = NDArray[np.float64]
+MISSING = 0.01
+"""Share of the steady state's pending timers: a history is long enough if at most this share is missing at its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """The steady state of a topic under native delays, if the send rate of a too short history continues.
+
+    Args:
+        history_ms: Time from the first send of the history to the last.
+        warm_up_ms: Length of the warm-up: after this time 99 % of the steady state's pending timers wait, and a history
+            of this length is long enough.
+        pending: Timers that wait at any time, if each is sent by itself.
+        gaps: Ranges at any time, if neighbours' delays are independent.
+        has_rate: True if the history has at least a day. A burst of a minute is no rate that could continue: the steady
+            state is unknown, and ``pending`` and ``gaps`` are 0.
+    """
+
+    history_ms: int
+    warm_up_ms: int
+    pending: float = 0.0
+    gaps: float = 0.0
+    has_rate: bool = True
+
+
+def warm_up(cells: Cells) -> WarmUp | None:
+    """Compute the steady state of a topic; None: the history is long enough to show it.
+
+    With ``L`` sends a second and delays distributed as ``F``, ``L`` times the mean delay wait, of which ``L`` times the
+    integral of ``1 - F`` up to ``T`` wait after ``T``; and native delays leave ``L`` times the integral of
+    ``F (1 - F)`` gaps: rate times half the mean difference of two delays.
+
+    Args:
+        cells: Cells of one topic.
+    """
+    history_ms = int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min())
+    at_ms, below = _distribution(cells)
+    before, after, length_ms = below[:-1], below[1:], np.diff(at_ms)
+    waits_ms = length_ms * (1 - (before + after) / 2)
+    mean_ms = float(at_ms[0]) + float(waits_ms.sum())
+    missing_ms = np.r_[np.cumsum(waits_ms[::-1])[::-1], 0.0]
+    warm_up_ms = int(at_ms[int(np.argmax(missing_ms <= MISSING * mean_ms))])
+    if not shows_day(history_ms):
+        return WarmUp(history_ms=history_ms, warm_up_ms=warm_up_ms, has_rate=False)
+    if shows_full(history_ms, warm_up_ms):
+        return None
+    # ``below`` is linear between two points, so its square is exact by Simpson's rule.
+    squares = (before * before + before * after + after * after) / 3
+    spread_ms = float((length_ms * ((before + after) / 2 - squares)).sum())
+    per_ms = cells.timers / history_ms
+    return WarmUp(history_ms=history_ms, warm_up_ms=warm_up_ms, pending=per_ms * mean_ms, gaps=per_ms * spread_ms)
+
+
+def _distribution(cells: Cells) -> tuple[Floats, Floats]:
+    """Return (delays, share of timers with a shorter delay), linear in between: timers are uniform within a cell."""
+    low = cells.delay_min_ms.astype(np.float64)
+    high = np.maximum(cells.delay_max_ms.astype(np.float64), low + 1.0)
+    density = cells.count / (high - low)
+    at_ms, where = np.unique(np.concatenate([low, high]), return_inverse=True)
+    slopes = np.cumsum(np.bincount(where, np.concatenate([density, -density])))
+    below = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(at_ms))]) / cells.timers
+    return at_ms, np.clip(below, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """The days that continue a history.
+
+    Args:
+        days: The days of the history.
+        sources: Indexes of the days that each further day repeats, in order of time.
+    """
+
+    days: Days
+    sources: tuple[int, ...]
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The repeated stretches and their shifts: whole days, so that times of day stay the same."""
+        found = []
+        for further, source in enumerate(self.sources):
+            begins_ms = self.days.begins_ms[source]
+            shift_ms = self.days.end_ms + further * DAY_MS - begins_ms
+            found.append(Stretch(from_ms=begins_ms, until_ms=begins_ms + DAY_MS, shift_ms=shift_ms))
+        return tuple(found)
+
+
+def continuation(days: Days, warm_up_ms: int, rng: np.random.Generator) -> Continuation:
+    """Draw enough days for the topic to fill up, and a further week in which it is full.
+
+    Each of the days that may be drawn is used equally often, in random order; from three weeks of days on, a Monday
+    follows a Sunday.
+
+    Args:
+        days: Days of the history.
+        warm_up_ms: Length of the warm-up, see `warm_up.WarmUp`.
+        rng: Source of randomness.
+    """
+    history_days = len(days.begins_ms)
+    wanted = max(-(-warm_up_ms // DAY_MS) + WEEK - history_days, WEEK)
+    if not days.by_weekday:
+        return Continuation(days=days, sources=tuple(islice(_in_turns(days.drawn, rng), wanted)))
+    of_weekday = [_in_turns([day for day in days.drawn if day % WEEK == weekday], rng) for weekday in range(WEEK)]
+    sources = tuple(next(of_weekday[(history_days + further) % WEEK]) for further in range(wanted))
+    return Continuation(days=days, sources=sources)
+
+
+def _in_turns(days: Sequence[int], rng: np.random.Generator) -> Iterator[int]:
+    for _ in count():
+        yield from (days[index] for index in rng.permutation(len(days)).tolist())
+
+
+def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> Cells:
+    """Add copies of the stretches to the cells, as `sends.extended` does to sends.
+
+    A cell belongs to the stretch that contains its middle.
+
+    Args:
+        cells: Cells of one topic.
+        stretches: Stretches of publish times.
+        limit: The most cells.
+    """
+    shifted = [cells]
+    for from_ms, until_ms, shift_ms in stretches:
+        part = cells.sent_within(from_ms, until_ms)
+        shifted.append(
+            replace(
+                part,
+                publish_min_ms=part.publish_min_ms + shift_ms,
+                publish_max_ms=part.publish_max_ms + shift_ms,
+                due_min_ms=part.due_min_ms + shift_ms,
+                due_max_ms=part.due_max_ms + shift_ms,
+            )
+        )
+    return Cells.merged(shifted).bounded(limit)
+
+
+LEAST_DAYS = 3
+"""Fewer days do not show the spread of days."""
+DRAWS = 400
+CERTAINTY = 0.95
+NORMAL = 1.96
+"""Standard deviations of a normal distribution that contain this share."""
+HOURLY_DAYS = 60
+"""For longer continuations the moments are a day apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfidenceInterval:
+    """The 95 % confidence interval of a full topic's peak, as multiples of the continuation's peak.
+
+    Args:
+        low: Lower end.
+        high: Upper end.
+    """
+
+    low: float
+    high: float
+
+
+def confidence(
+    cells: Cells, native: Plan, continued: Continuation, rng: np.random.Generator
+) -> ConfidenceInterval | None:
+    """Compute the band of native gaps; None: there are too few days, or the days leave no gap.
+
+    Args:
+        cells: Cells of the history alone.
+        native: A plan of native delays.
+        continued: The continuation of the history.
+        rng: Source of randomness.
+    """
+    days = len(continued.days.drawn)
+    if days < LEAST_DAYS:
+        return None
+    # The number of days including the history's own: those are a draw as well.
+    length = len(continued.days.begins_ms) + len(continued.sources)
+    step_ms = HOUR_MS if length <= HOURLY_DAYS else DAY_MS
+    curves = _curves(cells, native, continued, length, step_ms)
+    peaks = _peaks(curves, length, DAY_MS // step_ms, rng)
+    middle = float(np.median(peaks))
+    if middle < 1:
+        return None
+    tail = (1 - CERTAINTY) / 2
+    low, high = np.quantile(peaks / middle - 1, [tail, 1 - tail]) * _wider(days)
+    # Add the random error of a count.
+    error = NORMAL / sqrt(middle)
+    return ConfidenceInterval(low=max(1 - sqrt(low**2 + error**2), 0.0), high=1 + sqrt(high**2 + error**2))
+
+
+def _curves(cells: Cells, native: Plan, continued: Continuation, length: int, step_ms: int) -> Floats:
+    """Compute the gaps that each day leaves, a row for each day: at steps from its beginning, over ``length`` days."""
+    ages_ms = np.arange(0, length * DAY_MS, step_ms).astype(np.float64)
+    curves = np.zeros((len(continued.days.drawn), len(ages_ms)))
+    for line, day in enumerate(continued.days.drawn):
+        begins_ms = continued.days.begins_ms[day]
+        part = cells.sent_within(begins_ms, begins_ms + DAY_MS)
+        if len(part):
+            curve = simulation_of(native, part).gaps
+            curves[line] = np.interp(begins_ms + ages_ms, curve.at_ms, curve.gaps, left=0.0, right=0.0)
+    return curves
+
+
+def _peaks(curves: Floats, length: int, steps: int, rng: np.random.Generator) -> Floats:
+    """Return the peak of the last week of each draw of so many days."""
+    days = len(curves)
+    # First draw the days of each pool, then draw from the pool.
+    pools = rng.integers(0, days, (DRAWS, days))
+    drawn = np.take_along_axis(pools, rng.integers(0, days, (DRAWS, length)), axis=1)
+    gaps = np.zeros((DRAWS, length * steps))
+    for day in range(length):
+        gaps[:, day * steps :] += curves[drawn[:, day], : (length - day) * steps]
+    found: Floats = gaps[:, -WEEK * steps :].max(axis=1)
+    return found
+
+
+def _wider(days: int) -> float:
+    """Return the correction for few days: their spread is less than that of all days, and is itself uncertain
+    (Student's t, by the series of Cornish and Fisher).
+    """
+    freedom = days - 1
+    t = NORMAL
+    t += (NORMAL**3 + NORMAL) / (4 * freedom)
+    t += (5 * NORMAL**5 + 16 * NORMAL**3 + 3 * NORMAL) / (96 * freedom**2)
+    return t / NORMAL * sqrt(days / freedom)
+
+
+MAX_TIMERS = 25_000_000
+"""Most timers of a continued history: with delays of a year, a week of ten million timers would become half a billion.
+"""
+MAX_DAYS = 800
+"""Most further days: a week does not show the use of a topic in years."""
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Continued:
+    """The timers of a topic that a plan is made for, continued if the history is too short.
+
+    Args:
+        cells: Cells of all these timers.
+        warm_up: The warm-up of a topic whose history is too short; None: the history is long enough.
+        continuation: The continuation of the history; None: it is not continued.
+        unfit: Reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole
+            day (``burst``), or the continuation would be too large (``days``, ``timers``).
+        confidence: Confidence interval of native gaps, relative to the continuation; None: unknown.
+    """
+
+    cells: Cells
+    warm_up: WarmUp | None
+    continuation: Continuation | None = None
+    unfit: Literal["", "as_is", "burst", "days", "timers"] = ""
+    confidence: ConfidenceInterval | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """True if the history is too short, is not continued, and the user did not take it as complete."""
+        return self.unfit not in ("", "as_is")
+
+    @property
+    def upper(self) -> float:
+        """Factor on the continuation's figures for which the plan is made: the upper end of the band."""
+        return 1.0 if self.confidence is None else self.confidence.high
+
+
+def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
+    """Continue a history, if it is too short.
+
+    Args:
+        alone: Cells of a topic's history.
+        as_is: Take the history as complete, regardless of its length.
+    """
+    found = warm_up(alone)
+    if found is None:
+        return Continued(cells=alone, warm_up=None)
+    if as_is:
+        return Continued(cells=alone, warm_up=found, unfit="as_is")
+    if not found.has_rate:
+        return Continued(cells=alone, warm_up=found, unfit="burst")
+    rng = np.random.default_rng(_SEED)
+    continued = continuation(days_of(alone), found.warm_up_ms, rng)
+    if len(continued.sources) > MAX_DAYS:
+        return Continued(cells=alone, warm_up=found, unfit="days")
+    if alone.timers * (1 + len(continued.sources) / len(continued.days.begins_ms)) > MAX_TIMERS:
+        return Continued(cells=alone, warm_up=found, unfit="timers")
+    return Continued(
+        cells=extended_cells(alone, continued.stretches, CELL_LIMIT),
+        warm_up=found,
+        continuation=continued,
+        confidence=confidence(alone, NATIVE, continued, rng),
+    )

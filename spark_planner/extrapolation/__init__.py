@@ -1,1 +1,0 @@
-"""The steady state of a topic whose history is shorter than its delays, by extrapolation."""
