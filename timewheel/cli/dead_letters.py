@@ -7,26 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    admin_client,
-)
+from timewheel.cli.connecting import AdminOptions, ConnectionOptions
 from timewheel.cli.groups import command_group
+from timewheel.cli.options import AsJson, DryRun, PlanFile, with_options
 from timewheel.cli.set_aside import (
     DEAD,
     DEFAULT_LIMIT,
-    AsJson,
-    DryRun,
     Everything,
     Ids,
     Most,
-    PlanFile,
     Positions,
     Reason,
     Source,
@@ -47,6 +36,7 @@ dead_letters = command_group("dead-letters", "Look at dead letters, send them ag
 
 
 @dead_letters.command("list")
+@with_options
 def list_(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -55,22 +45,19 @@ def list_(
     reason: Reason = "",
     source: Source = "",
     most: Most = DEFAULT_LIMIT,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters that are neither replayed nor dropped yet. Nothing is consumed or changed."""
     wanted = desired_of(positions, timer_ids, reason, source)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         found = _found(admin, plan_file, wanted, most)
         now_ms = admin.clock.now_ms()
     show_list(DEAD, found, now_ms, as_json=as_json)
 
 
 @dead_letters.command()
+@with_options
 def show(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -79,21 +66,18 @@ def show(
     reason: Reason = "",
     source: Source = "",
     most: Most = DEFAULT_LIMIT,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters in full, with properties and payload. Nothing is consumed or changed."""
     wanted = desired_of(positions, timer_ids, reason, source)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         found = _found(admin, plan_file, wanted, most)
     show_dead_letters(DEAD, found, as_json=as_json)
 
 
 @dead_letters.command()
+@with_options
 def replay(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -105,12 +89,7 @@ def replay(
     due_now: Annotated[bool, typer.Option("--now", help="They are due now, whatever they say.")] = False,
     most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Replay dead letters: send them again under their ids, to the topic that their producer would choose now, and then
@@ -123,7 +102,7 @@ def replay(
     from timewheel.ops.dead_letters import replay as send_again
 
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with access.admin() as admin:
         found, plan = _found(admin, plan_file, wanted, most), _plan(plan_file)
         if dry_run:
@@ -135,6 +114,7 @@ def replay(
 
 
 @dead_letters.command()
+@with_options
 def drop(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -145,12 +125,7 @@ def drop(
     source: Source = "",
     most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Remove dead letters without sending them again. Their messages are lost.
@@ -161,7 +136,7 @@ def drop(
     from timewheel.ops.dead_letters import drop as take_out
 
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with access.admin() as admin:
         found, plan = _found(admin, plan_file, wanted, most), _plan(plan_file)
         if dry_run:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.gaps_text import show_snapshot
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
+from timewheel.cli.options import with_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +32,8 @@ __all__ = ["gaps"]
 FAIL_AT = ("never", "watch", "alarm")
 
 
+@with_options
 def gaps(
-    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,11 +57,7 @@ def gaps(
     ] = "never",
     limit: GapLimit = None,
     at_once: AtOnce = 16,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write a row for each subscription here, too.", dir_okay=False)
     ] = None,
@@ -78,7 +75,7 @@ def gaps(
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = Console(highlight=False)
     with (
-        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
+        cluster.admin() as admin,
         _screen(console, live=watch and not as_json) as show,
     ):
         status = 0
@@ -98,7 +95,7 @@ def gaps(
                         snapshots=seeing.snapshots,
                         messages=messages,
                         top=top,
-                        reached_by=typed_words(context),
+                        reached_by=cluster.words,
                         plan_files=seeing.plan_files,
                     )
                 )

@@ -7,26 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    admin_client,
-)
+from timewheel.cli.connecting import AdminOptions, ConnectionOptions
 from timewheel.cli.groups import command_group
+from timewheel.cli.options import AsJson, DryRun, PlanFile, with_options
 from timewheel.cli.set_aside import (
     DEFAULT_LIMIT,
     PARKED,
-    AsJson,
-    DryRun,
     Everything,
     Ids,
     Most,
-    PlanFile,
     Positions,
     Reason,
     Source,
@@ -55,6 +44,7 @@ Subscription = Annotated[
 
 
 @parked.command("list")
+@with_options
 def list_(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -64,23 +54,20 @@ def list_(
     reason: Reason = "",
     source: Source = "",
     most: Most = DEFAULT_LIMIT,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     as_json: AsJson = False,
 ) -> None:
     """List parked timers that are neither replayed nor discarded yet. Nothing is consumed or changed."""
     wanted = desired_of(positions, timer_ids, reason, source)
     plan = _plan(plan_file)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         found = _found(admin, plan, _whose(plan, subscription), wanted, most)
         now_ms = admin.clock.now_ms()
     show_list(PARKED, found, now_ms, as_json=as_json)
 
 
 @parked.command()
+@with_options
 def show(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -90,22 +77,19 @@ def show(
     reason: Reason = "",
     source: Source = "",
     most: Most = DEFAULT_LIMIT,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show parked timers in full, with properties and payload. Nothing is consumed or changed."""
     wanted = desired_of(positions, timer_ids, reason, source)
     plan = _plan(plan_file)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         found = _found(admin, plan, _whose(plan, subscription), wanted, most)
     show_dead_letters(PARKED, found, as_json=as_json)
 
 
 @parked.command()
+@with_options
 def replay(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -120,12 +104,7 @@ def replay(
     ] = None,
     most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Replay parked timers: send them to their own subscription again, as first attempts, and then remove them.
@@ -142,7 +121,7 @@ def replay(
     whose = _whose(plan, subscription)
     if rate is not None and not math.isfinite(rate):
         raise typer.BadParameter("a number of timers", param_hint="--rate")
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with access.admin() as admin:
         found = _found(admin, plan, whose, wanted, most)
         if dry_run:
@@ -154,6 +133,7 @@ def replay(
 
 
 @parked.command()
+@with_options
 def discard(
     plan_file: PlanFile,
     positions: Positions = None,
@@ -165,12 +145,7 @@ def discard(
     source: Source = "",
     most: Most = DEFAULT_LIMIT,
     dry_run: DryRun = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Remove parked timers without handling them. The timers are lost.
@@ -182,7 +157,7 @@ def discard(
     wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
     whose = _whose(plan, subscription)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with access.admin() as admin:
         found = _found(admin, plan, whose, wanted, most)
         if dry_run:

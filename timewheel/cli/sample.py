@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.looks import GapLimit
+from timewheel.cli.options import AsJson, with_options
 from timewheel.cli.terminal import print_line
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["inspecting_entries", "sample"]
 
 
+@with_options
 def sample(
-    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -40,12 +41,8 @@ def sample(
     ] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="Which entries: the same seed draws the same ones again.")] = 0,
     limit: GapLimit = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    cluster: AdminOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Sample random entries of a topic: write when each was sent and when it is due. Nothing is consumed or changed.
 
@@ -69,7 +66,7 @@ def sample(
     if not out.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
-        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
+        cluster.admin() as admin,
         inspecting_entries(Console(stderr=True)) as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
@@ -77,7 +74,7 @@ def sample(
         of_topic = sampled_topic(admin, taken, known.profile)
     figures = figures_of(taken)
     try:
-        write_sample(taken, figures, out, of_topic, reached_by=typed_words(context))
+        write_sample(taken, figures, out, of_topic, reached_by=cluster.words)
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
     following = timewheel_command("plan", str(out), "-o", "plan.toml")
@@ -86,7 +83,7 @@ def sample(
         print(json.dumps({**what, **asdict(figures), **asdict(of_topic), "file": str(out), "next": following}))
         return
     lines = [*_lines(taken, figures, of_topic, known.source), ("file", str(out))]
-    aid = shadow_commands(taken.topic, of_topic.shadow, typed_words(context))
+    aid = shadow_commands(taken.topic, of_topic.shadow, cluster.words)
     if aid:
         lines += [("either", f"{FIRST_AID}: {aid[0]}"), ("or", f"{FOR_GOOD}; that comes next")]
     for name, text in (*lines, ("next", following)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -23,13 +22,10 @@ __all__ = [
     "DEAD",
     "DEFAULT_LIMIT",
     "PARKED",
-    "AsJson",
-    "DryRun",
     "Everything",
     "Ids",
     "Kind",
     "Most",
-    "PlanFile",
     "Positions",
     "Reason",
     "Source",
@@ -43,7 +39,6 @@ MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""
 DEFAULT_LIMIT = 1_000
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 Positions = Annotated[
     list[str] | None,
     typer.Argument(metavar="[POSITION]...", help="Such as 12:7, as the list has them.", show_default=False),
@@ -53,8 +48,6 @@ Reason = Annotated[str, typer.Option("--reason", help="With these words in the r
 Source = Annotated[str, typer.Option("--from", help="From a topic with this in its name.", show_default=False)]
 Most = Annotated[int, typer.Option("--limit", min=1, help="Look at so many entries, the oldest first.")]
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
 
 class Kind(NamedTuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,15 +17,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "AsJson",
-    "PlanFile",
     "reading_entries",
     "unseen_is_an_exit",
 ]
-
-
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
 
 @contextmanager

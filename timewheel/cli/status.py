@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.cancellations import known_cancellations
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    typed_words,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at
+from timewheel.cli.options import PlanFile, with_options
 from timewheel.cli.sample import inspecting_entries
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.durations import span
@@ -39,9 +30,9 @@ FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
 
 
+@with_options
 def status(
-    context: typer.Context,
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
+    plan_file: PlanFile,
     *,
     samples: Annotated[
         int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; with all of them it is exact.")
@@ -51,12 +42,7 @@ def status(
     fail_late: Annotated[
         str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
     ] = None,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and each relay's partitions. Nothing is consumed or changed.
@@ -76,7 +62,7 @@ def status(
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with (
         access.admin() as admin,
@@ -91,7 +77,7 @@ def status(
         console = Console(highlight=False)
         _show(console, found, str(plan_file), limit_ms or 0, code=code, heads=heads)
         if code in (ATTENTION, ALARM):
-            doctor = timewheel_command("doctor", str(plan_file), *admin_options(typed_words(context)))
+            doctor = timewheel_command("doctor", str(plan_file), *admin_options(cluster.words))
             show_line(console, f"What is wrong, with its cure: {doctor}")
     if code:
         raise typer.Exit(code)
