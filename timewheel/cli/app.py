@@ -17,7 +17,7 @@ import typer
 
 from timewheel.cli.broker import broker
 from timewheel.cli.cancellations import cancellations
-from timewheel.cli.dead_letters import dead_letters
+from timewheel.cli.dead_letters import dead_letters, parked
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exit_status import FAILED, USAGE
@@ -25,7 +25,6 @@ from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
 from timewheel.cli.groups import USAGE_ERROR, CommandGroup
-from timewheel.cli.parked import parked
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
     from timewheel._report.page import Table
 
-__all__ = ["print_error", "print_line", "say", "show_line", "show_table"]
+__all__ = ["print_error", "print_line", "render", "say", "show_line", "show_table"]
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may continue in the next line."""
@@ -26,6 +26,18 @@ GAP = 2
 """Spaces between two columns."""
 INDENT = 4
 BETWEEN = " · "
+
+
+def render(facts: object, show: Callable[[Console], None], *, as_json: bool) -> None:
+    """Print the result of a command: the facts as a line of JSON, or sentences and tables on a terminal."""
+    import json
+
+    from rich.console import Console
+
+    if as_json:
+        print(json.dumps(facts), flush=True)
+    else:
+        show(Console(highlight=False))
 
 
 def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
