@@ -12,7 +12,7 @@ PY := $(VENV)/bin/python
 ARGS ?=
 # All folders; some may be named. The order is by cost and stands in tests/conftest.py.
 TESTS ?= tests
-PURE := tests/producers tests/binary_protocol tests/consumers tests/ops tests/shadow tests/demo tests/watch
+PURE := tests/producers tests/protocol tests/consumers tests/relay tests/inspect tests/shadow tests/demo tests/watch
 # All that proofs ask a broker.
 ON_BROKER := tests/broker tests/chaos
 # pytest; a few that failed beside others are run once more, alone, and named.

@@ -26,17 +26,17 @@ from typing import Any
 from benchmarks.lateness import Clocked, due_times_ms
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
+from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
+from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.relay.compactor import PENDING_PACKS
 from timewheel.core import Answer, Cancel, Cancellation, CancelResult, Plan, SystemClock
 from timewheel.core.cancellations import packs
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import Names, partition_topic
 from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.relay.compactor import PENDING_PACKS
 from timewheel.testing import Broker
-from timewheel.wire.cancellation_log import PACK_PROPERTY, CancellationLog
-from timewheel.wire.hooks import Hooks
 
 SHOWN = frozenset(("s", "memory, MB", "ratio", "p99 ms", "early", "certain yet handed"))
 """Figures of the page of the docs."""

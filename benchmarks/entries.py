@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.admin import AdminClient
-from timewheel.consumers.relay import Relay
+from timewheel.broker.admin import AdminClient
 from timewheel.core import BrokerProfile, Envelope, Hold, Plan, Router, Tiered
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
+from timewheel.relay import Relay
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.testing import eventually

@@ -16,7 +16,7 @@ import psutil
 from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.core import Envelope, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.topology import topology

@@ -37,10 +37,10 @@ import pulsar
 
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.consumers.relay import PartitionState, Relay
 from timewheel.core import Envelope, Hold, Holder, Plan, Router, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.steps import steps
+from timewheel.relay import PartitionState, Relay
 from timewheel.testing import Broker, eventually
 
 TIMERS, QUICK_TIMERS = 40_000, 5_000

@@ -10,9 +10,9 @@ from typing import Any
 
 import pulsar
 
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.core import Native, Plan, Scheme
-from timewheel.ops import ensure
+from timewheel.provision import ensure
 from timewheel.testing import Broker, pulsar_service
 
 __all__ = ["connected", "now_ms", "provisioned", "service"]

@@ -32,7 +32,7 @@ import pulsar
 
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core import Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 from timewheel.core.names import partition_topic

@@ -10,13 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.feeding import Feed
 from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage, key_of
 from timewheel.consumers.middleware import MiddlewareChain
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.events import HandlersLeftBehind
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["AsyncHandler", "AsyncRun", "wait_out"]
 

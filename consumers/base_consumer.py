@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pulsar.schema
 
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import Position
+from timewheel.client.process import ProcessGuard, end_at_exit
+from timewheel.client.reaching import reaching
+from timewheel.client.surface import ClientLike
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.delivery_policy import Overdue
 from timewheel.consumers.errors import SubscribeRefused
@@ -28,15 +33,10 @@ from timewheel.core.limits import DEFAULT_MAX_HELD
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
 from timewheel.hooks import Hook
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import Position
-from timewheel.wire.process import ProcessGuard, end_at_exit
-from timewheel.wire.reaching import reaching
-from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox
-    from timewheel.consumers.relay.status import RelayStatus
+    from timewheel.relay.status import RelayStatus
 
 __all__ = ["BaseConsumer"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from timewheel.client.positions import Position
 from timewheel.consumers.commands import (
     Acknowledge,
     Command,
@@ -26,7 +27,6 @@ from timewheel.consumers.handled import HandledTimers, timer_key
 from timewheel.consumers.in_flight import Arrival, InFlight, Mark, Stage
 from timewheel.consumers.local_wheel import LocalWheel
 from timewheel.consumers.redirect import Parked, Redirect
-from timewheel.wire.positions import Position
 
 __all__ = ["MAX_REPUBLISHING", "Engine"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random
-from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox

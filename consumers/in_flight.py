@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
+from timewheel.client.positions import Position
 from timewheel.consumers.redirect import Redirect
 from timewheel.core.envelope import Envelope
-from timewheel.wire.positions import Position
 
 __all__ = ["Arrival", "InFlight", "Mark", "Stage"]
 

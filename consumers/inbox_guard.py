@@ -6,6 +6,8 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
+from timewheel.client.alarms import Alarms
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.inbox.errors import InboxUnavailable
 from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
@@ -14,8 +16,6 @@ from timewheel.consumers.middleware import Middleware, Postpone, SkipTimer
 from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotNotified
-from timewheel.wire.alarms import Alarms
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["LEASE_MS", "InboxGuard"]
 

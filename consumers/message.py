@@ -6,12 +6,12 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
+from timewheel.client.positions import Position
 from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FIRST_LIFE, FOR_PROPERTY, NUDGE_PROPERTY, PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.ids import native_id
-from timewheel.wire.positions import Position
 
 __all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of", "reading_of"]
 

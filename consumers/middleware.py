@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.message import DelayedMessage
 from timewheel.events import MiddlewareFailed
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["Middleware", "MiddlewareChain", "Postpone", "SkipTimer"]
 

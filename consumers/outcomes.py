@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.middleware import Postpone, SkipTimer
 from timewheel.consumers.receiving.receiver import Receiver
 from timewheel.consumers.retry import ParkTimer, Retries, RetryLater
 from timewheel.events import HandlerFailed
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["Outcomes"]
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from timewheel.client.cancellation_log import CancellationLog
+from timewheel.client.hooks import Hooks
+from timewheel.client.surface import ClientLike
 from timewheel.consumers.arguments import check_count
 from timewheel.consumers.calendar.rolling_source import RollingSource
 from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
@@ -29,13 +32,10 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import Random
 from timewheel.hooks import Hook
-from timewheel.wire.cancellation_log import CancellationLog
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
-    from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.status import RelayStatus
+    from timewheel.relay import Relay
+    from timewheel.relay.status import RelayStatus
 
 __all__ = ["ConsumerResources"]
 
@@ -153,8 +153,8 @@ class ConsumerResources:
         self._relay: Relay | None = None
         if embedded:
             # Imported here, so that a consumer without an embedded relay does not pay for the import.
-            from timewheel.consumers.relay import Relay  # noqa: PLC0415
-            from timewheel.consumers.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+            from timewheel.relay import Relay  # noqa: PLC0415
+            from timewheel.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
 
             self._relay = Relay(
                 client,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage, key_of
@@ -14,7 +15,6 @@ from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
 from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock
 from timewheel.events import HandlersLeftBehind
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["Run"]
 

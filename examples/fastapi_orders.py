@@ -27,13 +27,13 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import AsyncDelayedConsumer, DelayedMessage, RetryPolicy
 from timewheel.consumers.inbox import SqlInbox
 from timewheel.core import parse_plan
 from timewheel.errors import CancelFailed, CancelOutcomeUnknown
-from timewheel.ops import ensure
 from timewheel.producers import AsyncDelayedProducer
+from timewheel.provision import ensure
 
 PLAN = parse_plan("""
 format = 1

@@ -11,11 +11,11 @@ from datetime import timedelta
 
 import pulsar
 
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import parse_plan
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 
 PLAN = """
 format = 1

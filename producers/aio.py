@@ -9,6 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
+from timewheel.client.hooks import Hooks
+from timewheel.client.process import end_at_exit
+from timewheel.client.surface import ClientLike
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
@@ -24,9 +27,6 @@ from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.process import end_at_exit
-from timewheel.wire.surface import ClientLike
 
 __all__ = ["AsyncDelayedProducer"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timewheel.client.results import Outcome
 from timewheel.core.arguments import check_kind
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
@@ -11,7 +12,6 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.timer import Timer
-from timewheel.wire.results import Outcome
 
 __all__ = [
     "after_cancel",

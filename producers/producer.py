@@ -7,6 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
+from timewheel.client.hooks import Hooks
+from timewheel.client.process import EXIT_MS, end_at_exit
+from timewheel.client.surface import ClientLike
 from timewheel.core.cancellations import CancelResult
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
@@ -24,9 +27,6 @@ from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.process import EXIT_MS, end_at_exit
-from timewheel.wire.surface import ClientLike
 
 __all__ = ["CancelCallback", "DelayedProducer", "TimerCallback"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from timewheel.client.results import Outcome
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.wire.results import Outcome
 
 __all__ = ["MAX_ATTEMPTS", "send_outcome"]
 

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 FOLDERS = (
     "core",
-    "binary_protocol",
+    "protocol",
     "producers",
     "consumers",
-    "ops",
+    "relay",
+    "inspect",
     "shadow",
     "testing_tools",
     "demo",
@@ -82,7 +83,7 @@ LANES = {
     **dict.fromkeys(
         (
             "tests/broker/test_admin_security.py",
-            "tests/broker/test_binary_protocol_secured.py",
+            "tests/broker/test_protocol_secured.py",
             "tests/broker/test_cancel_refused.py",
             "tests/broker/test_connection.py",
             "tests/broker/test_doctor.py",

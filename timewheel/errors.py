@@ -45,7 +45,7 @@ from timewheel.core.lazy_exports import names_on_first_use
 from timewheel.core.longest_delay import DelayTooLong
 
 if TYPE_CHECKING:
-    from timewheel.binary_protocol.errors import (
+    from timewheel.broker.protocol.errors import (
         BinaryProtocolError,
         BrokerLost,
         BrokerRefused,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         ProtocolViolation,
         TooManyRequests,
     )
+    from timewheel.client.reaching import BrokerUnreachable
     from timewheel.consumers.errors import (
         ReceiveTimeout,
         SubscribeRefused,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
         InboxKeyTooLong,
         InboxUnavailable,
     )
-    from timewheel.ops.errors import (
+    from timewheel.inspect.errors import (
         GapLogUnreadable,
         NoSuchTarget,
         NothingToSample,
@@ -96,7 +97,6 @@ if TYPE_CHECKING:
         BrokerUnavailable,
     )
     from timewheel.watch.errors import LogUnreadable
-    from timewheel.wire.reaching import BrokerUnreachable
 
 __all__ = [
     "AdminDenied",
@@ -174,28 +174,28 @@ __all__ = [
 
 # Loaded on first use: catching a refused send should not load the planner, nor the planner the Pulsar client.
 _MODULE_OF = {
-    "BinaryProtocolError": "timewheel.binary_protocol.errors",
-    "BrokerLost": "timewheel.binary_protocol.errors",
-    "BrokerRefused": "timewheel.binary_protocol.errors",
-    "BrokerSilent": "timewheel.binary_protocol.errors",
-    "BrokerTooOld": "timewheel.binary_protocol.errors",
-    "ConsumerLost": "timewheel.binary_protocol.errors",
-    "FrameTooLarge": "timewheel.binary_protocol.errors",
-    "LookupFailed": "timewheel.binary_protocol.errors",
-    "ProtocolViolation": "timewheel.binary_protocol.errors",
-    "TooManyRequests": "timewheel.binary_protocol.errors",
+    "BinaryProtocolError": "timewheel.broker.protocol.errors",
+    "BrokerLost": "timewheel.broker.protocol.errors",
+    "BrokerRefused": "timewheel.broker.protocol.errors",
+    "BrokerSilent": "timewheel.broker.protocol.errors",
+    "BrokerTooOld": "timewheel.broker.protocol.errors",
+    "ConsumerLost": "timewheel.broker.protocol.errors",
+    "FrameTooLarge": "timewheel.broker.protocol.errors",
+    "LookupFailed": "timewheel.broker.protocol.errors",
+    "ProtocolViolation": "timewheel.broker.protocol.errors",
+    "TooManyRequests": "timewheel.broker.protocol.errors",
     "ReceiveTimeout": "timewheel.consumers.errors",
     "SubscribeRefused": "timewheel.consumers.errors",
     "BadInbox": "timewheel.consumers.inbox.errors",
     "InboxFull": "timewheel.consumers.inbox.errors",
     "InboxKeyTooLong": "timewheel.consumers.inbox.errors",
     "InboxUnavailable": "timewheel.consumers.inbox.errors",
-    "ReplayFailed": "timewheel.ops.errors",
-    "GapLogUnreadable": "timewheel.ops.errors",
-    "NoSuchTarget": "timewheel.ops.errors",
-    "NotOfThisPlan": "timewheel.ops.errors",
-    "NothingToSample": "timewheel.ops.errors",
-    "SendTimeUnknown": "timewheel.ops.errors",
+    "ReplayFailed": "timewheel.inspect.errors",
+    "GapLogUnreadable": "timewheel.inspect.errors",
+    "NoSuchTarget": "timewheel.inspect.errors",
+    "NotOfThisPlan": "timewheel.inspect.errors",
+    "NothingToSample": "timewheel.inspect.errors",
+    "SendTimeUnknown": "timewheel.inspect.errors",
     "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysAlreadyStored": "timewheel.spark_planner.errors",
@@ -213,7 +213,7 @@ _MODULE_OF = {
     "WrongTimeUnit": "timewheel.spark_planner.errors",
     "BrokerFailed": "timewheel.testing.errors",
     "BrokerUnavailable": "timewheel.testing.errors",
-    "BrokerUnreachable": "timewheel.wire.reaching",
+    "BrokerUnreachable": "timewheel.client.reaching",
 }
 
 __getattr__ = names_on_first_use(__name__, _MODULE_OF)

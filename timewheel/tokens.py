@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from timewheel.wire.token_reader import TokenReader
+from timewheel.client.token_reader import TokenReader
 
 __all__ = ["TokenReader"]

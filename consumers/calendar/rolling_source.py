@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 
 import pulsar
 
+from timewheel.client.connection_watch import ConnectionWatch
+from timewheel.client.hooks import Hooks
+from timewheel.client.process import end_at_exit
 from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
 from timewheel.consumers.in_flight import Arrival
 from timewheel.consumers.message import Reading, arrival_of
@@ -27,9 +30,6 @@ from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import CalendarTopic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
-from timewheel.wire.connection_watch import ConnectionWatch
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.process import end_at_exit
 
 __all__ = ["RollingSource"]
 

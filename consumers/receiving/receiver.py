@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable
 
 import pulsar
 
+from timewheel.client.alarms import Alarms
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import Position
 from timewheel.consumers.commands import Acknowledge, Command, Deliver, NegativeAcknowledge, Release, Republish
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.engine import Engine
@@ -26,9 +29,6 @@ from timewheel.events import (
     TimersWaitForCancellations,
     TimerTooNew,
 )
-from timewheel.wire.alarms import Alarms
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import Position
 
 __all__ = ["SLICE_MS", "Receiver"]
 

@@ -6,12 +6,12 @@ from typing import Protocol
 
 import pulsar
 
+from timewheel.client.connection_watch import ConnectionWatch
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.in_flight import Arrival
 from timewheel.consumers.message import Reading, arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
-from timewheel.wire.connection_watch import ConnectionWatch
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["SingleSource", "Source"]
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pulsar
 
+from timewheel.client.partitioned import partition_count, unpartitioned_problem
+from timewheel.client.positions import Position
+from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.wire.partitioned import partition_count, unpartitioned_problem
-from timewheel.wire.positions import Position
-from timewheel.wire.surface import ClientLike, ConsumerLike
 
 __all__ = ["Subscribed", "Subscribing"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from timewheel.client.results import Outcome, outcome_of_result
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
-from timewheel.wire.results import Outcome, outcome_of_result
 
 __all__ = ["Attempt"]
 

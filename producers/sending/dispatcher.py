@@ -12,9 +12,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
 from timewheel.events import ProducerDispatcherFailed
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["Dispatcher"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pulsar
 
+from timewheel.client.own_numbers import own_numbers
+from timewheel.client.schemas import PassThroughSchema
 from timewheel.core.errors import ClientMisuse
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.producers.sending.outgoing import Place
-from timewheel.wire.own_numbers import own_numbers
-from timewheel.wire.schemas import PassThroughSchema
 
 __all__ = ["ProducerOptions"]
 

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from timewheel.client.hooks import Hooks
+from timewheel.client.partitioned import unpartitioned_problem
+from timewheel.client.results import Outcome, outcome_of_error
+from timewheel.client.surface import ClientLike
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import Names
@@ -16,10 +20,6 @@ from timewheel.events import ProducerCloseFailed
 from timewheel.producers.sending.native_send import sender_of
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Place
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.partitioned import unpartitioned_problem
-from timewheel.wire.results import Outcome, outcome_of_error
-from timewheel.wire.surface import ClientLike
 
 __all__ = ["PooledProducer", "ProducerPool", "room_for_all"]
 

@@ -13,6 +13,11 @@ from typing import Any
 
 import pulsar.schema
 
+from timewheel.client.hooks import Hooks
+from timewheel.client.process import ProcessGuard
+from timewheel.client.reaching import BrokerUnreachable, reaching
+from timewheel.client.results import Outcome, cause_of, is_producer_closed, outcome_of_error
+from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.cancellations import Cancellation, CancelResult, Stamps, answer_of
 from timewheel.core.clock import Clock
@@ -48,11 +53,6 @@ from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool, room_for_all
 from timewheel.producers.timer import Timer
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.process import ProcessGuard
-from timewheel.wire.reaching import BrokerUnreachable, reaching
-from timewheel.wire.results import Outcome, cause_of, is_producer_closed, outcome_of_error
-from timewheel.wire.surface import ClientLike
 
 __all__ = ["DEFAULT_MAX_PENDING", "Send", "TimerWriter", "idle_ms"]
 

@@ -17,7 +17,7 @@ from timewheel.core.broker_profile import BrokerProfile
 __all__ = ["SAMPLE_NOTE", "SampleNote", "sample_note"]
 
 SAMPLE_NOTE = b"timewheel.sample"
-"""`timewheel.ops.sample_file.NOTE`, which the planner may not import."""
+"""`timewheel.inspect.sample_file.NOTE`, which the planner may not import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pulsar
 from numpy.typing import NDArray
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.testing import eventually
 
 __all__ = ["CursorState", "Filled", "Listener", "acknowledge_by_id", "backlog_of", "fill", "now_ms", "received_again"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic, parts_of

@@ -12,7 +12,7 @@ import pulsar
 
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms
 from tests.broker.shadow_stage import ShadowStage
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.protocol.entries import Entry
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.clock import SystemClock
 from timewheel.shadow.machine.acked import Acked

@@ -7,12 +7,12 @@ from typing import Any
 
 import pulsar
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.entries import StoredEntry
-from timewheel.admin.internals import EntryPosition
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.names import partition_topic
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker
 
 HOUR_MS = 3_600_000

@@ -13,8 +13,7 @@ from typing import Any, Self, TypeVar
 
 import pulsar
 
-from timewheel.admin.client import AdminClient
-from timewheel.consumers.relay import Relay
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
@@ -22,7 +21,8 @@ from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
 from timewheel.hooks import Event
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
+from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
 
 C = TypeVar("C", bound=AbstractContextManager[Any])

@@ -9,7 +9,8 @@ from typing import Any
 import pulsar
 
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms
-from timewheel.binary_protocol.dialing import Dialer
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
@@ -21,7 +22,6 @@ from timewheel.shadow.driver.mover_tools import MoverTools
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import eventually
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["PlainConsumer", "ShadowStage"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import EntryPosition
-from timewheel.admin.policies import (
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     DELAYED_DELIVERY,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
-from timewheel.admin.http import tls_context
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.http import tls_context
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from tests.broker.due_topic import now_ms, running
 from tests.broker.test_cancel import plan_of, provisioned
 from tests.contract.client_contract import ANY_NAME
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer, RetryLater
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import SystemClock
 from timewheel.core.names import partition_topic
-from timewheel.ops.dead_letters import dead_letters, parked_box
-from timewheel.ops.gaps import inspect_gaps
-from timewheel.ops.gaps.explain import explain
-from timewheel.ops.plan_sample import sample_plan
-from timewheel.ops.status import status_of
-from timewheel.ops.whereis import State, Wanted, whereis
+from timewheel.dead_letters import dead_letters, parked_box
+from timewheel.inspect.gaps import inspect_gaps
+from timewheel.inspect.gaps.explain import explain
+from timewheel.inspect.plan_sample import sample_plan
+from timewheel.inspect.status import status_of
+from timewheel.inspect.whereis import State, Wanted, whereis
 from timewheel.producers import DelayedProducer
 from timewheel.testing import eventually
 

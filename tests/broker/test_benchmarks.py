@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import herd, producer, unload
 from benchmarks.result import table
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 
 if TYPE_CHECKING:
     from timewheel.testing import Broker

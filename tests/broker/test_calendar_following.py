@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.calendar.rolling_source import RollingSource
 from timewheel.consumers.calendar.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms

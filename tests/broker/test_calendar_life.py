@@ -11,12 +11,12 @@ import httpx
 import pulsar
 import pytest
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import CalendarTopic, partition_topic
 from timewheel.core.plan import Calendar, Plan
-from timewheel.ops.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll
+from timewheel.provision.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, left_in, now_ms, running
 from tests.support.wrong_cuts import step_unasked
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.consumers.receiving import questions
 from timewheel.core.cancel_policy import Cancel
@@ -29,8 +29,8 @@ from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, To
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
-from timewheel.ops import ensure
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
+from timewheel.provision import ensure
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
@@ -416,7 +416,7 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A consumer that hands out what is due without a question: what is known by chance decides."""
     with monkeypatch.context() as patched:
         patched.setattr(questions.Questions, "step", step_unasked)
-        patched.setattr("timewheel.wire.cancellation_log.LOOK_EVERY_MS", 50)
+        patched.setattr("timewheel.client.cancellation_log.LOOK_EVERY_MS", 50)
         yield
 
 

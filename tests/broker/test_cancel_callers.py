@@ -19,7 +19,7 @@ from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import TIERED, WAIT_S, nothing_is_left, plan_of, provisioned
 from tests.support.checkout import ROOT
 from tests.support.reschedule_worker import NEW, arguments
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer
@@ -29,8 +29,8 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
-from timewheel.ops import FormerTopics, ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import FormerTopics, ensure
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, Handled, running
 from tests.broker.test_cancel import WAIT_S, nothing_is_left, plan_of, provisioned
 from tests.support.tokens import token_for
-from timewheel.admin import AdminClient
-from timewheel.admin.policies import SIZE_QUOTA, BacklogQuota
+from timewheel.broker.admin import AdminClient
+from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.names import Names
 from timewheel.errors import CancelFailed, TimewheelError
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

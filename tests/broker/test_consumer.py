@@ -13,7 +13,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ReceiveTimeout, SubscribeRefused
 from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError, UnsupportedAcknowledgement

@@ -15,13 +15,13 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Handled, Sender, backlog, now_ms, running
 from tests.broker.test_cancel import TIERED, plan_of, provisioned
+from timewheel.client.positions import Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
 from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.testing import Broker, eventually
-from timewheel.wire.positions import Position
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect

@@ -19,7 +19,7 @@ from tests.broker.due_topic import (
     now_ms,
     running,
 )
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope
 from timewheel.core.limits import hold_bound_ms

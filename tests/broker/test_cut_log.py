@@ -16,21 +16,21 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.test_cancel import TIERED, nothing_is_left, plan_of, provisioned
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
+from timewheel.client.cancellation_log import CancellationLog
+from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.relay import Relay, compactor
-from timewheel.consumers.relay.compactor import compact, is_worth_it
 from timewheel.core.cancellations import Answer, Cancellation, packs
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
+from timewheel.relay import Relay, compactor
+from timewheel.relay.compactor import compact, is_worth_it
 from timewheel.testing import Broker, eventually
-from timewheel.wire.cancellation_log import CancellationLog
-from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -208,11 +208,11 @@ def test_a_relay_drops_what_it_knows_to_be_dead(client: Any, pulsar_broker: Brok
 KILLED_COMPACTOR = """
 import sys
 import pulsar
-from timewheel.consumers.relay import compactor
+from timewheel.relay import compactor
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
-from timewheel.wire.cancellation_log import CancellationLog
-from timewheel.wire.hooks import Hooks
+from timewheel.client.cancellation_log import CancellationLog
+from timewheel.client.hooks import Hooks
 
 url, plan, step = sys.argv[1], Plan.load(sys.argv[2]), sys.argv[3]
 

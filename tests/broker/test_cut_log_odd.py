@@ -8,8 +8,9 @@ import pytest
 from tests.broker.due_topic import Events, backlog
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
-from timewheel.binary_protocol.fields import data_field, number_field
-from timewheel.consumers.relay.compactor import compact
+from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.client.cancellation_log import CancellationLog
+from timewheel.client.hooks import Hooks
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.clock import SystemClock
@@ -17,9 +18,8 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, partition_topic
 from timewheel.events import CancellationsUnknown
+from timewheel.relay.compactor import compact
 from timewheel.testing import Broker, eventually
-from timewheel.wire.cancellation_log import CancellationLog
-from timewheel.wire.hooks import Hooks
 
 WAIT_MS = 30_000
 

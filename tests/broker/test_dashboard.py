@@ -22,15 +22,15 @@ from tests.support import dashboard, prometheus
 from tests.support.dashboard import PAGE
 from tests.support.dashboard_picture import Line, lines_of, write_picture
 from tests.support.own_broker import own_broker
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
 from timewheel.hooks import log_event
 from timewheel.metrics import Metrics, metrics_page
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 from timewheel.serving import LOOPBACK, HttpServer
 from timewheel.testing import eventually
 

@@ -14,11 +14,11 @@ from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.support.raw_producer import RawEntry, RawProducer, batch_member, metadata_of
+from timewheel.client.native import NO_SCHEMA, schema_version_of
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.planfile import save_plan
-from timewheel.errors import NoSuchTarget, ReplayFailed
-from timewheel.ops.dead_letters import (
+from timewheel.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetters,
@@ -27,9 +27,9 @@ from timewheel.ops.dead_letters import (
     drop,
     replay,
 )
-from timewheel.ops.whereis import State, Wanted, whereis
+from timewheel.errors import NoSuchTarget, ReplayFailed
+from timewheel.inspect.whereis import State, Wanted, whereis
 from timewheel.testing import eventually
-from timewheel.wire.native import NO_SCHEMA, schema_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

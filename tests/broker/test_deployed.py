@@ -28,7 +28,7 @@ from tests.support import overlay
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.core import Plan
 from timewheel.core.connection_file import load_connection
 from timewheel.producers import DelayedProducer

@@ -22,8 +22,8 @@ import pytest
 from tests.support.own_broker import own_broker
 from tests.support.tokens import token_for
 from tests.support.wrong_clock import WrongClock
-from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import (
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     DELAYED_DELIVERY,
@@ -43,8 +43,6 @@ from timewheel.admin.policies import (
     Persistence,
     Retention,
 )
-from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import Envelope
@@ -52,10 +50,12 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, STATE_PROPERTY, Names, part
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
-from timewheel.ops.doctor import Finding, Severity, Verdict, fix, inspect_plan, inspect_topic, verdict_on
-from timewheel.ops.doctor.checks.shadows import SHADOWS
-from timewheel.ops.foreign_settings import MANY_RELAYS
-from timewheel.ops.provision import ensure
+from timewheel.inspect.doctor import Finding, Severity, Verdict, fix, inspect_plan, inspect_topic, verdict_on
+from timewheel.inspect.doctor.checks.shadows import SHADOWS
+from timewheel.provision.foreign_settings import MANY_RELAYS
+from timewheel.provision.provisioning import ensure
+from timewheel.relay import Relay
+from timewheel.relay.driver.hop_producers import producer_name
 from timewheel.testing import LocalPulsar, eventually
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker.producing import make_plan
 from tests.support.checkout import ROOT
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.core import Cancel, Plan, Tiered, save_plan
 from timewheel.core.names import partition_topic
 from timewheel.testing import Broker

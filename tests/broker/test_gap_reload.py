@@ -16,11 +16,11 @@ import pytest
 
 from tests.broker.cursor_stage import backlog_of
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import AckFormat
-from timewheel.ops.gaps import SubscriptionGaps, inspect_gaps
-from timewheel.ops.gaps.limit import limit_of
-from timewheel.ops.gaps.messages import messages_again
+from timewheel.inspect.gaps import SubscriptionGaps, inspect_gaps
+from timewheel.inspect.gaps.limit import limit_of
+from timewheel.inspect.gaps.messages import messages_again
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

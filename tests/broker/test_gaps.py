@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.gaps_text import aid_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan
-from timewheel.ops.gaps import Level, inspect_gaps, topics_of
-from timewheel.ops.gaps.advice import advice_on
-from timewheel.ops.gaps.causes import Cause
-from timewheel.ops.gaps.explain import Explained, explain
+from timewheel.inspect.gaps import Level, inspect_gaps, topics_of
+from timewheel.inspect.gaps.advice import advice_on
+from timewheel.inspect.gaps.causes import Cause
+from timewheel.inspect.gaps.explain import Explained, explain
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.broker.test_gaps import run
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 
 if TYPE_CHECKING:
     import subprocess

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import pulsar
 import pytest
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 
 if TYPE_CHECKING:
     from timewheel.testing import Broker

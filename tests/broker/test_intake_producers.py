@@ -8,12 +8,12 @@ import pytest
 
 from tests.broker.relay_stage import now_ms, plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
+from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON
 from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.states import State
 from timewheel.testing import Broker, eventually
-from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
 
 
 @pytest.fixture

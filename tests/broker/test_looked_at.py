@@ -14,15 +14,15 @@ import pytest
 from tests.broker.relay_stage import now_ms
 from tests.support.own_broker import own_broker
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.admin.client import AdminClient
-from timewheel.admin.entries import StoredEntry
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import StoredEntry
 from timewheel.cli.access import Access
+from timewheel.client.positions import EntryPosition
 from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.errors import AdminError, AdminMissing
-from timewheel.ops.sample import sample
+from timewheel.inspect.sample import sample
 from timewheel.shadow.stored_entries import MAX_OPENED_BYTES, StoredEntries
 from timewheel.testing import Broker, LocalPulsar
-from timewheel.wire.positions import EntryPosition
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence

@@ -22,15 +22,15 @@ from tests.broker.relay_service import RelayProcess
 from tests.broker.shadow_stage import ShadowStage
 from tests.packaging.test_monitoring import BROKERS, queries
 from tests.support import prometheus
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.errors import PayloadTooLarge, TimewheelError
 from timewheel.hooks import log_event
 from timewheel.metrics import Metrics, metrics_page
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.provision import ensure
 from timewheel.serving import LOOPBACK, HttpServer
 from timewheel.shadow.machine.states import State
 from timewheel.testing import Broker, eventually

@@ -13,19 +13,19 @@ import pytest
 from tests.broker.due_topic import running
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.binary_protocol.fields import data_field
+from timewheel.broker.protocol.fields import data_field
+from timewheel.client.own_numbers import own_numbers
+from timewheel.client.results import SEEN_BEFORE
 from timewheel.consumers import DelayedConsumer, DelayedMessage, RetryLater
 from timewheel.consumers.receiving import republisher
-from timewheel.consumers.relay.driver import hop_producers
-from timewheel.consumers.relay.driver.hop_producers import producer_name
-from timewheel.consumers.relay.machine import held_names
 from timewheel.core.errors import SendOutcomeUnknown
 from timewheel.core.names import partition_topic
 from timewheel.producers import DelayedProducer
 from timewheel.producers.sending import options as sending_options
+from timewheel.relay.driver import hop_producers
+from timewheel.relay.driver.hop_producers import producer_name
+from timewheel.relay.machine import held_names
 from timewheel.testing import Broker, eventually
-from timewheel.wire.own_numbers import own_numbers
-from timewheel.wire.results import SEEN_BEFORE
 
 SOON = timedelta(milliseconds=300)
 HIGH = 1 << 62

@@ -10,9 +10,9 @@ from tests.broker.relay_stage import now_ms
 from tests.conftest import Evidence
 from tests.support.odd_entries import odd_entry
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Entry
-from timewheel.binary_protocol.reading import EntryReader
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.broker.protocol.reading import EntryReader
 from timewheel.testing import Broker
 
 GOOD_EVERY = 10

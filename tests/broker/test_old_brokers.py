@@ -18,22 +18,22 @@ import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
-from tests.broker.test_binary_protocol import position_of, read_all, send_all
 from tests.broker.test_gap_reload import SETTINGS, STATES, Say, foretold
 from tests.broker.test_gap_reload import Stage as CursorStage
+from tests.broker.test_protocol import position_of, read_all, send_all
 from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.acknowledging import EntryAcknowledger
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.errors import ConsumerLost
-from timewheel.binary_protocol.reading import EntryReader
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import ConsumerLost
+from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native
 from timewheel.core.planfile import save_plan
-from timewheel.ops.doctor import Severity, inspect_plan, verdict_on
-from timewheel.ops.provision import ensure
+from timewheel.inspect.doctor import Severity, inspect_plan, verdict_on
 from timewheel.producers import DelayedProducer
+from timewheel.provision.provisioning import ensure
 
 if TYPE_CHECKING:
     from pathlib import Path

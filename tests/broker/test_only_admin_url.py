@@ -11,12 +11,12 @@ from typing import Literal
 import pytest
 
 from tests.broker.relay_service import RelayProcess
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker, eventually
 
 

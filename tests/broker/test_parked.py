@@ -19,18 +19,18 @@ from pulsar.schema import AvroSchema, Integer, Record
 from tests.broker.due_topic import SUBSCRIPTION, Handled, now_ms, running
 from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import OTHER, WAIT_S, left, retrying
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer, RetryLater
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
+from timewheel.dead_letters import DeadLetterPosition, DeadLetters, dead_letters, drop, parked_box, replay_parked
 from timewheel.errors import NoSuchTarget
-from timewheel.ops.dead_letters import DeadLetterPosition, DeadLetters, dead_letters, drop, parked_box, replay_parked
-from timewheel.ops.former_removal import RemovalStage, remove_drained
-from timewheel.ops.provision import ensure
-from timewheel.ops.status import status_of
+from timewheel.inspect.status import status_of
 from timewheel.producers import DelayedProducer
+from timewheel.provision.former_removal import RemovalStage, remove_drained
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

@@ -19,11 +19,9 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
-from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver import former_topic_drainer, hop_producers
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
 from timewheel.core.former_topics import UndrainedTopics
@@ -31,13 +29,15 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partit
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
-from timewheel.ops import FormerTopics, ensure, roll
-from timewheel.ops.doctor import inspect_plan, verdict_on
-from timewheel.ops.former_findings import left_behind
-from timewheel.ops.former_removal import RemovalStage, remove_drained
-from timewheel.ops.leaving import delete_once_left
-from timewheel.ops.provision import Report
-from timewheel.ops.status import status_of
+from timewheel.inspect.doctor import inspect_plan, verdict_on
+from timewheel.inspect.status import status_of
+from timewheel.provision import FormerTopics, ensure, roll
+from timewheel.provision.former_findings import left_behind
+from timewheel.provision.former_removal import RemovalStage, remove_drained
+from timewheel.provision.leaving import delete_once_left
+from timewheel.provision.provisioning import Report
+from timewheel.relay import Relay
+from timewheel.relay.driver import former_topic_drainer, hop_producers
 from timewheel.testing import Broker, eventually
 
 NARROW = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))

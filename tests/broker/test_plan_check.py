@@ -27,16 +27,16 @@ from typer.testing import CliRunner
 from tests.broker.due_topic import Handled, running
 from tests.broker.relay_stage import Stage, plan_of
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Native, Plan
 from timewheel.core.planfile import load_plan, save_plan
 from timewheel.errors import NothingToSample, NotOfThisPlan
-from timewheel.ops.profile import profile_of
-from timewheel.ops.provision import ensure
+from timewheel.inspect.profile import profile_of
 from timewheel.producers import DelayedProducer
+from timewheel.provision.provisioning import ensure
 from timewheel.spark_planner import job
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.summary.cells import Cells

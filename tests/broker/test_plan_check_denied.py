@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.plan import Plan
 from timewheel.errors import AdminDenied, NothingToSample
-from timewheel.ops.profile import profile_of
-from timewheel.ops.provision import ensure
+from timewheel.inspect.profile import profile_of
+from timewheel.provision.provisioning import ensure
 from timewheel.watch import check
 
 if TYPE_CHECKING:

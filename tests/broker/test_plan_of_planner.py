@@ -18,10 +18,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.relay import Relay
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
@@ -30,8 +29,9 @@ from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
-from timewheel.ops.profile import profile_of
+from timewheel.inspect.profile import profile_of
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.relay import Relay
 from timewheel.spark_planner import job
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.testing import eventually

@@ -21,12 +21,12 @@ from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
 from tests.support.own_broker import own_broker
 from tests.support.workloads import WORKLOADS
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import AckFormat
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
-from timewheel.ops.profile import profile_of
+from timewheel.inspect.profile import profile_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells

@@ -16,7 +16,7 @@ import pulsar
 import pytest
 
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.plan import Native, Plan
 from timewheel.testing import LocalPulsar
 

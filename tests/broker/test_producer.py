@@ -19,7 +19,7 @@ from tests.broker.producing import (
     stored_entry,
     stored_messages,
 )
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError
 from timewheel.core.limits import OUT_OF_ORDER_EVERY

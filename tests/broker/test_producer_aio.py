@@ -20,7 +20,7 @@ from tests.broker.producing import (
     stored_messages,
 )
 from tests.broker.test_producer_failures import SetClock
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core import Calendar, Envelope, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import BadDueTime, ClientMisuse, SendFailed, SendOutcomeUnknown, TopologyError
 from timewheel.core.routing import calendar_topic_of

@@ -17,7 +17,9 @@ import pytest
 from tests.broker.producing import DAY_MS, HOUR_MS, TIER_1D, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
 from tests.support.through import Through
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
+from timewheel.client.own_numbers import own_numbers
+from timewheel.client.results import Outcome
 from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
@@ -26,8 +28,6 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.producers.sending import attempt as sending_attempt
 from timewheel.producers.sending import options as sending_options
 from timewheel.testing import eventually
-from timewheel.wire.own_numbers import own_numbers
-from timewheel.wire.results import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

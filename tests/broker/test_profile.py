@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.ops.profile import profile_of
+from timewheel.inspect.profile import profile_of
 
 if TYPE_CHECKING:
     from pathlib import Path

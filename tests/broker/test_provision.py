@@ -14,8 +14,8 @@ import pulsar
 import pytest
 
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import (
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     INACTIVE_TOPIC,
@@ -32,8 +32,8 @@ from timewheel.core.errors import AdminUnreachable, TopologyError
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic, parts_of
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import TopicSpec, topology
-from timewheel.ops.provision import Report, ensure
-from timewheel.ops.provisioned import provisioned
+from timewheel.provision.provisioned import provisioned
+from timewheel.provision.provisioning import Report, ensure
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import SUBSCRIPTION_EXPIRY_MIN
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import save_plan

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminDenied
 from timewheel.core.plan import Plan, Tiered
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 
 if TYPE_CHECKING:
     from tests.support.secured import Secured

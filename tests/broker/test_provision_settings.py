@@ -9,12 +9,12 @@ import pulsar
 import pytest
 
 from tests.support.own_broker import own_broker
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan, Tiered
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

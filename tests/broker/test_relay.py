@@ -10,12 +10,12 @@ import pytest
 
 from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, plan_of
 from tests.support.through import Through
-from timewheel.consumers.relay import PartitionState, Relay
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Scheme, Tiered
-from timewheel.ops import ensure
+from timewheel.provision import ensure
+from timewheel.relay import PartitionState, Relay
 from timewheel.testing import Broker, eventually
 
 BROKER_HELD = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")

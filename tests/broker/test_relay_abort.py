@@ -18,8 +18,8 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
-from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import DELAYED_DELIVERY, DelayedDelivery
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
@@ -28,7 +28,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.core.planfile import save_plan
 from timewheel.core.routing import Hold
 from timewheel.core.topology import topology
-from timewheel.ops import ensure
+from timewheel.provision import ensure
 from timewheel.testing import Broker, eventually
 
 DAYS = Tiered(window_ms=10_000, tiers_ms=(10_000, 10 * MINUTE_MS, 10 * HOUR_MS, 10 * DAY_MS))

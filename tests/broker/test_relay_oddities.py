@@ -17,13 +17,13 @@ import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
+from timewheel.client.positions import EntryPosition
+from timewheel.client.schemas import PassThroughSchema
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.plan import Tiered
-from timewheel.ops.status import status_of
+from timewheel.inspect.status import status_of
 from timewheel.testing import Broker, eventually
-from timewheel.wire.positions import EntryPosition
-from timewheel.wire.schemas import PassThroughSchema
 
 GOOD = 8
 LEFT_MS = 2_500

@@ -10,14 +10,14 @@ import pytest
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import WHEEL, Stage, now_ms, plan_of
 from tests.support.own_broker import own_broker
+from timewheel.client.connection_watch import LOST_AFTER_MS
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
-from timewheel.consumers.relay import PartitionState
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Ring, Wheel
 from timewheel.core.steps import steps
+from timewheel.relay import PartitionState
 from timewheel.testing import LocalPulsar, eventually
-from timewheel.wire.connection_watch import LOST_AFTER_MS
 
 ONCE = Wheel(rings=(Ring(slot_ms=8_000, slots=8, headstart_ms=500),))
 """A turn of it is longer than the test takes: each slot is looked into once."""

@@ -15,14 +15,10 @@ from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.threads import StartedThreads
 from tests.support.through import Through
-from timewheel.admin.internals import EntryPosition
-from timewheel.binary_protocol.fields import data_field, number_field
-from timewheel.consumers.relay import PartitionState, Relay
-from timewheel.consumers.relay.driver.dead_letter_writer import MAX_JUMPS
-from timewheel.consumers.relay.driver.holes import Seen, inspect
-from timewheel.consumers.relay.driver.hop_producers import producer_name
-from timewheel.consumers.relay.driver.source import consumer_name
-from timewheel.consumers.relay.machine.order import Spot
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM
+from timewheel.client.positions import Position
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
@@ -30,10 +26,14 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due, Hold
 from timewheel.core.steps import steps
 from timewheel.events import RelayBatchSplit
+from timewheel.relay import PartitionState, Relay
+from timewheel.relay.driver.dead_letter_writer import MAX_JUMPS
+from timewheel.relay.driver.holes import Seen, inspect
+from timewheel.relay.driver.hop_producers import producer_name
+from timewheel.relay.driver.source import consumer_name
+from timewheel.relay.machine.order import Spot
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
-from timewheel.wire.dead_letters import DEAD_AT, DEAD_FROM
-from timewheel.wire.positions import Position
 
 PATIENT = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
 PATIENT_GUARD_MS = 180_000

@@ -93,8 +93,8 @@ def test_topics_that_are_missing_end_it_with_one_line(pulsar_broker: Broker, tmp
 STUCK = """
     import sys, threading
     import pulsar
-    from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.service import Service
+    from timewheel.relay import Relay
+    from timewheel.relay.service import Service
     from timewheel.core.plan import Plan
 
     def stuck_in_the_client(*_, **__):

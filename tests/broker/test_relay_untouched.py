@@ -16,12 +16,12 @@ import pytest
 from pulsar.schema import AvroSchema
 
 from tests.broker.relay_stage import BUSINESS, TIERED, Stage, now_ms, plan_of
+from timewheel.client.native import schema_version_of
+from timewheel.client.schemas import PassThroughSchema
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Tiered
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
-from timewheel.wire.native import schema_version_of
-from timewheel.wire.schemas import PassThroughSchema
 
 V1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 V2: dict[str, Any] = {

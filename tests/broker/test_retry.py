@@ -13,7 +13,8 @@ from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_of, provisioned
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
+from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.consumers import (
     ConsumerCounts,
     DelayedConsumer,
@@ -33,10 +34,9 @@ from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Scheme, Tiered
 from timewheel.core.topology import topology
 from timewheel.events import TimerParked
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 from timewheel.testing import Broker, eventually
-from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect

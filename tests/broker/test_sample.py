@@ -15,11 +15,11 @@ import pulsar
 import pytest
 
 from tests.broker.test_shadow import DELAY_MS, shadow_plan, staged
-from timewheel.admin.client import AdminClient
-from timewheel.ops.profile import profile_of
-from timewheel.ops.sample import NothingToSample, Sample, sample
-from timewheel.ops.sample_figures import figures_of
-from timewheel.ops.sample_file import NOTE
+from timewheel.broker.admin.client import AdminClient
+from timewheel.inspect.profile import profile_of
+from timewheel.inspect.sample import NothingToSample, Sample, sample
+from timewheel.inspect.sample_figures import figures_of
+from timewheel.inspect.sample_file import NOTE
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import TIERED, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
-from timewheel.consumers.relay import Relay
 from timewheel.core.durations import DAY_MS, HOUR_MS, SECOND_MS
 from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
-from timewheel.ops import FormerTopics
-from timewheel.ops.former_findings import left_behind
-from timewheel.ops.provision import ensure
-from timewheel.ops.status import Amount
+from timewheel.inspect.status import Amount
+from timewheel.provision import FormerTopics
+from timewheel.provision.former_findings import left_behind
+from timewheel.provision.provisioning import ensure
+from timewheel.relay import Relay
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.audit import Place
 from timewheel.shadow.machine.states import State, desired_in

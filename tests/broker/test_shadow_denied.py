@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.broker.test_shadow_look import plan_for, run, saved
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 
 if TYPE_CHECKING:
     import subprocess

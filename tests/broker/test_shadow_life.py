@@ -17,8 +17,8 @@ import pytest
 from tests.broker.due_topic import backlog
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from timewheel.binary_protocol.entries import Entry
-from timewheel.binary_protocol.reading import EntryReader
+from timewheel.broker.protocol.entries import Entry
+from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import TIMER_PROPERTY

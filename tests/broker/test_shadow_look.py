@@ -16,10 +16,11 @@ import pytest
 from tests.broker.producing import now_ms
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import MESSAGE_TTL_S
-from timewheel.binary_protocol.acknowledging import EntryAcknowledger
-from timewheel.binary_protocol.dialing import Dialer
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import MESSAGE_TTL_S
+from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
@@ -38,7 +39,6 @@ from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import LOOKS, verify
 from timewheel.testing import Broker, eventually
-from timewheel.wire.positions import EntryPosition
 
 TIMEOUT_MS = 20_000
 GROUP = "billing"

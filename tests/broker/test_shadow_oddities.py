@@ -13,7 +13,7 @@ from pulsar.schema import AvroSchema, JsonSchema, Record, String
 from tests.broker.relay_stage import BUSINESS, now_ms
 from tests.broker.test_shadow_life import AHEAD_MS, DAYS, moved, send, shadow_plan, staged
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.names import Names

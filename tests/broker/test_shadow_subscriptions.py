@@ -14,7 +14,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
-from timewheel.admin.stats import SHADOW_ACKER
+from timewheel.broker.admin.stats import SHADOW_ACKER
 from timewheel.core.plan import Plan
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.overview_reading import overview_of

@@ -16,7 +16,7 @@ from tests.broker.test_shadow_look import run
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.machine.survey_counters import PARTLY
 from timewheel.shadow.overview_reading import overview_of

@@ -15,16 +15,16 @@ import pytest
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.broker.test_gaps import run as run_gaps
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import PROBE_PROPERTY, Envelope
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
-from timewheel.ops.doctor import inspect_plan, verdict_on
-from timewheel.ops.provision import ensure
-from timewheel.ops.status import status_of
+from timewheel.inspect.doctor import inspect_plan, verdict_on
+from timewheel.inspect.status import status_of
 from timewheel.producers import DelayedProducer
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import pytest
 from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
 from tests.support.threads import StartedThreads
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.service import Service
 from timewheel.core.plan import Calendar, Scheme
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
+from timewheel.relay import Relay
+from timewheel.relay.service import Service
 from timewheel.testing import Broker, eventually
 
 Stop = Callable[[], object]

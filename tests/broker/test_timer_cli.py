@@ -15,20 +15,20 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
 from tests.broker.test_retry import WAIT_S, left
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
+from timewheel.client.cancellation_log import CancellationLog
+from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer
 from timewheel.core.cancellation_table import CancellationTable
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
-from timewheel.ops.status import Amount, status_of
-from timewheel.ops.status.facts import status_facts
-from timewheel.ops.whereis import State, Wanted, whereis
-from timewheel.ops.whereis.facts import whereabouts_facts
+from timewheel.inspect.status import Amount, status_of
+from timewheel.inspect.status.facts import status_facts
+from timewheel.inspect.whereis import State, Wanted, whereis
+from timewheel.inspect.whereis.facts import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-from timewheel.wire.cancellation_log import CancellationLog
-from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect

@@ -14,13 +14,13 @@ from tests.broker.due_topic import running
 from tests.broker.producing import now_ms, stored_entries
 from tests.broker.relay_stage import BUSINESS, WHEEL, plan_of
 from tests.support.spans import Spans, attributes_of, context_of
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.steps import steps
-from timewheel.ops import ensure, roll
 from timewheel.producers import Timer
+from timewheel.provision import ensure, roll
 from timewheel.tracing import AsyncTracedProducer, TracedProducer, traced_handler
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.relay_stage import plan_of as short_plan
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
-from timewheel.consumers.relay import Relay
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
@@ -30,16 +29,17 @@ from timewheel.core.errors import TopologyError
 from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.dead_letters import dead_letter_box, dead_letters, parked_box, replay, replay_parked
+from timewheel.inspect.doctor import inspect_plan, verdict_on
+from timewheel.inspect.plan_sample import sample_plan
+from timewheel.inspect.status import status_of
+from timewheel.inspect.whereis import State, Wanted, whereis
 from timewheel.metrics import Exporter
-from timewheel.ops import ensure
-from timewheel.ops.dead_letters import dead_letter_box, dead_letters, parked_box, replay, replay_parked
-from timewheel.ops.doctor import inspect_plan, verdict_on
-from timewheel.ops.former_removal import remove_drained
-from timewheel.ops.former_topics import FormerTopics
-from timewheel.ops.plan_sample import sample_plan
-from timewheel.ops.status import status_of
-from timewheel.ops.whereis import State, Wanted, whereis
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+from timewheel.provision import ensure
+from timewheel.provision.former_removal import remove_drained
+from timewheel.provision.former_topics import FormerTopics
+from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

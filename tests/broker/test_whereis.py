@@ -18,13 +18,13 @@ import pytest
 from tests.broker.due_topic import Handled, running
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
 from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
-from timewheel.ops.provision import ensure
-from timewheel.ops.whereis import State, Wanted, Whereabouts, whereis
+from timewheel.inspect.whereis import State, Wanted, Whereabouts, whereis
 from timewheel.producers import DelayedProducer
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

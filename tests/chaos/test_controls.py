@@ -19,7 +19,7 @@ from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import Verdict, keeps_every_promise
 from tests.support.chaos_worker import Fuse
 from tests.support.wrong_hops import RulesName
-from timewheel.admin.policies import DEDUPLICATION
+from timewheel.broker.admin.policies import DEDUPLICATION
 from timewheel.core.plan import Tiered
 from timewheel.core.topology import topology
 from timewheel.testing import eventually

@@ -15,8 +15,8 @@ from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled, Ledge
 from tests.support.chaos_load import Sent
 from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promise, repeats_after_kills
 from tests.support.chaos_worker import Fuse
+from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
-from timewheel.wire.positions import Position
 
 if TYPE_CHECKING:
     from pathlib import Path

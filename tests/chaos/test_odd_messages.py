@@ -19,7 +19,7 @@ from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.odd_messages import FAR_MS, KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.envelope import Envelope, Life
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel

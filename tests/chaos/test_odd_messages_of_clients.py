@@ -17,12 +17,12 @@ from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.odd_senders import SENDERS, Target, find_go
 from tests.support.other_languages import Line
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
-from timewheel.ops.dead_letters.box import dead_letter_box
-from timewheel.ops.dead_letters.dead_letters import dead_letters
+from timewheel.dead_letters.box import dead_letter_box
+from timewheel.dead_letters.dead_letters import dead_letters
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.stored_timers import properties_in
 from timewheel.shadow.verifying import verify

@@ -19,12 +19,12 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.retry_worker import MAX_ATTEMPTS, POINTS, Job, is_poison, succeeds_at
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.core.names import PARKED_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

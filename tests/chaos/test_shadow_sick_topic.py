@@ -19,7 +19,7 @@ import pytest
 from tests.support.other_languages import PlainService
 from tests.support.own_broker import own_broker
 from tests.support.shadow_play import ShadowPlay
-from timewheel.binary_protocol.dialing import Dialer
+from timewheel.broker.protocol.dialing import Dialer
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.names import parts_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from timewheel.client.positions import Position
 from timewheel.consumers.commands import Acknowledge, Command, Deliver, Drop, NegativeAcknowledge, Release, Republish
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.core.envelope import Envelope
-from timewheel.wire.positions import Position
 
 NOW_MS = 1_000_000
 BOUND_MS = 6_000

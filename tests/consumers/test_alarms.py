@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.support.manual_clock import ManualClock
+from timewheel.client.alarms import Alarms
+from timewheel.client.hooks import Hooks
 from timewheel.core.durations import MINUTE_MS
 from timewheel.events import TimerParked, TimerTooNew
 from timewheel.hooks import Alarm, Event
-from timewheel.wire.alarms import Alarms
-from timewheel.wire.hooks import Hooks
 
 
 def parked(reason: str) -> TimerParked:

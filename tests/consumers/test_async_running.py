@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.consumers.support import NOW_MS
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import Position
 from timewheel.consumers.async_running import MAX_QUEUED, AsyncRun
 from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.middleware import Middleware, MiddlewareChain, Postpone, SkipTimer
 from timewheel.core.envelope import Envelope
 from timewheel.hooks import Event
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import Position
 
 SECOND = dt.timedelta(seconds=1)
 

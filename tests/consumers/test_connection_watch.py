@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.manual_clock import LeapingClock
+from timewheel.client.connection_watch import LOST_AFTER_MS, ConnectionWatch
 from timewheel.core.clock import pause
-from timewheel.wire.connection_watch import LOST_AFTER_MS, ConnectionWatch
 
 
 class Reported:

@@ -7,6 +7,9 @@ from typing import Any
 import pulsar
 import pytest
 
+from timewheel.client import cancellation_log
+from timewheel.client.cancellation_log import CancellationLog
+from timewheel.client.hooks import Hooks
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.clock import SystemClock
@@ -15,9 +18,6 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Native, Plan
 from timewheel.hooks import Event
 from timewheel.testing import eventually
-from timewheel.wire import cancellation_log
-from timewheel.wire.cancellation_log import CancellationLog
-from timewheel.wire.hooks import Hooks
 
 NOW_MS = 1_763_700_000_000
 PLAN = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=Native(), cancel=Cancel())

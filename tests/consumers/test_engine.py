@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
+from timewheel.client.positions import Position
 from timewheel.consumers.commands import NegativeAcknowledge
 from timewheel.consumers.engine import MAX_REPUBLISHING
 from timewheel.consumers.handled import HandledWindow, timer_key
 from timewheel.consumers.in_flight import Arrival, Mark, Stage
 from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.core.envelope import Envelope
-from timewheel.wire.positions import Position
 
 
 @pytest.mark.parametrize("early_ms", [0, -1, -86_400_000])

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
+from timewheel.client.positions import Position
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.giving_back import MAX_FAILURES, MAX_GIVEN_BACK, SHARE
 from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.consumers.redirect import Parked, ToRetry
-from timewheel.wire.positions import Position
 
 DELAY_MS = 60_000
 FAR_MS = NOW_MS + 3_600_000

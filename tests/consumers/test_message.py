@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from timewheel.client.positions import Position
 from timewheel.consumers.message import arrival_of, key_of
-from timewheel.wire.positions import Position
 
 
 class Id:

@@ -12,6 +12,8 @@ import pytest
 from tests.consumers.support import BOUND_MS, NOW_MS, engine, handed, republished, said
 from tests.support.manual_clock import ManualClock
 from tests.support.stored_entry import native_entry
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import EntryPosition
 from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_flight import Arrival, InFlight, Mark
@@ -32,8 +34,6 @@ from timewheel.core.envelope import (
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.machine.move_decider import MoveDecider
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import EntryPosition
 
 PART = "persistent://acme/crm/reminders-partition-3"
 LEDGER, ENTRY = 7, 11

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.support.silent_broker import SilentClient
+from timewheel.client.process import ProcessGuard, end_at_exit, has_ended
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer
-from timewheel.consumers.relay import Relay
 from timewheel.core import Plan
 from timewheel.errors import ClientMisuse
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
-from timewheel.wire.process import ProcessGuard, end_at_exit, has_ended
+from timewheel.relay import Relay
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
 MADE: dict[str, Callable[[Any], object]] = {

@@ -9,6 +9,8 @@ import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine
 from tests.support.manual_clock import LeapingClock
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import Position
 from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
 from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.pace import Pace
@@ -16,8 +18,6 @@ from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_
 from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
 from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.envelope import Envelope
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import Position
 
 SECOND_MS = 1_000
 OUTAGE_MS = 60_000

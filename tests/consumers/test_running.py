@@ -9,11 +9,11 @@ import pytest
 
 from tests.consumers.support import NOW_MS
 from tests.consumers.test_async_running import timer_of
+from timewheel.client.hooks import Hooks
 from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.running import Run
 from timewheel.core import SystemClock
-from timewheel.wire.hooks import Hooks
 
 DEADLINE_S = 20
 

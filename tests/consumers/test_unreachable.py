@@ -10,16 +10,16 @@ from typing import Any
 import pulsar
 import pytest
 
+from timewheel.client.reaching import ReachingClient, reaching
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer
-from timewheel.consumers.relay import Relay
 from timewheel.core import Plan
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Tiered
 from timewheel.errors import BrokerUnreachable, CancelFailed, SendFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+from timewheel.relay import Relay
 from timewheel.testing.ports import free_ports
-from timewheel.wire.reaching import ReachingClient, reaching
 
 DUE = "persistent://acme/crm/reminders"
 PLAN = Plan(due_topic=DUE, subscriptions=("billing",), scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))

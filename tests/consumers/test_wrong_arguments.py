@@ -28,11 +28,11 @@ from timewheel.consumers import (
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.consumers.inbox.sql import SqlInbox
 from timewheel.consumers.middleware import Middleware
-from timewheel.consumers.relay import Relay
 from timewheel.core import Plan
 from timewheel.core.cancel_policy import Cancel
 from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
+from timewheel.relay import Relay
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
 CLIENT = SilentClient(closes=True)

@@ -1,4 +1,4 @@
-"""What timewheel relies on in a client, as tests: every client that claims `timewheel.wire.surface` inherits them.
+"""What timewheel relies on in a client, as tests: every client that claims `timewheel.client.surface` inherits them.
 
 A class per backend inherits `ClientContract` and gives two fixtures, ``client`` and ``topics``. All behaviour here is
 pulsar-client's (3.13) on a real broker; a virtual client that differs in one of these points would hide losses.
@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import pulsar
 import pytest
 
+from timewheel.client.native import flush_soon
+from timewheel.client.positions import Position
+from timewheel.client.results import Outcome, outcome_of_error, outcome_of_result
+from timewheel.client.surface import ClientLike, ConsumerLike, MessageIdLike, MessageLike, ProducerLike
 from timewheel.core.names import partition_topic
-from timewheel.wire.native import flush_soon
-from timewheel.wire.positions import Position
-from timewheel.wire.results import Outcome, outcome_of_error, outcome_of_result
-from timewheel.wire.surface import ClientLike, ConsumerLike, MessageIdLike, MessageLike, ProducerLike
 
 ANY_NAME = "a:b/c d%é"
 """Of a subscription: a broker takes it, and lists its cursor under another."""

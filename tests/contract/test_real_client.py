@@ -10,16 +10,16 @@ import pulsar
 import pytest
 
 from tests.contract.client_contract import ClientContract
-from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import DEDUPLICATION
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.policies import DEDUPLICATION
 from timewheel.core.names import partition_topic
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from timewheel.client.surface import ClientLike
     from timewheel.testing import Broker
-    from timewheel.wire.surface import ClientLike
 
 
 class RealTopics:

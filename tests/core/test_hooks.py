@@ -15,9 +15,9 @@ from typing import get_type_hints
 import pytest
 import structlog
 
+from timewheel.client.hooks import Hooks
 from timewheel.events import CATALOGUE, CalendarTopicDeleted, HandlerFailed, RelaySessionCrashed, TimerFarTooEarly
 from timewheel.hooks import Alarm, Event, log_event
-from timewheel.wire.hooks import Hooks
 
 CRASHED = RelaySessionCrashed(topic="persistent://a/b/c-partition-0", reason='a hole at "3:7"')
 
@@ -114,8 +114,8 @@ SERVICE = """
 import logging
 import sys
 from timewheel.core import Calendar, Plan, SystemClock
-from timewheel.admin import AdminClient
-from timewheel.ops import CalendarRoller
+from timewheel.broker.admin import AdminClient
+from timewheel.provision import CalendarRoller
 
 plan = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=Calendar(interval_ms=86_400_000))
 for configure in (lambda: None, lambda: logging.basicConfig(format="%(levelname)s %(name)s %(message)s")):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS
 from timewheel.core.ids import TimerIds, is_native_id, native_id
-from timewheel.wire.positions import EntryPosition
 
 
 def test_an_id_tells_when_who_and_which() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.demo.sampling import Gauge
 from timewheel.demo.settings import DAYS, SUBSCRIPTION, SchemeName, Settings
 

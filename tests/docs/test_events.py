@@ -19,7 +19,7 @@ from timewheel.events import CATALOGUE
 # What every block is tried with: one event, told as the SDK tells it.
 TOLD = """
 from timewheel.events import CalendarTopicMissing, RelaySessionCrashed
-from timewheel.wire.hooks import Hooks
+from timewheel.client.hooks import Hooks
 
 Hooks({hooks}).emit(CalendarTopicMissing(topic="t-2", remedy="make it"))
 """

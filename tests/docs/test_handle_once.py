@@ -20,7 +20,8 @@ from tests.support.kept import Kept
 from tests.support.pages import blocks
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
+from timewheel.client.positions import Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.in_flight import Arrival, InFlight, Mark
 from timewheel.consumers.inbox import MAX_KEY_BYTES
@@ -29,10 +30,9 @@ from timewheel.consumers.inbox.sql import DEFAULT_FORGET_AT_ONCE
 from timewheel.consumers.inbox.sqlite import DEFAULT_MAX_BYTES, DEFAULT_PATH, FORGET_AT_ONCE, FORGET_EVERY
 from timewheel.core import Plan
 from timewheel.core.envelope import Envelope
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 from timewheel.testing import LocalPulsar
-from timewheel.wire.positions import Position
 
 PAGE = (ROOT / "docs" / "how-to" / "handle-once.md").read_text(encoding="utf-8")
 IN_SQLITE, IN_SQLALCHEMY, CLAIMS, IN_CONSUMER, IN_REDIS, FORGET = (block.content for block in blocks(PAGE, "python"))

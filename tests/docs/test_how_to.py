@@ -25,15 +25,15 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
 from tests.support.pulsar_admin import problem_of
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedMessage
 from timewheel.consumers.giving_back import MAX_GIVEN_BACK
 from timewheel.core import Cancel, Plan
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Tiered
 from timewheel.core.planfile import dump_plan, save_plan
-from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
+from timewheel.provision import ensure
 from timewheel.testing import LocalPulsar, eventually
 
 HOW_TO = ROOT / "docs" / "how-to"

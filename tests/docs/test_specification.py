@@ -11,8 +11,8 @@ from tests.support.checkout import ROOT
 from tests.support.other_languages import PROGRAMS, checked_by_node
 from tests.support.pages import blocks
 from tests.support.specification_vectors import PAGE, text
+from timewheel.client import dead_letters
 from timewheel.core import envelope
-from timewheel.wire import dead_letters
 
 SPECIFICATION = ROOT / "docs" / "specification.md"
 OTHER_LANGUAGES = ROOT / "docs" / "how-to" / "send-from-other-languages.md"

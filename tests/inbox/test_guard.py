@@ -12,6 +12,7 @@ import pytest
 
 from tests.consumers.support import arrival, engine, handed
 from tests.support.manual_clock import ManualClock
+from timewheel.client.hooks import Hooks
 from timewheel.consumers import Postpone, RetryLater, SkipTimer
 from timewheel.consumers.inbox import Answer, MemoryInbox, inbox_key
 from timewheel.consumers.inbox_guard import LEASE_MS, InboxGuard
@@ -19,7 +20,6 @@ from timewheel.consumers.message import DelayedMessage
 from timewheel.core.envelope import Life
 from timewheel.errors import InboxUnavailable
 from timewheel.hooks import Event
-from timewheel.wire.hooks import Hooks
 
 TOPIC = "persistent://public/default/orders"
 KEEP_MS = 60_000

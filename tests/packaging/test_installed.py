@@ -14,7 +14,7 @@ from tests.support.checkout import package_folders, project
 SDK = (
     "timewheel",
     "timewheel.core",
-    "timewheel.wire",
+    "timewheel.client",
     "timewheel.producers",
     "timewheel.consumers",
     "timewheel.errors",

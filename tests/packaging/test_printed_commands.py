@@ -27,7 +27,7 @@ ONLY_NAMED = {
     ("timewheel/cli/from_survey.py", "timewheel predict"): "with the history itself, whose name is not known here",
     ("timewheel/cli/sample.py", "timewheel plan check"): "another command, which knows more",
     ("timewheel/core/plan.py", "timewheel shadow run"): "why the plan is refused",
-    ("timewheel/ops/doctor/facts.py", "timewheel doctor"): "a title",
+    ("timewheel/inspect/doctor/facts.py", "timewheel doctor"): "a title",
     ("spark_planner/results/estimated.py", "timewheel plan"): "with the history itself, whose name is not known here",
     ("spark_planner/results/fleet.py", "timewheel plan"): "a title",
     ("spark_planner/results/report_page.py", "timewheel plan"): "a title",

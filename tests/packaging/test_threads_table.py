@@ -13,10 +13,13 @@ from tests.support.checkout import ROOT, package_modules
 ROLES = (
     "producers/",
     "consumers/",
-    "timewheel/admin/",
-    "timewheel/ops/",
+    "timewheel/broker/admin/",
+    "timewheel/dead_letters/",
+    "timewheel/inspect/",
+    "timewheel/provision/",
+    "timewheel/relay/",
     "timewheel/shadow/",
-    "timewheel/wire/",
+    "timewheel/client/",
     "timewheel/core/",
     "timewheel/serving.py",
 )

@@ -12,13 +12,13 @@ from pulsar.schema import BytesSchema
 from tests.support.leaping_loop import LeapingLoop
 from tests.support.manual_clock import ManualClock
 from tests.support.silent_broker import SilentClient
+from timewheel.client.hooks import Hooks
 from timewheel.core import Plan, Tiered
 from timewheel.hooks import Event
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.pool import ProducerPool
 from timewheel.testing import eventually
-from timewheel.wire.hooks import Hooks
 
 PLAN = Plan(
     due_topic="persistent://acme/crm/reminders",

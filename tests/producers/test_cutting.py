@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
 from tests.support.silent_broker import SilentClient
+from timewheel.client.hooks import Hooks
+from timewheel.client.results import Outcome
 from timewheel.core import Cancel, Clock, Envelope, Native, Plan, Router, SystemClock
 from timewheel.core.cancellation_table import CancellationTable
 from timewheel.core.cancellations import Cancellation, read_cancellations
@@ -28,8 +30,6 @@ from timewheel.producers.cancel_messages import (
 from timewheel.producers.prepare import prepare
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.writer import TimerWriter
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.results import Outcome
 
 NOW_MS = 1_763_700_000_000
 DUE_TOPIC = "persistent://acme/crm/reminders"

@@ -5,11 +5,11 @@ from queue import SimpleQueue
 
 from tests.support.manual_clock import ManualClock
 from tests.support.threads import StartedThreads
+from timewheel.client.hooks import Hooks
 from timewheel.core import SystemClock
 from timewheel.hooks import Event
 from timewheel.producers.sending.dispatcher import BUSY_MS, LINGER_MS, Dispatcher
 from timewheel.testing import eventually
-from timewheel.wire.hooks import Hooks
 
 CLOCK = SystemClock()
 MINUTE_MS = 60_000

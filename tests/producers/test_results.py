@@ -4,7 +4,7 @@ import pulsar
 import pytest
 from pulsar import exceptions
 
-from timewheel.wire.results import (
+from timewheel.client.results import (
     SEEN_BEFORE,
     Outcome,
     cause_of,

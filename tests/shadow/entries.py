@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from timewheel.binary_protocol.entries import Entry
-from timewheel.wire.positions import EntryPosition
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["entry_of"]
 

@@ -13,12 +13,12 @@ from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN
 from timewheel.cli.moments import at
 from timewheel.cli.shadow_abort import last_words
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
-from timewheel.ops.status import Amount
+from timewheel.inspect.status import Amount
 from timewheel.shadow.draining import amount_words
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
-from timewheel.wire.positions import EntryPosition
 
 FAR_MS = HOUR_MS + 2 * 5 * MINUTE_MS
 """The smallest tier and twice the guard: what was due within was not moved."""

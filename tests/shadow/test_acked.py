@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.admin.internals import AckedRange, CursorStats
+from timewheel.broker.admin.internals import AckedRange, CursorStats
+from timewheel.client.positions import EntryPosition
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
-from timewheel.wire.positions import EntryPosition
 
 LEDGERS = (3, 4, 9)
 ENTRIES = 7

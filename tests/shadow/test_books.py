@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS, Envelope
 from timewheel.shadow.machine.audit import Audit, Place, Trouble, Wrong
 from timewheel.shadow.machine.move_decider import native_id
 from timewheel.shadow.stored_timers import key_of, original_of, timers_in
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_767_225_600_000
 FUTURE_MS = NOW_MS + 60_000

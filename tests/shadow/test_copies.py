@@ -10,18 +10,18 @@ import pulsar
 import pytest
 
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.client.native import NO_SCHEMA
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan, Tiered
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
 from timewheel.shadow.driver.copies import Copies, Stays
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
-from timewheel.wire.native import NO_SCHEMA
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
 PLAN = Plan(

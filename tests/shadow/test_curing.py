@@ -10,8 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
-from timewheel.admin.internals import AckedRange, Ledger
+from timewheel.broker.admin.internals import AckedRange, Ledger
 from timewheel.cli.shadow_start import written_words
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
@@ -19,7 +20,6 @@ from timewheel.shadow.curing import SHARES, WINDOWS_MS, curing, first_plan, fitt
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import SurveyCounters
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
 DAYS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))

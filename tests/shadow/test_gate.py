@@ -9,13 +9,13 @@ import pulsar
 import pytest
 
 from tests.support.manual_clock import LeapingClock
-from timewheel.binary_protocol.errors import BrokerLost
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.broker.protocol.errors import BrokerLost
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.rng import system_random
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
 from timewheel.shadow.driver.ack_before_relay import TRY_FOR_MS, AckBeforeRelay
-from timewheel.wire.positions import EntryPosition
 
 
 class Message:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timewheel.client.positions import EntryPosition
 from timewheel.shadow.machine import journal as journal_module
 from timewheel.shadow.machine.journal import Journal
-from timewheel.wire.positions import EntryPosition
 
 HOLD_MS = 100
 

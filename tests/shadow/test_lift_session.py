@@ -11,19 +11,19 @@ import pytest
 from tests.shadow.test_copies import NOW_MS, NOWHERE, PART, PLAN, STORED, Client
 from tests.shadow.test_refusing import internals
 from tests.support.manual_clock import ManualClock
-from timewheel.admin.internals import InternalStats
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
+from timewheel.broker.admin.internals import InternalStats
+from timewheel.client.hooks import Hooks
+from timewheel.client.native import NO_SCHEMA
 from timewheel.core.names import JOURNAL_SUBSCRIPTION
 from timewheel.core.rng import system_random
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.hop_producers import LeaseHeld
 from timewheel.shadow.driver.inspector import View
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.driver.move_session import MoveSession
 from timewheel.shadow.driver.mover import Mover
 from timewheel.shadow.machine.states import DesiredState, State
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.native import NO_SCHEMA
 
 MOVING, PAUSED = (
     View(desired=DesiredState(State.SHADOWING, 0), refusal=""),

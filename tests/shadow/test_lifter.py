@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.manual_clock import ManualClock
+from timewheel.client.hooks import Hooks
 from timewheel.core.rng import system_random
 from timewheel.shadow.driver import mover as module
 from timewheel.shadow.driver.mover import ALL_KNOW_MS, Mover
 from timewheel.shadow.machine.pacing import AT_LEAST_MS
-from timewheel.wire.hooks import Hooks
 
 
 class Tools:

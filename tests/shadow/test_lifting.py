@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.binary_protocol.entries import Compression, Entry, Marker
+from timewheel.broker.protocol.entries import Compression, Entry, Marker
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.machine.move_decider import EARLIER_TICKS, MoveDecider, MoveDecision, fence_number, moved_from
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
 PLAN = Plan(

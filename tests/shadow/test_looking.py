@@ -8,12 +8,12 @@ import pytest
 
 from tests.shadow.test_standing import PLAN
 from tests.support.manual_clock import ManualClock
-from timewheel.admin.stats import SHADOW_ACKER, PartitionedStats, TopicStats, read_topic_stats
+from timewheel.broker.admin.stats import SHADOW_ACKER, PartitionedStats, TopicStats, read_topic_stats
+from timewheel.client.hooks import Hooks
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import parts_of
 from timewheel.shadow.driver.acker import Subscription
 from timewheel.shadow.driver.inspector import SILENT_MS, TopicInspector
-from timewheel.wire.hooks import Hooks
 
 PARTS = parts_of(PLAN.due_topic, PLAN.partitions)
 

@@ -11,10 +11,11 @@ from rich.console import Console
 
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, overview
-from timewheel.admin.internals import AckedRange
+from timewheel.broker.admin.internals import AckedRange
 from timewheel.cli.moments import at
 from timewheel.cli.shadow_status import show_overview
 from timewheel.cli.shadow_verify import show_audit
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.audit import Place
@@ -24,7 +25,6 @@ from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
 from timewheel.shadow.machine.states import DesiredState, State
 from timewheel.shadow.overview import Phase, Queue, ShadowOverview, overview_facts
 from timewheel.shadow.verification import PartitionAudit, Verification
-from timewheel.wire.positions import EntryPosition
 
 FAR = {"deliver_at_ms": NOW_MS + 2 * DAY_MS, "publish_ms": NOW_MS - ARRIVED_MS - 1}
 

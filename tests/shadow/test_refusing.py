@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import NOW_MS, journey, plans
-from tests.ops.test_doctor_checks import namespace, of_others, stats_of, subscription
-from timewheel.admin.internals import CursorStats, InternalStats
-from timewheel.admin.policies import (
+from tests.inspect.test_doctor_checks import namespace, of_others, stats_of, subscription
+from timewheel.broker.admin.internals import CursorStats, InternalStats
+from timewheel.broker.admin.policies import (
     DEDUPLICATION,
     DELAYED_DELIVERY,
     MESSAGE_TTL_S,
@@ -22,20 +22,20 @@ from timewheel.admin.policies import (
     DelayedDelivery,
     Policy,
 )
-from timewheel.admin.stats import ProducerStats
+from timewheel.broker.admin.stats import ProducerStats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
-from timewheel.ops.doctor import Severity, Unread
-from timewheel.ops.doctor.seen import Part, SeenTopic, Source
-from timewheel.ops.doctor.settings import profile_by
-from timewheel.ops.provision_steps import wanted_policies
+from timewheel.inspect.doctor import Severity, Unread
+from timewheel.inspect.doctor.seen import Part, SeenTopic, Source
+from timewheel.inspect.doctor.settings import profile_by
+from timewheel.provision.provision_steps import wanted_policies
 from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in, is_users
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
 from timewheel.shadow.surveying import writes_of
-from timewheel.wire.positions import EntryPosition
 
 TOPIC = "persistent://acme/crm/others"
 SPACE = "acme/crm"

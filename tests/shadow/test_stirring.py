@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from timewheel.client.positions import EntryPosition
 from timewheel.shadow.machine.nudges import FIRST_NUDGE, LEAST_AHEAD_MS, NUDGE_EVERY, READ_WITHIN_MS, Nudges
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
 TICK_MS = 1_000

@@ -10,10 +10,10 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.played_brokers import PlayedBrokers, found_at
 from tests.support.pulsar_messages import command_frame
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost
+from timewheel.client.positions import EntryPosition
 from timewheel.shadow.driver.acker import KEEP_ALIVE_MS, OriginalAcker, Subscription
-from timewheel.wire.positions import EntryPosition
 
 PART = "persistent://acme/crm/reminders-partition-0"
 ORIGINALS = [EntryPosition(3, 7)]

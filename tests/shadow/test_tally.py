@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, plans
 from tests.shadow.entries import entry_of
-from timewheel.admin.internals import AckedRange, Ledger
+from timewheel.broker.admin.internals import AckedRange, Ledger
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.plan import Plan, Tiered
@@ -20,7 +21,6 @@ from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.move_decider import LARGEST_BYTES, MoveDecider, MoveDecision
 from timewheel.shadow.machine.stretches import Stretch, entries_after, stretches_of
 from timewheel.shadow.machine.survey_counters import PARTLY, SurveyCounters
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_767_225_600_000
 PLAN = Plan(

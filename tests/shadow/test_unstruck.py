@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timewheel.client.positions import EntryPosition
 from timewheel.shadow.machine.unacked_originals import APART_MS, UnackedOriginals
-from timewheel.wire.positions import EntryPosition
 
 
 def at(entry: int) -> EntryPosition:

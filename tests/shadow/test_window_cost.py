@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.core.plan_space import plans
 from tests.shadow.entries import entry_of
 from tests.shadow.test_curing import DAYS, RINGS, plan_of
-from timewheel.admin.internals import AckedRange, Ledger
+from timewheel.broker.admin.internals import AckedRange, Ledger
 from timewheel.cli.shadow_text import window_words
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router, release_at
@@ -24,7 +25,6 @@ from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import SurveyCounters
 from timewheel.shadow.survey import Delays, Survey, survey_facts
-from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
 SHORT = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))

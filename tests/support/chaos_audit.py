@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import pulsar
 
 from tests.support.chaos_ledger import Hop
+from timewheel.client.positions import Position
 from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
-from timewheel.wire.positions import Position
 
 __all__ = ["AUDIT", "Copies", "Copy", "count_copies", "count_dead_letters", "read_due_topic", "where_stored"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.support.chaos_ledger import Ledger, now_ms
 from tests.support.through import Through
+from timewheel.client.positions import Position
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.wire.positions import Position
 
 __all__ = ["WatchedClient"]
 

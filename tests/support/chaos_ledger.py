@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from timewheel.wire.positions import Position
+from timewheel.client.positions import Position
 
 __all__ = [
     "Acknowledged",

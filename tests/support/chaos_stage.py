@@ -20,11 +20,11 @@ from tests.support.chaos_verdict import Verdict, judge
 from tests.support.chaos_worker import Job
 from tests.support.checkout import ROOT
 from tests.support.wrong_hops import RulesName
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 from timewheel.testing.process import OwnedProcess
 
 __all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]

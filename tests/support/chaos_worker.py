@@ -27,15 +27,15 @@ from tests.support.chaos_client import WatchedClient
 from tests.support.chaos_ledger import Ledger, ready_file
 from tests.support.wrong_cuts import CutRules, break_rules
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
-from timewheel.admin import AdminClient
+from timewheel.broker.admin import AdminClient
 from timewheel.cli.app import main as command
+from timewheel.client.positions import Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.relay import Relay, compactor
-from timewheel.consumers.relay.driver import former_topic_drainer, hop_batches, partition
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
-from timewheel.ops import FormerTopics
-from timewheel.wire.positions import Position
+from timewheel.provision import FormerTopics
+from timewheel.relay import Relay, compactor
+from timewheel.relay.driver import former_topic_drainer, hop_batches, partition
 
 __all__ = ["CONSUMER_POINTS", "Fuse", "Job", "Role"]
 

@@ -17,11 +17,11 @@ PAGE = ROOT / "docs" / "reference.md"
 BEGIN = "<!-- drawn from the errors' doc strings by `make docs-tables` -->\n"
 ROOMS = {
     "core": "All parts",
-    "wire": "The client",
+    "client": "The client",
     "consumers": "Consumers",
-    "ops": "Commands",
+    "inspect": "Commands",
     "watch": "Checks of a live plan",
-    "binary_protocol": "The binary protocol, under `BinaryProtocolError`",
+    "broker": "The binary protocol, under `BinaryProtocolError`",
     "spark_planner": "The planner, under `PlannerError`",
     "testing": "Brokers for tests",
 }

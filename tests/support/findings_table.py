@@ -10,11 +10,11 @@ from itertools import groupby
 
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn
-from timewheel.ops.doctor import KINDS, Kind
+from timewheel.inspect.doctor import KINDS, Kind
 from timewheel.shadow.refusing import KINDS as SHADOW_KINDS
 
 PAGE = ROOT / "docs" / "how-to" / "check-a-setup.md"
-BEGIN = "<!-- drawn from timewheel/ops/doctor/ by `make docs-tables` -->\n"
+BEGIN = "<!-- drawn from timewheel/inspect/doctor/ by `make docs-tables` -->\n"
 SHADOW_PAGE = ROOT / "docs" / "how-to" / "shadow-a-topic.md"
 SHADOW_BEGIN = "<!-- drawn from timewheel/shadow/refusing.py by `make docs-tables` -->\n"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from tests.consumers.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
+from tests.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
-from timewheel.consumers.relay.machine.states import State
+from timewheel.relay.machine.states import State
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 

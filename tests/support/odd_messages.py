@@ -16,8 +16,8 @@ from typing import NamedTuple
 import cramjam
 
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.binary_protocol.fields import data_field, number_field
-from timewheel.wire.positions import EntryPosition
+from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["FAR_MS", "KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]
 

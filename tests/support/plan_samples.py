@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from timewheel.admin.internals import EntryPosition
+from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
-from timewheel.ops.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic, StoredTimer
-from timewheel.ops.sample import Place
+from timewheel.inspect.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic, StoredTimer
+from timewheel.inspect.sample import Place
 
 TOPIC = "persistent://acme/crm/reminders"
 SUBSCRIPTION = "billing"

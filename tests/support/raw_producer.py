@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from timewheel.binary_protocol.checksum import crc32c
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.fields import data_field, data_tag, fields_of, number_field, number_tag
-from timewheel.wire.positions import EntryPosition
+from timewheel.broker.protocol.checksum import crc32c
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.fields import data_field, data_tag, fields_of, number_field, number_tag
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["RawEntry", "RawProducer", "batch_member", "metadata_of"]
 

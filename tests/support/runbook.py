@@ -20,7 +20,7 @@ from tests.support.commands_table import commands
 from tests.support.drawn import drawn
 from tests.support.prometheus import alerts
 from timewheel.events import CATALOGUE
-from timewheel.ops.doctor import KINDS
+from timewheel.inspect.doctor import KINDS
 
 FOLDER = ROOT / "docs" / "runbook"
 PAGE = FOLDER / "README.md"

@@ -17,17 +17,17 @@ from typing import Any, Self
 
 import pulsar
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
 from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State
 from timewheel.testing import LocalPulsar, eventually
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.support.checkout import ROOT
-from timewheel.consumers.relay.machine.commands import Reading, judged
-from timewheel.consumers.relay.machine.intake import ENTERED_SLACK_MS, taken_in
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
@@ -23,6 +21,8 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.core.planfile import dump_plan
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import hop_bound, steps
+from timewheel.relay.machine.commands import Reading, judged
+from timewheel.relay.machine.intake import ENTERED_SLACK_MS, taken_in
 
 PAGE = ROOT / "docs" / "specification-vectors.json"
 

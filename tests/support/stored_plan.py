@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tests.support.manual_clock import ManualClock
-from timewheel.admin.entries import StoredEntry
-from timewheel.admin.internals import CursorStats, EntryPosition, InternalStats, Ledger
-from timewheel.admin.stats import TopicStats, read_topic_stats
+from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.admin.internals import CursorStats, EntryPosition, InternalStats, Ledger
+from timewheel.broker.admin.stats import TopicStats, read_topic_stats
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Plan
-from timewheel.ops.whereis import Routes
+from timewheel.inspect.whereis import Routes
 
 __all__ = ["Sent", "StoredPlan"]
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from tests.support.through import Through
-from timewheel.consumers.relay.driver.hop_batches import HopBatch, Member
+from timewheel.client.dead_letters import DEAD_REASON
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet, ToDeadLetter
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
-from timewheel.wire.dead_letters import DEAD_REASON
+from timewheel.relay.driver.hop_batches import HopBatch, Member
 
 __all__ = ["WRONG_GROUPS", "HopClient", "RelayPoint", "RulesName", "WallClock"]
 

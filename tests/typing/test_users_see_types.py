@@ -106,7 +106,7 @@ def test_a_misspelt_or_mistyped_option_of_a_send_is_found(clean_python: Path, tm
 # the check would pass on a Protocol that takes anything.
 HANDED_IN = """
 import pulsar
-from timewheel.wire.surface import ClientLike
+from timewheel.client.surface import ClientLike
 
 def use(client: ClientLike) -> None: ...
 

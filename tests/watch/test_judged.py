@@ -20,14 +20,14 @@ from tests.support.plan_samples import (
     sample_of,
     timer,
 )
-from timewheel.admin.internals import EntryPosition
+from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Tiered
 from timewheel.core.planfile import parse_plan
 from timewheel.core.steps import steps
-from timewheel.ops.plan_stored import StoredTimer
-from timewheel.ops.sample import Place
+from timewheel.inspect.plan_stored import StoredTimer
+from timewheel.inspect.sample import Place
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.watch.change import changed_plan, diff_of
 from timewheel.watch.checking import Checked, judged

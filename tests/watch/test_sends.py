@@ -15,12 +15,12 @@ from tests.support.plan_samples import (
     sample_of,
     timer,
 )
-from timewheel.admin.internals import EntryPosition
+from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Calendar, Ring, Tiered, Wheel
 from timewheel.core.steps import steps
-from timewheel.ops.plan_stored import PlanSample, PlanTopic
-from timewheel.ops.sample import Place
+from timewheel.inspect.plan_stored import PlanSample, PlanTopic
+from timewheel.inspect.sample import Place
 from timewheel.watch.sends import SHARES, Sends, sends_of, window_of
 
 TIERED = plan_of(scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS)))

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from timewheel.admin.client import AdminClient
-    from timewheel.admin.entries import EntrySource
-    from timewheel.binary_protocol.dialing import Dialer
+    from timewheel.broker.admin.client import AdminClient
+    from timewheel.broker.admin.entries import EntrySource
+    from timewheel.broker.protocol.dialing import Dialer
+    from timewheel.client.tls_reader import TlsReader
+    from timewheel.client.token_reader import TokenReader
     from timewheel.core.connection import Connection
     from timewheel.hooks import Hook
-    from timewheel.wire.tls_reader import TlsReader
-    from timewheel.wire.token_reader import TokenReader
 
 __all__ = ["Access"]
 
@@ -56,7 +56,7 @@ class Access:
         Args:
             hooks: Receive the client's events; None: the hooks of this `Access`.
         """
-        from timewheel.admin.client import AdminClient
+        from timewheel.broker.admin.client import AdminClient
 
         assert self.connection.admin_url is not None, "one of the defaults"
         admin = AdminClient(
@@ -91,7 +91,7 @@ class Access:
             LookupFailed: The broker reports no address of its own protocol.
             AdminError: The lookup failed.
         """
-        from timewheel.binary_protocol.errors import LookupFailed
+        from timewheel.broker.protocol.errors import LookupFailed
 
         url = self.connection.service_url
         assert url is not None, "one of the defaults"
@@ -121,8 +121,8 @@ class Access:
         import pulsar
 
         from timewheel.cli.client_log import client_log
+        from timewheel.client.reaching import BrokerUnreachable, ReachingClient
         from timewheel.core.errors import BadConnection, TimewheelError
-        from timewheel.wire.reaching import BrokerUnreachable, ReachingClient
 
         url = self.service_url_of(topic)
         hint = self._service_hint(url)
@@ -157,8 +157,8 @@ class Access:
         Raises:
             BadConnection: The service URL is none.
         """
-        from timewheel.binary_protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
-        from timewheel.binary_protocol.dialing import Dialer
+        from timewheel.broker.protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
+        from timewheel.broker.protocol.dialing import Dialer
         from timewheel.core.connection import named_by
 
         service_url = service_url or self.connection.service_url
@@ -218,7 +218,7 @@ def _states_of(url: str) -> Iterator[str]:
     """Yield, for each address of a service URL, whether a program listens there now."""
     import socket
 
-    from timewheel.binary_protocol.addresses import ServiceUrl
+    from timewheel.broker.protocol.addresses import ServiceUrl
 
     for address in ServiceUrl.parse(url).addresses:
         try:
@@ -237,9 +237,9 @@ def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
 
 
 def _tls_of(connection: Connection) -> TlsReader:
-    from timewheel.admin.http import tls_context
+    from timewheel.broker.admin.http import tls_context
+    from timewheel.client.tls_reader import TlsReader
     from timewheel.core.errors import BadConnection
-    from timewheel.wire.tls_reader import TlsReader
 
     paths: list[Path] = []
     for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
@@ -274,8 +274,8 @@ def _read(name: str, path: Path) -> bytes:
 
 
 def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
+    from timewheel.client.token_reader import TokenReader
     from timewheel.core.errors import BadConnection
-    from timewheel.wire.token_reader import TokenReader
 
     token = connection.token
     if token is not None:
@@ -287,7 +287,7 @@ def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...
         except ValueError as error:
             raise BadConnection("token_file", f"{connection.token_file}: {error}") from error
     if connection.oauth2 is not None:
-        from timewheel.admin.client_credentials import ClientCredentials
+        from timewheel.broker.admin.client_credentials import ClientCredentials
 
         source = ClientCredentials(connection.oauth2, tls=tls)
         return TokenReader(source, name=f"oauth2 {connection.oauth2.issuer_url}", hooks=hooks)

@@ -70,7 +70,7 @@ class ProfileOptions(AdminOptions):
         if given.admin_url is None:
             default = f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
             return stored_profile(DEFAULT_PROFILE), default
-        from timewheel.ops.profile import profile_of as live
+        from timewheel.inspect.profile import profile_of as live
 
         with self.admin() as admin:
             return live(admin), f"read from {given.admin_url} ({given.sources['admin_url']})"

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from timewheel.cli.access import Access
+    from timewheel.client.cancellation_log import CancellationLog
     from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation
     from timewheel.core.plan import Plan
-    from timewheel.wire.cancellation_log import CancellationLog
 
 __all__ = ["cancellation_text", "cancellations", "known_cancellations", "reading"]
 
@@ -89,7 +89,7 @@ def compact(
 
     from rich.console import Console
 
-    from timewheel.consumers.relay.compactor import compact as pack
+    from timewheel.relay.compactor import compact as pack
 
     access = cluster.access()
     with reading(_plan(plan_file), access) as (log, client):
@@ -147,10 +147,10 @@ def reading(
 ) -> Iterator[tuple[CancellationLog, Any]]:
     """Open the log of a plan, read it to its end, and yield the log and the client."""
     from timewheel.cli.connecting import warn
+    from timewheel.client.cancellation_log import CancellationLog
+    from timewheel.client.hooks import Hooks
     from timewheel.core.clock import SystemClock
     from timewheel.core.errors import CancelRefused, TopologyError
-    from timewheel.wire.cancellation_log import CancellationLog
-    from timewheel.wire.hooks import Hooks
 
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cancellations")

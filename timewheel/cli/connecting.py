@@ -17,7 +17,7 @@ from timewheel.cli.terminal import print_error
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.cli.access import Access
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook

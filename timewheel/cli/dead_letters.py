@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.core.routing import Router
-    from timewheel.ops.dead_letters import (
+    from timewheel.dead_letters import (
         Box,
         DeadLetter,
         DeadLetterFilter,
@@ -69,7 +69,7 @@ class Selection:
         Raises:
             typer.BadParameter: A position is malformed, or nothing is selected although ``must_say``.
         """
-        from timewheel.ops.dead_letters import DeadLetterFilter, DeadLetterPosition
+        from timewheel.dead_letters import DeadLetterFilter, DeadLetterPosition
 
         places = []
         for text in self.positions or ():
@@ -95,13 +95,13 @@ class Selection:
 
     def box(self, plan: Plan) -> Box:
         """Return the topic of these dead letters."""
-        from timewheel.ops.dead_letters import dead_letter_box
+        from timewheel.dead_letters import dead_letter_box
 
         return dead_letter_box(plan)
 
     def found(self, admin: AdminClient, plan: Plan, wanted: DeadLetterFilter) -> DeadLetters:
         """Look for the selected dead letters."""
-        from timewheel.ops.dead_letters import dead_letters
+        from timewheel.dead_letters import dead_letters
 
         return dead_letters(admin, self.box(plan), wanted, most=self.most)
 
@@ -134,7 +134,7 @@ class ParkedSelection(Selection):
 
     def box(self, plan: Plan) -> Box:
         """Return the topic of the parked timers."""
-        from timewheel.ops.dead_letters import parked_box
+        from timewheel.dead_letters import parked_box
 
         return parked_box(plan, self.whose(plan))
 
@@ -150,13 +150,13 @@ class Replay(Selection):
 
     def decisions(self, router: Router, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[ReplayTarget | Refused]:
         """Yield the destination of each dead letter, or why it has none."""
-        from timewheel.ops.dead_letters import again
+        from timewheel.dead_letters import again
 
         return (again(router, letter, now_ms, due_now=self.due_now) for letter in letters)
 
     def send(self, client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
         """Replay the dead letters."""
-        from timewheel.ops.dead_letters import replay
+        from timewheel.dead_letters import replay
 
         return replay(client, admin, plan, letters, due_now=self.due_now)
 
@@ -178,7 +178,7 @@ class ParkedReplay(ParkedSelection):
 
     def decisions(self, router: Router, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[ReplayTarget | Refused]:
         """Yield the destination of each parked timer, or why it has none."""
-        from timewheel.ops.dead_letters import handled_again, spread
+        from timewheel.dead_letters import handled_again, spread
 
         whose, due_ms = self.whose(router.plan), spread(len(letters), now_ms, self.rate)
         return (handled_again(router, letter, whose, next(due_ms), now_ms, 1) for letter in letters)
@@ -186,7 +186,7 @@ class ParkedReplay(ParkedSelection):
     def send(self, client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
         """Replay the parked timers."""
         from timewheel.core.rng import system_random
-        from timewheel.ops.dead_letters import replay_parked
+        from timewheel.dead_letters import replay_parked
 
         return replay_parked(client, admin, plan, self.whose(plan), letters, rng=system_random(), per_s=self.rate)
 
@@ -240,7 +240,7 @@ def commands_for(
         as_json: AsJson = False,
     ) -> None:
         def drop(client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
-            from timewheel.ops.dead_letters import drop
+            from timewheel.dead_letters import drop
 
             return drop(client, chosen.box(plan), letters, clock=admin.clock)
 
@@ -294,7 +294,7 @@ def _deal(
 
 
 def _result(letter: DeadLetter, decision: ReplayTarget | Refused | None) -> ReplayResult:
-    from timewheel.ops.dead_letters import Refused, ReplayResult
+    from timewheel.dead_letters import Refused, ReplayResult
 
     if isinstance(decision, Refused):
         return ReplayResult(dead_letter=letter, refused=decision.reason)

@@ -13,9 +13,9 @@ from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.options import AsJson, with_options
 
 if TYPE_CHECKING:
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.ops.doctor import Seen, Verdict
+    from timewheel.inspect.doctor import Seen, Verdict
 
 __all__ = ["doctor", "exit_status"]
 
@@ -51,9 +51,9 @@ def doctor(
 
     from rich.console import Console
 
-    from timewheel.ops.doctor import fix as repair
-    from timewheel.ops.doctor import verdict_on
-    from timewheel.ops.doctor.facts import facts_of
+    from timewheel.inspect.doctor import fix as repair
+    from timewheel.inspect.doctor import verdict_on
+    from timewheel.inspect.doctor.facts import facts_of
 
     plan = _plan(target)
     _refuse(plan, fail_at, fix=fix, junit=junit)
@@ -80,7 +80,7 @@ def exit_status(verdict: Verdict, fail_at: str) -> int:
         verdict: The last verdict.
         fail_at: A value of `FAIL_AT`.
     """
-    from timewheel.ops.doctor import Severity
+    from timewheel.inspect.doctor import Severity
 
     if verdict.worst is Severity.ERROR:
         return ALARM
@@ -106,7 +106,7 @@ def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -
 
 
 def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
-    from timewheel.ops.doctor import inspect_plan, inspect_topic
+    from timewheel.inspect.doctor import inspect_plan, inspect_topic
 
     if plan is not None:
         return inspect_plan(admin, plan, target=target)
@@ -114,7 +114,7 @@ def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
 
 
 def _write_junit(path: Path, verdict: Verdict) -> None:
-    from timewheel.ops.doctor.facts import junit_of
+    from timewheel.inspect.doctor.facts import junit_of
 
     try:
         path.write_text(junit_of(verdict) + "\n", encoding="utf-8")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.doctor import Finding, Verdict
-    from timewheel.ops.provision_steps import Step
+    from timewheel.inspect.doctor import Finding, Verdict
+    from timewheel.provision.provision_steps import Step
 
 __all__ = ["show_verdict"]
 
@@ -62,7 +62,7 @@ def _show(console: Console, findings: list[Finding]) -> None:
 
 
 def _summary(verdict: Verdict) -> list[str]:
-    from timewheel.ops.doctor import Severity
+    from timewheel.inspect.doctor import Severity
 
     counts = [
         f"{counted(count, word)}"

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.admin.client import AdminClient
-    from timewheel.ops.gaps import GapSnapshot
-    from timewheel.ops.gaps.limit import Limit
-    from timewheel.ops.gaps.log import GapHistory
-    from timewheel.ops.gaps.messages import AgainMessages
+    from timewheel.broker.admin.client import AdminClient
+    from timewheel.inspect.gaps import GapSnapshot
+    from timewheel.inspect.gaps.limit import Limit
+    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.gaps.messages import AgainMessages
 
 __all__ = ["gaps"]
 
@@ -121,7 +121,7 @@ def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
         snapshot: The last snapshot.
         fail_at: A value of `FAIL_AT`.
     """
-    from timewheel.ops.gaps import Level
+    from timewheel.inspect.gaps import Level
 
     asked = fail_at != "never"
     if asked and snapshot.level is Level.ALARM:
@@ -144,8 +144,8 @@ class _Seeing:
         at_once: int,
         log: Path | None,
     ) -> None:
-        from timewheel.ops.gaps.limit import limit_of
-        from timewheel.ops.gaps.log import GapHistory, read_snapshots
+        from timewheel.inspect.gaps.limit import limit_of
+        from timewheel.inspect.gaps.log import GapHistory, read_snapshots
 
         self._admin = admin
         self._names, self._plans = names_and_plans(targets)
@@ -181,13 +181,13 @@ class _Seeing:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
         from rich.console import Console
 
-        from timewheel.ops.errors import NoSuchTarget
-        from timewheel.ops.gaps import inspect_gaps, topics_of
-        from timewheel.ops.gaps.log import append_snapshot
-        from timewheel.ops.gaps.messages import messages_again
-        from timewheel.ops.gaps.snapshot import with_lost, with_shadows
-        from timewheel.ops.gaps.targets import EVERYTHING
-        from timewheel.ops.missing_topics import no_such_topic
+        from timewheel.inspect.errors import NoSuchTarget
+        from timewheel.inspect.gaps import inspect_gaps, topics_of
+        from timewheel.inspect.gaps.log import append_snapshot
+        from timewheel.inspect.gaps.messages import messages_again
+        from timewheel.inspect.gaps.snapshot import with_lost, with_shadows
+        from timewheel.inspect.gaps.targets import EVERYTHING
+        from timewheel.inspect.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
         with _counting_topics(Console(stderr=True), quiet=quiet) as on_progress:
@@ -269,7 +269,7 @@ def _print_json(
 ) -> None:
     import json
 
-    from timewheel.ops.gaps.facts import snapshot_facts
+    from timewheel.inspect.gaps.facts import snapshot_facts
 
     print(json.dumps(snapshot_facts(snapshot, limit, snapshots, messages)), flush=True)
 
@@ -278,7 +278,7 @@ def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None
     import csv
 
     from timewheel.core.escapes import spreadsheet_cell
-    from timewheel.ops.gaps.facts import subscription_facts
+    from timewheel.inspect.gaps.facts import subscription_facts
 
     facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]
     rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.gaps.advice import Advice
-    from timewheel.ops.gaps.explain import Explained
+    from timewheel.inspect.gaps.advice import Advice
+    from timewheel.inspect.gaps.explain import Explained
 
 __all__ = ["explain"]
 
@@ -54,10 +54,10 @@ def explain(
 
     from rich.console import Console
 
-    from timewheel.ops.gaps.advice import advice_on
-    from timewheel.ops.gaps.explain import explain as look_into
-    from timewheel.ops.gaps.limit import limit_of
-    from timewheel.ops.gaps.targets import full_name
+    from timewheel.inspect.gaps.advice import advice_on
+    from timewheel.inspect.gaps.explain import explain as look_into
+    from timewheel.inspect.gaps.limit import limit_of
+    from timewheel.inspect.gaps.targets import full_name
 
     with (
         cluster.admin() as admin,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.gaps.gap_status import GapStatus, SubscriptionGaps
-    from timewheel.ops.gaps.limit import Limit
-    from timewheel.ops.gaps.log import GapHistory
-    from timewheel.ops.gaps.messages import AgainMessages
-    from timewheel.ops.gaps.snapshot import GapSnapshot
+    from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
+    from timewheel.inspect.gaps.limit import Limit
+    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.gaps.messages import AgainMessages
+    from timewheel.inspect.gaps.snapshot import GapSnapshot
 
 __all__ = ["show_snapshot"]
 
@@ -162,7 +162,13 @@ def aid_of(
         reached_by: Options by which a command reaches the cluster.
         plan_files: Files of plans for timewheel's clients, by topic.
     """
-    from timewheel.ops.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command, shadow_commands, shadow_helps
+    from timewheel.inspect.gaps.first_aid import (
+        PLAN_HELPS,
+        may_need_shadow,
+        plan_command,
+        shadow_helps,
+    )
+    from timewheel.provision.shadow_commands import shadow_commands
 
     worst = next(filter(may_need_shadow, snapshot.subscriptions), None)
     if worst is None:
@@ -221,7 +227,7 @@ def _show_worst(console: Console, snapshot: GapSnapshot, snapshots: GapHistory, 
 
 
 def _backlog(one: SubscriptionGaps) -> str:
-    from timewheel.ops.gaps.gap_status import stale_index_words
+    from timewheel.inspect.gaps.gap_status import stale_index_words
 
     known = {"delayed": one.delayed, "in consumers' hands": one.unacked, "ready": one.ready}
     said = [f"{count:,} {state}" for state, count in known.items() if count or not one.unknown]

@@ -20,7 +20,7 @@ from timewheel.core.gap_law import WATCH_SHARE
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Statistic
@@ -197,7 +197,7 @@ def _checked(
 
 def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
     from timewheel.cli.broker_profile import stored_profile
-    from timewheel.ops.profile import profile_of
+    from timewheel.inspect.profile import profile_of
 
     return profile_of(admin) if path is None else stored_profile(str(path))
 

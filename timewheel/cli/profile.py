@@ -31,7 +31,7 @@ def profile(
 
     import tomli_w
 
-    from timewheel.ops.profile import profile_of
+    from timewheel.inspect.profile import profile_of
 
     with cluster.admin() as admin:
         facts = asdict(profile_of(admin))

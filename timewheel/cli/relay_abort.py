@@ -13,12 +13,12 @@ from timewheel.core.plurals import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.cli.access import Access
-    from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.status import PartitionStatus
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
+    from timewheel.relay import Relay
+    from timewheel.relay.status import PartitionStatus
 
 __all__ = ["put_back"]
 
@@ -41,13 +41,13 @@ def put_back(plan_file: Path, access: Access) -> bool:
     from rich.console import Console
 
     from timewheel.cli.emptying import await_empty
-    from timewheel.consumers.relay import Relay
     from timewheel.core.clock import SystemClock
     from timewheel.core.durations import span
     from timewheel.core.planfile import load_plan
-    from timewheel.ops.former_findings import findings_of
-    from timewheel.ops.former_topics import FormerTopics
-    from timewheel.ops.provisioned import provisioned, with_noted_namespaces
+    from timewheel.provision.former_findings import findings_of
+    from timewheel.provision.former_topics import FormerTopics
+    from timewheel.provision.provisioned import provisioned, with_noted_namespaces
+    from timewheel.relay import Relay
 
     plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
     file = str(plan_file)
@@ -116,7 +116,7 @@ def _check_native(plan: Plan, file: str) -> None:
 def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> None:
     """Verify, before any timer moves, that the broker would accept all timers that come back."""
     from timewheel.core.errors import TopologyError
-    from timewheel.ops.provision import ensure
+    from timewheel.provision.provisioning import ensure
 
     report = ensure(admin, plan, now_ms=now_ms, dry_run=True, ignore_former_topics=True)
     for finding in report.errors:
@@ -129,9 +129,9 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
 
 def _why_stalled(admin: AdminClient, plan: Plan, former: Iterable[FormerTopic], relay: Relay) -> str:
     """Return why a holding topic does not become empty: other clients, or the broker; empty: no reason can be seen."""
-    from timewheel.admin.policies import DELAYED_DELIVERY
+    from timewheel.broker.admin.policies import DELAYED_DELIVERY
     from timewheel.core.durations import format_duration
-    from timewheel.ops.foreign_settings import set_delayed_delivery
+    from timewheel.provision.foreign_settings import set_delayed_delivery
 
     topics = [topic for topic in former if topic.holding is not None and topic.backlog]
     senders = [topic for topic in topics if topic.producers]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from timewheel.admin.client import AdminClient
-    from timewheel.binary_protocol.dialing import Dialer
-    from timewheel.consumers.relay.registry import RelayLike
+    from timewheel.broker.admin.client import AdminClient
+    from timewheel.broker.protocol.dialing import Dialer
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.hooks import Hook
     from timewheel.metrics import Metrics
+    from timewheel.relay.registry import RelayLike
 
 __all__ = ["RelayFactory", "ShadowFactory"]
 
@@ -26,7 +26,7 @@ class RelayFactory:
         admin: Finds topics of earlier plans.
         plans: Plans at the start.
         relay_id: Id of all relays; None: each relay has its own.
-        hop_linger_ms: See `timewheel.consumers.relay.Relay`; None: derived from each plan's guard.
+        hop_linger_ms: See `timewheel.relay.Relay`; None: derived from each plan's guard.
         memory_bytes: Memory of all relays together.
         hooks: Receive the relays' events.
     """
@@ -50,12 +50,12 @@ class RelayFactory:
 
     def relay_of(self, plan: Plan) -> RelayLike:
         """Make a relay that is not started yet."""
-        from timewheel.consumers.relay import Relay
+        from timewheel.relay import Relay
 
         return Relay(self._client, plan, **self._options(plan))
 
     def _options(self, plan: Plan) -> dict[str, Any]:
-        from timewheel.ops.former_topics import FormerTopics
+        from timewheel.provision.former_topics import FormerTopics
 
         def former_topics() -> tuple[FormerTopic, ...]:
             # By the plans served at this moment: a topic that another plan uses is no former topic.
@@ -81,7 +81,7 @@ class RelayFactory:
     def waiting(self, plan: Plan) -> int | None:
         """Return the number of entries that wait in the plan's holding topics; None: the broker did not answer."""
         from timewheel.core.errors import AdminError
-        from timewheel.ops.former_topics import held_backlog
+        from timewheel.provision.former_topics import held_backlog
 
         try:
             return held_backlog(self._admin, plan)

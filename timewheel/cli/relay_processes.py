@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from timewheel.cli import systemd
-from timewheel.consumers.relay.machine.backoff import Backoff
-from timewheel.consumers.relay.readiness import ReadyFile, Reported, health_pages
 from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
+from timewheel.relay.machine.backoff import Backoff
+from timewheel.relay.readiness import ReadyFile, Reported, health_pages
 from timewheel.serving import HttpServer, Page
 
 __all__ = ["Child", "Processes"]

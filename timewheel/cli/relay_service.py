@@ -15,8 +15,8 @@ from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from timewheel.admin.client import AdminClient
-    from timewheel.binary_protocol.dialing import Dialer
+    from timewheel.broker.admin.client import AdminClient
+    from timewheel.broker.protocol.dialing import Dialer
     from timewheel.cli.relay_factories import RelayFactory
     from timewheel.core.plan import Plan
     from timewheel.core.plan_files import PlanFiles as Files
@@ -120,9 +120,9 @@ def _run_here(
     from timewheel.cli.relay_metrics import metrics_of_service
     from timewheel.cli.stopping import call_at_end, call_at_hangup
     from timewheel.cli.systemd import reporter
-    from timewheel.consumers.relay.reloading import Reloading
-    from timewheel.consumers.relay.service import Service
     from timewheel.hooks import log_event
+    from timewheel.relay.reloading import Reloading
+    from timewheel.relay.service import Service
 
     # Without an address no client could scrape the metrics.
     metrics, pages = (None, {}) if address is None else metrics_of_service()
@@ -192,9 +192,9 @@ def _run_processes(
 
     from timewheel.cli.relay_processes import Child, Processes
     from timewheel.cli.stopping import call_at_end, call_at_hangup
-    from timewheel.consumers.relay.relay import new_relay_id
     from timewheel.core.clock import SystemClock
     from timewheel.core.rng import system_random
+    from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
     arguments = [*map(str, asked.plan_files), *_given(_options_of_each(asked, plans))]

@@ -20,9 +20,9 @@ from timewheel.core.plurals import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from timewheel.ops.sample import ProgressCallback, Sample
-    from timewheel.ops.sample_figures import SampleFigures
-    from timewheel.ops.sample_file import SampledTopic
+    from timewheel.inspect.sample import ProgressCallback, Sample
+    from timewheel.inspect.sample_figures import SampleFigures
+    from timewheel.inspect.sample_file import SampledTopic
 
 __all__ = ["inspecting_entries", "sample"]
 
@@ -56,11 +56,12 @@ def sample(
 
     from timewheel.core.clock import SystemClock
     from timewheel.core.extras import need_extras
-    from timewheel.ops.gaps.first_aid import FIRST_AID, FOR_GOOD, shadow_commands
-    from timewheel.ops.gaps.limit import limit_of
-    from timewheel.ops.sample import sample as take
-    from timewheel.ops.sample_figures import figures_of
-    from timewheel.ops.sample_file import sampled_topic, write_sample
+    from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
+    from timewheel.inspect.gaps.limit import limit_of
+    from timewheel.inspect.sample import sample as take
+    from timewheel.inspect.sample_figures import figures_of
+    from timewheel.inspect.sample_file import sampled_topic, write_sample
+    from timewheel.provision.shadow_commands import shadow_commands
 
     need_extras("a sample's file", "planner")  # before thousands of requests
     if not out.parent.is_dir():

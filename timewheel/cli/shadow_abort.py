@@ -33,7 +33,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     from rich.console import Console
 
     from timewheel.cli.emptying import await_empty
-    from timewheel.ops.former_topics import FormerTopics
+    from timewheel.provision.former_topics import FormerTopics
     from timewheel.shadow.draining import Stalls, journaled, waiting, waiting_timers
     from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow

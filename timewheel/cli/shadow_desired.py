@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.shadow.machine.states import State
 

@@ -25,7 +25,7 @@ __all__ = [
 @contextmanager
 def unseen_is_an_exit() -> Iterator[None]:
     """End the command with `FAILED`, and the broker's reason on stderr, if the topic cannot be seen."""
-    from timewheel.binary_protocol.errors import BinaryProtocolError
+    from timewheel.broker.protocol.errors import BinaryProtocolError
     from timewheel.core.errors import AdminError
 
     try:

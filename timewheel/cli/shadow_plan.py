@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.shadow.survey import Survey
 
@@ -28,10 +28,10 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
     """
     from timewheel.core.escapes import visible
     from timewheel.core.names import parts_of
-    from timewheel.ops.errors import NothingToSample
-    from timewheel.ops.missing_topics import no_such_topic
-    from timewheel.ops.profile import profile_of
-    from timewheel.ops.shadowed import shadow_of
+    from timewheel.inspect.errors import NothingToSample
+    from timewheel.inspect.missing_topics import no_such_topic
+    from timewheel.inspect.profile import profile_of
+    from timewheel.inspect.shadowed import shadow_of
     from timewheel.shadow.curing import first_plan
     from timewheel.shadow.facts import is_users
 
@@ -61,7 +61,7 @@ def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
         PlanError: No plan can have this window.
     """
     from timewheel.core.plan import Tiered
-    from timewheel.ops.errors import NothingToSample
+    from timewheel.inspect.errors import NothingToSample
     from timewheel.shadow.curing import fitted, windows
 
     plan = found.plan

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
 
 __all__ = ["start"]
@@ -206,7 +206,7 @@ def _asked(plan: Plan) -> bool:
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
     from timewheel.cli.shadow_desired import note
-    from timewheel.ops.provision import ensure
+    from timewheel.provision.provisioning import ensure
     from timewheel.shadow.machine.states import State
 
     ensure(admin, plan, now_ms=admin.clock.now_ms())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.status import Amount
+    from timewheel.inspect.status import Amount
     from timewheel.shadow.overview import PartitionOverview, Queue, ShadowOverview
 
 __all__ = ["show_overview", "status"]

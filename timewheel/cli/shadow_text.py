@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.plan import Plan
-    from timewheel.ops.doctor import Finding
+    from timewheel.inspect.doctor import Finding
     from timewheel.shadow.survey import Survey
 
 __all__ = ["decision_words", "journal_words", "show_findings", "show_survey", "window_words"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.status import Amount, Status, TopicStatus
+    from timewheel.inspect.status import Amount, Status, TopicStatus
 
 __all__ = ["status"]
 
@@ -57,8 +57,8 @@ def status(
 
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
-    from timewheel.ops.status import status_of
-    from timewheel.ops.status.facts import status_facts
+    from timewheel.inspect.status import status_of
+    from timewheel.inspect.status.facts import status_facts
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
@@ -115,7 +115,7 @@ def _show(console: Console, found: Status, plan_file: str, limit_ms: int, *, cod
 
 def _due_rows(found: Status) -> Iterator[tuple[str, str]]:
     """Yield a row per stretch; stretches whose figure may be 0 share a row: in a plan of 60 days these are most."""
-    from timewheel.ops.status.places import summed
+    from timewheel.inspect.status.places import summed
 
     small: list[Amount] = []
     for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True):
@@ -129,7 +129,7 @@ def _due_rows(found: Status) -> Iterator[tuple[str, str]]:
 
 
 def _row(one: TopicStatus) -> tuple[str, ...]:
-    from timewheel.ops.status.places import summed
+    from timewheel.inspect.status.places import summed
 
     first, later = one.by_stretch[:FIRST_STRETCHES], summed(one.by_stretch[FIRST_STRETCHES:])
     return (
@@ -159,7 +159,7 @@ def _show_heads(console: Console, found: Status) -> None:
 
 
 def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:
-    from timewheel.ops.status.places import summed
+    from timewheel.inspect.status.places import summed
 
     entries = counted(found.former_entries, "entry waits", "entries wait")
     former = f"{entries} in topics of earlier plans" if found.former else ""
@@ -208,7 +208,7 @@ def _lateness(found: Status, limit_ms: int) -> str:
 
 
 def _notes(found: Status, plan_file: str) -> Iterator[str]:
-    from timewheel.ops.former_findings import findings_of
+    from timewheel.provision.former_findings import findings_of
 
     if found.plan.needs_relay:
         for name, places in found.relays().items():

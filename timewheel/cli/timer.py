@@ -17,12 +17,12 @@ from timewheel.cli.terminal import say
 from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
 
 if TYPE_CHECKING:
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.cli.access import Access
     from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation, CancelResult
     from timewheel.core.plan import Plan
-    from timewheel.ops.dead_letters import DeadLetter
+    from timewheel.dead_letters import DeadLetter
 
 __all__ = ["timer"]
 
@@ -180,9 +180,9 @@ def show(
 
     from timewheel.cli.whereis import exit_status, show_whereabouts, wanted_of
     from timewheel.core.plan import Plan
-    from timewheel.ops.errors import SendTimeUnknown
-    from timewheel.ops.whereis import whereis as find
-    from timewheel.ops.whereis.facts import whereabouts_facts
+    from timewheel.inspect.errors import SendTimeUnknown
+    from timewheel.inspect.whereis import whereis as find
+    from timewheel.inspect.whereis.facts import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()
@@ -237,7 +237,7 @@ def _cancellations(plan: Plan, access: Access) -> CancellationTable | None:
 
 
 def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, DeadLetter]]:
-    from timewheel.ops.dead_letters import DeadLetterFilter, dead_letters, parked_box
+    from timewheel.dead_letters import DeadLetterFilter, dead_letters, parked_box
 
     if not plan.keeps_back:
         return []

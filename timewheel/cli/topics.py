@@ -17,10 +17,10 @@ from timewheel.core.plurals import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from timewheel.ops.calendar_life import Rolled
-    from timewheel.ops.former_removal import Removal
-    from timewheel.ops.provision import Report
-    from timewheel.ops.provision_steps import Step
+    from timewheel.provision.calendar_life import Rolled
+    from timewheel.provision.former_removal import Removal
+    from timewheel.provision.provision_steps import Step
+    from timewheel.provision.provisioning import Report
 
 __all__ = ["topics"]
 
@@ -70,8 +70,8 @@ def ensure(
     from timewheel.core.clock import SystemClock
     from timewheel.core.former_topics import UndrainedTopics
     from timewheel.core.plan import Plan
-    from timewheel.ops.former_removal import remove_drained as remove_topics
-    from timewheel.ops.provision import ensure as ensure_topics
+    from timewheel.provision.former_removal import remove_drained as remove_topics
+    from timewheel.provision.provisioning import ensure as ensure_topics
 
     plan = Plan.load(plan_file)
     make = partial(
@@ -119,8 +119,8 @@ def roll(
     from timewheel.core.clock import SystemClock
     from timewheel.core.plan import Calendar, Plan
     from timewheel.hooks import log_event
-    from timewheel.ops.calendar_life import CalendarRoller
-    from timewheel.ops.calendar_life import roll as roll_topics
+    from timewheel.provision.calendar_life import CalendarRoller
+    from timewheel.provision.calendar_life import roll as roll_topics
 
     plan = Plan.load(plan_file)
     if not isinstance(plan.scheme, Calendar):
@@ -167,7 +167,7 @@ def _report_json(report: Report) -> dict[str, Any]:
 
 
 def _report_of_wait(removal: Removal) -> None:
-    from timewheel.ops.former_removal import LET_GO_MS
+    from timewheel.provision.former_removal import LET_GO_MS
 
     clients = counted(removal.clients, "client")
     print_line(f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {clients} to leave", to_stderr=True)
@@ -198,7 +198,7 @@ def _steps_each(report: Report) -> Iterator[str]:
 
 def _steps_by_topic(report: Report) -> Iterator[str]:
     """Yield a line for each topic, unbroken on a terminal of any width, so that the topic's name can be copied."""
-    from timewheel.ops.provision_steps import CreateSubscription, SetPolicy
+    from timewheel.provision.provision_steps import CreateSubscription, SetPolicy
 
     of_topic: dict[str, list[Step]] = {}
     for step in report.steps:

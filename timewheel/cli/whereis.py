@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.ops.whereis import Wanted, Whereabouts
+    from timewheel.inspect.whereis import Wanted, Whereabouts
 
 __all__ = [
     "Due",
@@ -81,8 +81,8 @@ def whereis(
     from rich.console import Console
 
     from timewheel.core.plan import Plan
-    from timewheel.ops.whereis import whereis as find
-    from timewheel.ops.whereis.facts import whereabouts_facts
+    from timewheel.inspect.whereis import whereis as find
+    from timewheel.inspect.whereis.facts import whereabouts_facts
 
     plan = Plan.load(plan_file)
     wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]
@@ -105,7 +105,7 @@ def whereis(
 def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, key: str | None) -> Wanted:
     """Create the description of a timer from the options; a time that is not to the millisecond is a span."""
     from timewheel.core.durations import parse_duration
-    from timewheel.ops.whereis import Wanted
+    from timewheel.inspect.whereis import Wanted
 
     return Wanted.of(
         timer_id,
@@ -119,7 +119,7 @@ def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, 
 
 def exit_status(found: Whereabouts) -> int:
     """Return the exit status of a command that looked for a timer."""
-    from timewheel.ops.whereis import State
+    from timewheel.inspect.whereis import State
 
     if found.state is State.DEAD:
         return ATTENTION
@@ -136,7 +136,7 @@ def show_whereabouts(console: Console, found: Whereabouts) -> None:
 
 
 def _verdict(found: Whereabouts) -> str:
-    from timewheel.ops.whereis import State
+    from timewheel.inspect.whereis import State
 
     match found.state:
         case State.CANCELLED if not found.sightings:
@@ -162,7 +162,7 @@ def _acknowledged(found: Whereabouts) -> str:
 
 
 def _place(found: Whereabouts) -> str:
-    from timewheel.ops.whereis import State
+    from timewheel.inspect.whereis import State
 
     here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
     assert here is not None, "each of these states is one of a copy that was seen"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
@@ -15,7 +15,7 @@ from timewheel.demo.players import Players
 from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import DEFAULT_LIMIT, Settings
 from timewheel.demo.stage import AFTER_LAST_DUE_MS, TURN_S, VERDICT_S, Stage
-from timewheel.ops.profile import profile_of
+from timewheel.inspect.profile import profile_of
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
 

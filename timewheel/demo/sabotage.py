@@ -19,12 +19,12 @@ from typing import Any, Self
 
 import pulsar
 
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.demo.connecting import connect
 from timewheel.demo.settings import NAMESPACE
 from timewheel.testing.evidence.checker import Totals, check
 from timewheel.testing.evidence.trace import payload, timer_id
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["CheckerTrial", "try_checker"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminError
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Plan, Wheel

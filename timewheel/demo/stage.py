@@ -9,9 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Self, TypeVar
 
-from timewheel.admin.client import AdminClient
-from timewheel.consumers.relay.driver.prefetch import BROKER_HELD_ENTRIES
-from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminError, TimewheelError
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.live import Screen, State
@@ -21,7 +19,9 @@ from timewheel.demo.sabotage import CheckerTrial, try_checker
 from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.verdict import judge
-from timewheel.ops.provision import ensure
+from timewheel.provision.provisioning import ensure
+from timewheel.relay.driver.prefetch import BROKER_HELD_ENTRIES
+from timewheel.relay.relay import MAX_IN_FLIGHT
 from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing.evidence.journal import now_ms

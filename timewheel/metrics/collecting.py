@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
     from timewheel.consumers import BaseConsumer
-    from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.registry import RelayLike
     from timewheel.core.plan import Plan
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+    from timewheel.relay import Relay
+    from timewheel.relay.registry import RelayLike
     from timewheel.shadow.status import ShadowStatus
 
 __all__ = ["Metrics", "metrics_page"]

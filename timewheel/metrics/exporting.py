@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import wait_until
 from timewheel.core.errors import TimewheelError
 from timewheel.events import SnapshotFailed
+from timewheel.inspect.errors import NoSuchTarget
+from timewheel.inspect.gaps import Targets, inspect_gaps, topics_of
+from timewheel.inspect.gaps.limit import limit_of
+from timewheel.inspect.gaps.log import GapHistory
+from timewheel.inspect.gaps.snapshot import DEFAULT_AT_ONCE
+from timewheel.inspect.status import status_of
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.gap_statuses import of_snapshot, of_status
-from timewheel.ops.errors import NoSuchTarget
-from timewheel.ops.gaps import Targets, inspect_gaps, topics_of
-from timewheel.ops.gaps.limit import limit_of
-from timewheel.ops.gaps.log import GapHistory
-from timewheel.ops.gaps.snapshot import DEFAULT_AT_ONCE
-from timewheel.ops.status import status_of
-from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
-    from timewheel.admin.client import AdminClient
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.hooks import Hook
 
@@ -53,7 +53,7 @@ class Exporter(Collector):
 
     Args:
         admin: Admin client whose role may read the topics' stats, and peek at messages of the plans' topics.
-        targets: Topics, namespaces and tenants, in the form of `timewheel.ops.gaps.topics_of`.
+        targets: Topics, namespaces and tenants, in the form of `timewheel.inspect.gaps.topics_of`.
         plans: Plans whose topics are inspected, and whose timers are counted by due time.
         gap_limit: The broker's limit, if the role may not read it.
         most: Limit on reported subscriptions; the worst are reported.

@@ -9,9 +9,9 @@ from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample
 
 if TYPE_CHECKING:
-    from timewheel.ops.gaps import GapGrowth, GapSnapshot, SubscriptionGaps
-    from timewheel.ops.gaps.log import GapHistory
-    from timewheel.ops.status import Status
+    from timewheel.inspect.gaps import GapGrowth, GapSnapshot, SubscriptionGaps
+    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.status import Status
 
 __all__ = ["of_snapshot", "of_status", "of_subscription"]
 

@@ -12,8 +12,8 @@ from timewheel.metrics.catalogue import Sample
 
 if TYPE_CHECKING:
     from timewheel.consumers import ConsumerCounts, LatenessCounts
-    from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
     from timewheel.producers import ProducerCounts
+    from timewheel.relay.status import PartitionStatus, RelayStatus
 
 __all__ = ["of_consumer", "of_lateness", "of_producer", "of_relay"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminDenied
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.errors import AdminMissing, TopologyError
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import entrances_of, topology
-from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.former_topics import FormerTopics, held_backlog
-from timewheel.ops.status import Amount
-from timewheel.ops.status.looking import timers_held
-from timewheel.ops.status.places import summed
+from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.status import Amount
+from timewheel.inspect.status.looking import timers_held
+from timewheel.inspect.status.places import summed
+from timewheel.provision.former_topics import FormerTopics, held_backlog
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Stalls", "amount_words", "journaled", "waiting", "waiting_timers"]
 

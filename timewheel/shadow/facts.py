@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import TERMINATED, CursorStats, InternalStats
-from timewheel.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
-from timewheel.admin.stats import TopicStats, is_users
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import TERMINATED, CursorStats, InternalStats
+from timewheel.broker.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
+from timewheel.broker.admin.stats import TopicStats, is_users
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
-from timewheel.ops.doctor import Seen, Unread, inspect_topic
-from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.doctor.seen import SeenTopic, Source
+from timewheel.inspect.doctor import Seen, Unread, inspect_topic
+from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.doctor.seen import SeenTopic, Source
 from timewheel.shadow.machine.acked import Acked
 
 __all__ = ["COMPACTION_CURSOR", "Facts", "acked_in", "cursors_in", "facts_about", "is_users"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import HoldingTopic
-from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.doctor.seen import Source
-from timewheel.ops.former_topics import look_into
+from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.doctor.seen import Source
+from timewheel.provision.former_topics import look_into
 
 __all__ = ["former_backlogs", "former_partitions"]
 

@@ -12,9 +12,9 @@ from timewheel.core.escapes import admin_options, pulsar_admin, timewheel_comman
 from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
-from timewheel.ops.doctor import Unread
-from timewheel.ops.status import Amount
-from timewheel.ops.status.places import summed
+from timewheel.inspect.doctor import Unread
+from timewheel.inspect.status import Amount
+from timewheel.inspect.status.places import summed
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.states import DesiredState, State, drains
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import InternalStats
-from timewheel.admin.stats import DELAYING_TYPES, SubscriptionStats, TopicStats
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.stats import DELAYING_TYPES, SubscriptionStats, TopicStats
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
@@ -24,11 +25,11 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import HoldingTopic, topology
-from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.doctor.seen import Source
-from timewheel.ops.gaps.limit import limit_of
-from timewheel.ops.status.estimate import of_pieces
-from timewheel.ops.status.looking import timers_held
+from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.doctor.seen import Source
+from timewheel.inspect.gaps.limit import limit_of
+from timewheel.inspect.status.estimate import of_pieces
+from timewheel.inspect.status.looking import timers_held
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.driver.inspector import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
@@ -49,7 +50,6 @@ from timewheel.shadow.overview import (
 from timewheel.shadow.stored_timers import properties_in, timers_in
 from timewheel.shadow.surveying import read_topic, writes_of
 from timewheel.shadow.walking import entries_in
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["overview_of"]
 

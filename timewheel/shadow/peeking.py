@@ -9,15 +9,15 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from timewheel.binary_protocol.command_types import SubscriptionType
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Entry
-from timewheel.binary_protocol.errors import BinaryProtocolError, ConsumerLost
-from timewheel.binary_protocol.events import ConsumerClosed
-from timewheel.binary_protocol.session import Session
+from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.broker.protocol.errors import BinaryProtocolError, ConsumerLost
+from timewheel.broker.protocol.events import ConsumerClosed
+from timewheel.broker.protocol.session import Session
+from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.rng import Random, system_random
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PEEK_MS", "EntryPeeker"]
 

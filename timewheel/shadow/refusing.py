@@ -9,21 +9,21 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from timewheel.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
-from timewheel.admin.stats import IN_ORDER_TYPES
+from timewheel.broker.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
+from timewheel.broker.admin.stats import IN_ORDER_TYPES
 from timewheel.core.durations import MAX_DURATION_MS, SECOND_MS, format_duration, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
-from timewheel.ops.doctor import Finding, Kind, Severity, Unread, verdict_on
-from timewheel.ops.doctor.checks.delays import DELAYS_OFF, STARVED, STARVES_OTHERS
-from timewheel.ops.doctor.checks.expiry import SUBSCRIPTIONS_EXPIRE
-from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
-from timewheel.ops.doctor.seen import OPTIONAL, Source
-from timewheel.ops.doctor.settings import broker_command, in_force, number
-from timewheel.ops.foreign_settings import set_delayed_delivery
-from timewheel.ops.provision_steps import policy_steps
+from timewheel.inspect.doctor import Finding, Kind, Severity, Unread, verdict_on
+from timewheel.inspect.doctor.checks.delays import DELAYS_OFF, STARVED, STARVES_OTHERS
+from timewheel.inspect.doctor.checks.expiry import SUBSCRIPTIONS_EXPIRE
+from timewheel.inspect.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
+from timewheel.inspect.doctor.seen import OPTIONAL, Source
+from timewheel.inspect.doctor.settings import broker_command, in_force, number
+from timewheel.provision.foreign_settings import set_delayed_delivery
+from timewheel.provision.provision_steps import policy_steps
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
 from timewheel.shadow.machine.move_decider import MoveDecision

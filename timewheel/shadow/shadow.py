@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.driver.memory import MEMORY_BYTES
-from timewheel.consumers.relay.driver.source import Source
-from timewheel.consumers.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
-from timewheel.consumers.relay.status import RelayStatus
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import EntryPosition
+from timewheel.client.reaching import reaching
+from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock, SystemClock, wait_until
 from timewheel.core.errors import ClientMisuse, PlanError
 from timewheel.core.former_topics import FormerTopic
@@ -21,6 +20,11 @@ from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
 from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
+from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.memory import MEMORY_BYTES
+from timewheel.relay.driver.source import Source
+from timewheel.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
+from timewheel.relay.status import RelayStatus
 from timewheel.shadow.driver.ack_before_relay import AckBeforeRelay
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.driver.inspector import TopicInspector, View
@@ -30,10 +34,6 @@ from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.machine.states import DesiredState, drains
 from timewheel.shadow.status import MoverStatus, ShadowStatus
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import EntryPosition
-from timewheel.wire.reaching import reaching
-from timewheel.wire.surface import ClientLike, ConsumerLike
 
 __all__ = ["Shadow"]
 

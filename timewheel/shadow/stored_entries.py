@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 
-from timewheel.admin.entries import LEAST_BYTES, StoredEntry
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Entry
-from timewheel.binary_protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused, LookupFailed
+from timewheel.broker.admin.entries import LEAST_BYTES, StoredEntry
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused, LookupFailed
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.shadow.driver.content import DamagedPayload, opened
 from timewheel.shadow.peeking import PEEK_MS, EntryPeeker
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["MAX_OPENED_BYTES", "StoredEntries"]
 
@@ -26,7 +26,7 @@ MAX_OPENED_BYTES = 16 << 20
 
 
 class StoredEntries:
-    """An `timewheel.admin.entries.EntrySource` over the binary protocol.
+    """An `timewheel.broker.admin.entries.EntrySource` over the binary protocol.
 
     Args:
         dial: Returns the dialer for the broker of a topic.

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from timewheel.admin.batches import BatchGarbled, messages_of_batch
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 from timewheel.core.digits import whole_number
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.shadow.driver.content import DamagedPayload, opened
 from timewheel.shadow.machine.move_decider import moved_from
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["StoredTimer", "key_of", "original_of", "properties_in", "timers_in"]
 

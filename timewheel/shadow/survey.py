@@ -9,7 +9,7 @@ from typing import Any
 from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
 from timewheel.core.steps import spare_ms
-from timewheel.ops.doctor import Finding
+from timewheel.inspect.doctor import Finding
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.refusing import is_refused

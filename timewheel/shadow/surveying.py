@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import InternalStats
-from timewheel.admin.stats import TopicStats
-from timewheel.binary_protocol.dialing import Dialer
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import InternalStats
+from timewheel.broker.admin.stats import TopicStats
+from timewheel.broker.protocol.dialing import Dialer
 from timewheel.core.clock import Clock
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan, Tiered

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from timewheel.client.positions import EntryPosition
 from timewheel.core.plan import Plan
-from timewheel.ops.doctor import Unread
+from timewheel.inspect.doctor import Unread
 from timewheel.shadow.machine.audit import Place, Trouble, Wrong
 from timewheel.shadow.machine.states import DesiredState
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PartitionAudit", "Verification", "verification_facts"]
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import CursorStats, InternalStats
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import CursorStats, InternalStats
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import pause
 from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.errors import AdminMissing
@@ -28,8 +29,8 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
-from timewheel.ops.doctor.asking import Asking
-from timewheel.ops.doctor.seen import Source
+from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.doctor.seen import Source
 from timewheel.shadow.facts import acked_in
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.acked import Acked, AckedByAll
@@ -42,7 +43,6 @@ from timewheel.shadow.overview import STUCK_MS
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, timers_in
 from timewheel.shadow.verification import PartitionAudit, Stuck, Verification
 from timewheel.shadow.walking import entries_in
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["AGAIN_MS", "verify"]
 

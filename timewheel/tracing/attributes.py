@@ -12,7 +12,7 @@ from typing import Any, Literal
 from opentelemetry.trace import Tracer, TracerProvider, get_tracer
 
 import timewheel
-from timewheel.wire.positions import Position
+from timewheel.client.positions import Position
 
 __all__ = [
     "DELAY_S",

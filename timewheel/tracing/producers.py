@@ -6,12 +6,12 @@ from typing import Any, Unpack
 
 from opentelemetry.trace import TracerProvider
 
+from timewheel.client.surface import ClientLike
 from timewheel.core.clock import Clock
 from timewheel.core.errors import PayloadTooLarge
 from timewheel.core.plan import Plan
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, SendOptions, Timer, TimerCallback
 from timewheel.tracing.send_span import SendSpans
-from timewheel.wire.surface import ClientLike
 
 __all__ = ["AsyncTracedProducer", "TracedProducer"]
 

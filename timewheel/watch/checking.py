@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from timewheel.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
-from timewheel.ops.plan_sample import sample_plan
-from timewheel.ops.plan_stored import PlanSample
-from timewheel.ops.sample import DEFAULT_SAMPLES, ProgressCallback
+from timewheel.inspect.plan_sample import sample_plan
+from timewheel.inspect.plan_stored import PlanSample
+from timewheel.inspect.sample import DEFAULT_SAMPLES, ProgressCallback
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.extrapolation.trend import trend_of
@@ -126,7 +126,7 @@ def check(
     Args:
         admin: Client whose role may read the topics' stats and peek at their messages.
         plan: Plan of the topics, with any scheme. Neither a relay nor a consumer of timewheel needs to run there.
-        profile: The broker; `timewheel.ops.profile.profile_of` reads the profile of a live broker.
+        profile: The broker; `timewheel.inspect.profile.profile_of` reads the profile of a live broker.
         clock: Clock for the time of the check; defaults to the system clock.
         statistic: Statistic that the plan was made from.
         topic: Topic of the statistic; defaults to the plan's due topic, or to the statistic's only topic.

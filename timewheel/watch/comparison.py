@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from timewheel.admin.internals import EntryPosition
-from timewheel.ops.plan_stored import Drawn, Part, PlanSample, StoredTimer
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.inspect.plan_stored import Drawn, Part, PlanSample, StoredTimer
 
 __all__ = ["GapComparison", "comparisons", "together"]
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import pulsar
 
-from timewheel.binary_protocol.errors import BinaryProtocolError
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.broker.protocol.errors import BinaryProtocolError
+from timewheel.client.native import size_of
+from timewheel.client.positions import EntryPosition, Position
+from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.rng import Random
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
+from timewheel.relay.machine.backoff import Backoff
 from timewheel.shadow.driver.acker import OriginalAcker
 from timewheel.shadow.machine.move_decider import moved_from
-from timewheel.wire.native import size_of
-from timewheel.wire.positions import EntryPosition, Position
-from timewheel.wire.surface import ConsumerLike
 
 __all__ = ["AckBeforeRelay"]
 
@@ -172,7 +172,7 @@ class _Copy:
 
     def __init__(self, message: Any) -> None:
         self._whole = message
-        # The attribute that `timewheel.wire.native` and the client itself read.
+        # The attribute that `timewheel.client.native` and the client itself read.
         self._message = getattr(message, "_message", message)
         self._properties: dict[str, str] | None = None
         self.original: EntryPosition | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
-from timewheel.admin.stats import SHADOW_ACKER
-from timewheel.binary_protocol.acknowledging import EntryAcknowledger
-from timewheel.binary_protocol.command_types import SubscriptionType
-from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost
+from timewheel.broker.admin.stats import SHADOW_ACKER
+from timewheel.broker.protocol.acknowledging import EntryAcknowledger
+from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost
+from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["JOIN_EVERY_MS", "KnowsSubscriptions", "OriginalAcker", "Subscription"]
 

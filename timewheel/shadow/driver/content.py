@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import cramjam
 
-from timewheel.binary_protocol.entries import Compression, Entry
-from timewheel.binary_protocol.frames import MAX_FRAME_BYTES
+from timewheel.broker.protocol.entries import Compression, Entry
+from timewheel.broker.protocol.frames import MAX_FRAME_BYTES
 
 __all__ = ["DamagedPayload", "Original", "opened"]
 
@@ -59,7 +59,7 @@ _INTO: Mapping[int, Callable[[bytes, bytearray], int]] = {
 
 
 class Original:
-    """An entry in the form of a received message, which `timewheel.wire.native.carry` can send on.
+    """An entry in the form of a received message, which `timewheel.client.native.carry` can send on.
 
     Args:
         entry: An entry with its payload.

@@ -9,24 +9,24 @@ from typing import Any
 
 import pulsar
 
-from timewheel.binary_protocol.errors import BinaryProtocolError
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.driver.hop_batches import HopBatch, HopBatches, Member
-from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
+from timewheel.broker.protocol.errors import BinaryProtocolError
+from timewheel.client.native import NO_SCHEMA, flush_soon, properties_size
+from timewheel.client.positions import EntryPosition
+from timewheel.client.schema_versions import SCHEMA_REFUSALS
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.errors import AdminError
 from timewheel.core.grouping import MOVE_LINGER_MS
 from timewheel.core.names import Names
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.hop_batches import HopBatch, HopBatches, Member
+from timewheel.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
-from timewheel.wire.native import NO_SCHEMA, flush_soon, properties_size
-from timewheel.wire.positions import EntryPosition
-from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 
 __all__ = ["OF_SESSION", "Copies", "Stays"]
 

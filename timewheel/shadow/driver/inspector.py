@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from timewheel.admin.client import AdminClient
-from timewheel.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.escapes import timewheel_command
@@ -16,7 +17,6 @@ from timewheel.events import ShadowInspectionFails, ShadowMissesPartitions, Shad
 from timewheel.shadow.driver.acker import Subscription
 from timewheel.shadow.machine.pacing import Pace
 from timewheel.shadow.machine.states import DesiredState, State, desired_in, moves
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["TopicInspector", "View", "refusal_of"]
 

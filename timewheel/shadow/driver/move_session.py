@@ -14,14 +14,17 @@ from typing import Any
 
 import pulsar
 
-from timewheel.admin.internals import CursorStats, InternalStats
-from timewheel.binary_protocol.entries import Entry
-from timewheel.binary_protocol.reading import EntryReader
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.broker.admin.internals import CursorStats, InternalStats
+from timewheel.broker.protocol.entries import Entry
+from timewheel.broker.protocol.reading import EntryReader
+from timewheel.client.native import NO_SCHEMA
+from timewheel.client.own_numbers import own_numbers
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.events import ShadowCaughtUp, ShadowMovesAgain, ShadowStaysNative
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
 from timewheel.shadow.desired_state import note_caught_up
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.driver.content import Original
@@ -35,9 +38,6 @@ from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.machine.nudges import Nudges
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
-from timewheel.wire.native import NO_SCHEMA
-from timewheel.wire.own_numbers import own_numbers
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["MoveSession"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.native import NO_SCHEMA
 from timewheel.shadow.machine.move_decider import MoveDecision
-from timewheel.wire.native import NO_SCHEMA
 
 __all__ = ["AHEAD_MS", "MAX_VERSIONS", "meet_versions", "refusal_of", "version_of"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pulsar
 
-from timewheel.binary_protocol.errors import BinaryProtocolError
-from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
-from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.broker.protocol.errors import BinaryProtocolError
 from timewheel.core.errors import AdminError
 from timewheel.events import ShadowMoveFailed, ShadowWaitsForLease
+from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.hop_producers import LeaseHeld
+from timewheel.relay.machine.backoff import Backoff
 from timewheel.shadow.driver.copies import Stays
 from timewheel.shadow.driver.move_counts import MoveCounts
 from timewheel.shadow.driver.move_session import MoveSession

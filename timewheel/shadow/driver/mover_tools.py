@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.dialing import Dialer
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.client.hooks import Hooks
+from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random
 from timewheel.shadow.driver.inspector import TopicInspector
 from timewheel.shadow.machine.journal import HOLD_MS
-from timewheel.wire.hooks import Hooks
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["MoverTools"]
 

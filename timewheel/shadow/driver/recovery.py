@@ -8,14 +8,14 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.client.native import batch_size_of
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.relay.driver.endings import SessionFailed
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import moved_from
-from timewheel.wire.native import batch_size_of
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["ack_again"]
 

@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Self
 
-from timewheel.admin.internals import AckedRange, CursorStats
-from timewheel.wire.positions import EntryPosition
+from timewheel.broker.admin.internals import AckedRange, CursorStats
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["Acked", "AckedByAll", "AckedByAny"]
 

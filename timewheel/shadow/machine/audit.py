@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
 
-from timewheel.wire.positions import EntryPosition
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["BYTES_PER_COPY", "Audit", "Place", "Trouble", "Wrong"]
 

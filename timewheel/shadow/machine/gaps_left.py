@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from timewheel.admin.internals import Ledger
-from timewheel.wire.positions import EntryPosition
+from timewheel.broker.admin.internals import Ledger
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["GapsLeft"]
 

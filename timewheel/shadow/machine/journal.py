@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from timewheel.wire.positions import EntryPosition
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["HOLD_MS", "Journal"]
 

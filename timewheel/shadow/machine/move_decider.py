@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import Enum, unique
 
-from timewheel.binary_protocol.entries import Compression, Entry
-from timewheel.binary_protocol.fields import text_of
+from timewheel.broker.protocol.entries import Compression, Entry
+from timewheel.broker.protocol.fields import text_of
+from timewheel.client.positions import EntryPosition
 from timewheel.core.digits import whole_number
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
@@ -13,7 +14,6 @@ from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["LARGEST_BYTES", "MoveDecider", "MoveDecision", "fence_number", "moved_from", "native_id"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 
-from timewheel.wire.positions import EntryPosition
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["FIRST_NUDGE", "NUDGE_EVERY", "Nudges"]
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.machine.survey_counters import PARTLY
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["ARRIVED_MS", "ORDINARY", "Pending"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from timewheel.admin.internals import CursorStats, Ledger
-from timewheel.ops.gaps.reload import runs_of
-from timewheel.wire.positions import EntryPosition
+from timewheel.broker.admin.internals import CursorStats, Ledger
+from timewheel.client.positions import EntryPosition
+from timewheel.inspect.gaps.reload import runs_of
 
 __all__ = ["PIECES", "Stretch", "acked_entries", "entries_after", "stretches_of"]
 

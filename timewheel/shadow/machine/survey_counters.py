@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
-from timewheel.admin.internals import Ledger
-from timewheel.binary_protocol.entries import Entry
+from timewheel.broker.admin.internals import Ledger
+from timewheel.broker.protocol.entries import Entry
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PARTLY", "Heap", "SurveyCounters"]
 

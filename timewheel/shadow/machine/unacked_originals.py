@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from timewheel.wire.positions import EntryPosition
+from timewheel.client.positions import EntryPosition
 
 __all__ = ["UnackedOriginals"]
 

@@ -1,7 +1,7 @@
 """Counts deliveries and acknowledgements at the raw client, below all of timewheel's own bookkeeping.
 
 `RecordingClient` stands between the SDK and `pulsar.Client`. Its consumers have only the methods of
-`timewheel.wire.surface`: methods that cannot be recorded do not exist.
+`timewheel.client.surface`: methods that cannot be recorded do not exist.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import pulsar
 
+from timewheel.client.positions import Position
+from timewheel.client.surface import ConsumerLike, MessageLike
 from timewheel.core.envelope import ID_PROPERTY
-from timewheel.wire.positions import Position
-from timewheel.wire.surface import ConsumerLike, MessageLike
 
 __all__ = ["Deliveries", "RecordingClient"]
 

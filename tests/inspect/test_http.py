@@ -1,0 +1,422 @@
+"""Who is asked, with which credentials, how often: against brokers made up by the test."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.manual_clock import LeapingClock
+from timewheel.broker.admin import connections
+from timewheel.broker.admin.http import MAX_REDIRECTS, AdminHttp
+from timewheel.broker.admin.retrying import Repeat, may_repeat
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+
+ASKED = "http://asked:8080"
+OWNER = "http://owner:8080"
+
+Answer = httpx.Response | Exception
+
+
+class Brokers:
+    """Answers requests in order and remembers them; the last answer is given again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers: Iterator[Answer] = iter(answers)
+        self._last: Answer = answers[-1]
+        self.requests: list[httpx.Request] = []
+        self.clock = LeapingClock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = next(self._answers, self._last)
+        if isinstance(answer, Exception):
+            raise answer
+        # One response object may be given several times; httpx binds it to its request.
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+    def http(self, url: str = ASKED, **options: Any) -> AdminHttp:
+        return AdminHttp(url, transport=httpx.MockTransport(self), clock=self.clock, **options)
+
+    @property
+    def urls(self) -> list[str]:
+        return [str(request.url) for request in self.requests]
+
+    @property
+    def credentials(self) -> list[str | None]:
+        return [request.headers.get("Authorization") for request in self.requests]
+
+
+def ok(value: Any = "ok") -> httpx.Response:
+    return httpx.Response(200, json=value)
+
+
+def redirect(location: str, status: int = 307) -> httpx.Response:
+    return httpx.Response(status, headers={"Location": location})
+
+
+def refusal(status: int, reason: str = "because") -> httpx.Response:
+    return httpx.Response(status, json={"reason": reason})
+
+
+# --- redirects
+
+
+def test_a_redirect_is_followed_to_the_owner_with_authorization_method_body_and_query() -> None:
+    brokers = Brokers(redirect(f"{OWNER}/admin/v2/persistent/a/b/c/messageTTL?messageTTL=0"), httpx.Response(204))
+
+    brokers.http(token="t0ken").call("POST", "/persistent/a/b/c/messageTTL", query={"messageTTL": "0"}, body={"x": 1})
+
+    assert brokers.urls == [
+        f"{ASKED}/admin/v2/persistent/a/b/c/messageTTL?messageTTL=0",
+        f"{OWNER}/admin/v2/persistent/a/b/c/messageTTL?messageTTL=0",
+    ]
+    assert brokers.credentials == ["Bearer t0ken"] * 2
+    assert [(request.method, request.content) for request in brokers.requests] == [("POST", b'{"x": 1}')] * 2
+
+
+def test_redirects_are_bounded() -> None:
+    brokers = Brokers(redirect(f"{OWNER}/admin/v2/x"))
+
+    with pytest.raises(AdminError, match="more than 5 redirects, the last to http://owner:8080"):
+        brokers.http(token="t0ken").get("/x")
+
+    assert len(brokers.requests) == 1 + MAX_REDIRECTS
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://owner:8080/admin/v2/x",  # from https down to http
+        "ftp://owner/x",
+        "ws://owner:8080/admin/v2/x",
+        "file:///etc/passwd",
+        "https://somebody:secret@owner/x",
+    ],
+)
+def test_a_token_follows_no_redirect_that_is_not_to_a_broker_at_least_as_safe(location: str) -> None:
+    brokers = Brokers(redirect(location))
+
+    with pytest.raises(AdminError, match="redirect") as refused:
+        brokers.http("https://asked:8443", token="t0ken").get("/x")
+
+    assert refused.value.status == 307
+    assert len(brokers.requests) == 1
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        f"{OWNER}/admin/v2/persistent/a/b/other?force=false",
+        f"{OWNER}/admin/v2/persistent/a/b/c",
+        f"{OWNER}/admin/v2/persistent/a/b/c?force=true",
+        f"{OWNER}/admin/v2/persistent/a/b/c?force=false&deleteSchema=true",
+        f"{OWNER}/admin/v2/persistent/a/b/c%2F..?force=false",
+        f"{OWNER}/steal?force=false",
+    ],
+)
+def test_no_redirect_makes_another_call_of_it(location: str) -> None:
+    brokers = Brokers(redirect(location))
+
+    with pytest.raises(AdminError, match="to another call"):
+        brokers.http(token="t0ken").call("DELETE", "/persistent/a/b/c", query={"force": "false"})
+
+    assert len(brokers.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/admin/v2/persistent/a/b/c%2B?force=false&authoritative=true", "/admin/v2/persistent/a/b/c+?force=false"]
+)
+def test_a_proxys_prefix_and_the_brokers_own_mark_are_no_other_call(path: str) -> None:
+    brokers = Brokers(redirect(f"{OWNER}{path}"), httpx.Response(204))
+
+    brokers.http(f"{ASKED}/proxy").call("DELETE", "/persistent/a/b/c%2B", query={"force": "false"})
+
+    assert brokers.urls[-1] == f"{OWNER}{path}"
+
+
+def test_a_redirect_from_http_up_to_https_is_followed() -> None:
+    brokers = Brokers(redirect("https://owner:8443/admin/v2/x"), ok())
+
+    assert brokers.http().get("/x") == "ok"
+
+
+def test_a_redirect_without_a_host_or_a_location_is_an_error() -> None:
+    for answer in (httpx.Response(307), redirect("https:///nowhere")):
+        with pytest.raises(AdminError, match="no broker's address"):
+            Brokers(answer).http().get("/x")
+
+
+def test_a_redirect_to_what_is_no_url_is_an_error() -> None:
+    with pytest.raises(AdminError, match="Invalid port: 'eighty'"):
+        Brokers(redirect("http://owner:eighty/x")).http(retry_for_s=0).get("/x")
+
+
+def test_a_redirect_that_would_turn_a_write_into_a_read_is_an_error() -> None:
+    brokers = Brokers(redirect(f"{OWNER}/login", status=302))
+
+    with pytest.raises(AdminError, match="does not keep POST"):
+        brokers.http().call("POST", "/x")
+
+    assert len(brokers.requests) == 1
+
+
+def test_after_the_owner_died_the_asked_broker_is_asked_again() -> None:
+    brokers = Brokers(redirect(f"{OWNER}/admin/v2/x"), httpx.ConnectError("refused"), ok())
+
+    assert brokers.http().get("/x") == "ok"
+    assert brokers.urls == [f"{ASKED}/admin/v2/x", f"{OWNER}/admin/v2/x", f"{ASKED}/admin/v2/x"]
+
+
+# --- tokens
+
+
+def test_without_a_token_no_authorization_is_sent() -> None:
+    brokers = Brokers(ok())
+
+    brokers.http().get("/x")
+
+    assert brokers.credentials == [None]
+
+
+def test_a_token_is_asked_for_before_every_request_so_that_it_may_be_renewed() -> None:
+    tokens = iter(["first\n", "second\n"])  # as from a file that ends with a newline
+    brokers = Brokers(ok())
+    http = brokers.http(token=lambda: next(tokens))
+
+    http.get("/x")
+    http.get("/x")
+
+    assert brokers.credentials == ["Bearer first", "Bearer second"]
+
+
+def test_a_token_that_ran_out_on_the_way_is_renewed_once() -> None:
+    tokens = iter(["old", "new", "newer"])
+    brokers = Brokers(refusal(401), ok())
+
+    assert brokers.http(token=lambda: next(tokens)).get("/x") == "ok"
+    assert brokers.credentials == ["Bearer old", "Bearer new"]
+
+
+@pytest.mark.parametrize("token", ["fixed", lambda: "fixed"])
+def test_the_same_token_is_not_sent_again_after_401(token: str | Callable[[], str]) -> None:
+    brokers = Brokers(refusal(401, "Authentication required"))
+
+    with pytest.raises(AdminDenied, match="Authentication required"):
+        brokers.http(token=token).get("/x")
+
+    assert len(brokers.requests) == 1
+
+
+def test_a_token_never_shows_in_an_error() -> None:
+    for answer in (
+        refusal(401),
+        refusal(403),
+        refusal(404),
+        refusal(418),
+        httpx.ConnectError("x"),
+        redirect("ftp://x"),
+    ):
+        with pytest.raises(AdminError) as failed:
+            Brokers(answer).http(token="s3cret", retry_for_s=0).get("/x")
+        assert "s3cret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("url", ["broker:8080", "pulsar://broker:6650", "http://", "http://u:p@broker:8080", ""])
+def test_what_is_no_admin_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="admin URL"):
+        AdminHttp(url)
+
+
+def test_a_path_of_a_proxy_is_kept() -> None:
+    brokers = Brokers(ok())
+
+    brokers.http("https://gateway/pulsar/").get("/brokers/version")
+
+    assert brokers.urls == ["https://gateway/pulsar/admin/v2/brokers/version"]
+
+
+# --- repeating
+
+NOT_SENT = AdminUnreachable("GET /x", "refused", sent=False)
+NO_ANSWER = AdminUnreachable("GET /x", "timed out", sent=True)
+
+
+def failed(status: int) -> AdminError:
+    return AdminError(status, "GET /x", "because")
+
+
+@pytest.mark.parametrize(
+    ("error", "repeated_for"),
+    [
+        (NOT_SENT, {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
+        (failed(429), {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
+        (NO_ANSWER, {Repeat.READ, Repeat.WRITE}),
+        (failed(502), {Repeat.READ, Repeat.WRITE}),
+        (failed(503), {Repeat.READ, Repeat.WRITE}),
+        (failed(504), {Repeat.READ, Repeat.WRITE}),
+        (failed(500), {Repeat.READ}),
+        *((failed(status), set()) for status in (307, 400, 404, 405, 406, 409, 412, 422, 501)),
+        (AdminDenied(401, "GET /x", "because"), set()),
+        (AdminDenied(403, "GET /x", "because"), set()),
+        (AdminMissing(404, "GET /x", "because"), set()),
+        (ValueError("a bug is not tried again"), set()),
+    ],
+)
+def test_the_table_of_what_is_repeated(error: Exception, repeated_for: set[Repeat]) -> None:
+    assert {repeat for repeat in Repeat if may_repeat(repeat, error)} == repeated_for
+
+
+@pytest.mark.parametrize(
+    ("failure", "calls"),
+    [
+        (refusal(503), {"GET": 2, "PUT": 2, "skip": 1}),
+        (refusal(500), {"GET": 2, "PUT": 1, "skip": 1}),
+        (refusal(412), {"GET": 1, "PUT": 1, "skip": 1}),
+        (httpx.ConnectError("refused"), {"GET": 2, "PUT": 2, "skip": 2}),
+        (httpx.ConnectTimeout("slow"), {"GET": 2, "PUT": 2, "skip": 2}),
+        (httpx.ReadTimeout("slow"), {"GET": 2, "PUT": 2, "skip": 1}),
+        (httpx.RemoteProtocolError("closed"), {"GET": 2, "PUT": 2, "skip": 1}),
+    ],
+)
+def test_calls_are_repeated_as_the_table_says(failure: Answer, calls: dict[str, int]) -> None:
+    made: dict[str, int] = {}
+    for kind in calls:
+        brokers = Brokers(failure, ok())
+        repeat = Repeat.NEVER if kind == "skip" else None
+        try:
+            brokers.http().call("POST" if kind == "skip" else kind, "/x", repeat=repeat)
+        except AdminError:
+            assert len(brokers.requests) == 1
+        made[kind] = len(brokers.requests)
+
+    assert made == calls
+
+
+def test_repeating_ends_after_the_time_given_and_the_last_error_stands() -> None:
+    brokers = Brokers(refusal(503, "Namespace bundle is being unloaded"))
+
+    with pytest.raises(AdminError, match="Namespace bundle is being unloaded") as failed:
+        brokers.http(retry_for_s=0).get("/x")
+
+    assert failed.value.status == 503
+    assert len(brokers.requests) == 1
+    assert brokers.clock.waits_ms == []
+
+
+def test_pauses_between_attempts_are_bounded() -> None:
+    brokers = Brokers(*[refusal(503)] * 20, ok())
+
+    brokers.http(retry_for_s=60).get("/x")
+
+    assert len(brokers.requests) == 21
+    assert all(0 < pause_ms <= 2_000 for pause_ms in brokers.clock.waits_ms)
+
+
+def test_repeating_goes_on_for_the_clocks_time_and_no_attempt_begins_after_it() -> None:
+    brokers = Brokers(refusal(503))
+    began_ms = brokers.clock.monotonic_ms()
+
+    with pytest.raises(AdminError):
+        brokers.http(retry_for_s=20).get("/x")
+
+    # The longest pause is 2 s, so that the last attempt begins within the last 2 of 20 s.
+    assert 18_000 <= brokers.clock.monotonic_ms() - began_ms < 20_000
+    assert len(brokers.requests) >= 20 / 2
+
+
+def test_nobody_listens_and_no_answer_are_told_apart() -> None:
+    with pytest.raises(AdminUnreachable, match="no connection to http://asked:8080") as not_sent:
+        Brokers(httpx.ConnectError("refused")).http(retry_for_s=0).get("/x")
+    with pytest.raises(ConnectionError, match="gave no answer: ReadTimeout") as unknown:
+        Brokers(httpx.ReadTimeout("slow")).http(retry_for_s=0).get("/x")
+
+    assert not_sent.value.sent is False
+    assert unknown.value.sent is True  # type: ignore[attr-defined]
+    assert not_sent.value.status is None
+
+
+def test_an_answer_that_cannot_be_read_is_no_missing_broker_and_not_asked_for_again() -> None:
+    brokers = Brokers(httpx.RemoteProtocolError("illegal header line: bytearray(b'X-Pulsar-PROPERTY-a b: c')"))
+
+    with pytest.raises(AdminError, match="a key with a space or an accent cannot be read") as unreadable:
+        brokers.http().get("/x")
+
+    assert not isinstance(unreadable.value, AdminUnreachable)
+    assert (unreadable.value.status, len(brokers.requests)) == (200, 1)
+
+
+# --- making and removing
+
+
+def test_making_what_is_there_and_removing_what_is_not_is_no_error() -> None:
+    assert Brokers(httpx.Response(204)).http().make("/tenants/acme") is True
+    assert Brokers(refusal(409)).http().make("/tenants/acme") is False
+    assert Brokers(httpx.Response(204)).http().remove("/tenants/acme") is True
+    assert Brokers(refusal(404)).http().remove("/tenants/acme") is False
+
+
+def test_a_creation_whose_answer_was_lost_and_that_then_conflicts_is_no_error() -> None:
+    brokers = Brokers(httpx.ReadTimeout("lost"), refusal(409, "This topic already exists"))
+
+    assert brokers.http().make("/persistent/a/b/c/partitions", body=4) is False
+    assert len(brokers.requests) == 2
+
+
+def test_other_refusals_of_making_and_removing_are_raised() -> None:
+    with pytest.raises(AdminMissing, match="Tenant does not exist"):
+        Brokers(refusal(404, "Tenant does not exist")).http().make("/namespaces/no/such")
+    with pytest.raises(AdminError, match="still has active namespaces"):
+        Brokers(refusal(409, "The tenant still has active namespaces")).http().remove("/tenants/acme")
+
+
+def test_a_login_page_is_not_taken_for_an_answer() -> None:
+    with pytest.raises(AdminError, match="no JSON; is the admin URL that of a broker"):
+        Brokers(httpx.Response(200, html="<html>log in</html>")).http().get("/tenants")
+
+
+# --- sizes
+
+
+class Endless(httpx.SyncByteStream):
+    """An answer that ends when nobody reads on."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        while self.given < 100_000:  # a gigabyte: a control that reads it whole shall end
+            self.given += 1
+            yield bytes(10_000)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_without_end_is_refused_at_its_bound_and_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1_000_000)
+    answers = [Endless(), Endless()]
+    given = iter(answers)
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, stream=next(given)))
+    http = AdminHttp(ASKED, transport=transport, clock=LeapingClock())
+    with pytest.raises(AdminError, match=r"larger than 1,000,000 bytes"):
+        http.get("/persistent/a/b/c/stats")
+    assert [answer.given for answer in answers] == [101, 0]
+
+
+def test_what_is_compressed_counts_as_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_ANSWER_BYTES", 1_000_000)
+
+    def http(size: int) -> AdminHttp:
+        packed = httpx.ByteStream(gzip.compress(b'"' + b"x" * size + b'"'))
+        headers = {"Content-Encoding": "gzip"}
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=packed))
+        return AdminHttp(ASKED, transport=transport, clock=LeapingClock())
+
+    assert http(10_000).get("/clusters") == "x" * 10_000
+    with pytest.raises(AdminError, match="larger than"):
+        http(2_000_000).get("/clusters")

@@ -1,0 +1,384 @@
+"""Metrics: values in, what Prometheus reads out; roles that are made up, and the real formats."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.inspect.test_gap_looks import PROFILE, Cluster, stats
+from timewheel.consumers import ConsumerCounts, Lateness
+from timewheel.consumers.lateness import BOUNDS_MS
+from timewheel.core.durations import HOUR_MS
+from timewheel.core.plan import Plan
+from timewheel.events import HandlerFailed, SnapshotFailed, TokenExpired
+from timewheel.hooks import Event
+from timewheel.inspect.gaps import GapSnapshot, GapStatus, SubscriptionGaps
+from timewheel.inspect.gaps.log import GapHistory
+from timewheel.metrics import CATALOGUE, Exporter, Metrics, metrics_page
+from timewheel.metrics.catalogue import Sample, families
+from timewheel.metrics.gap_statuses import of_snapshot
+from timewheel.metrics.roles import of_relay
+from timewheel.producers import ProducerCounts
+from timewheel.producers.sending.counters import Counters
+from timewheel.relay.driver.handle import PartitionState
+from timewheel.relay.status import PartitionStatus, RelayStatus
+from timewheel.testing import eventually
+
+DUE = "persistent://public/default/due"
+PLAN = Plan(due_topic=DUE, subscriptions=("billing",))
+
+PARTITION = PartitionStatus(
+    topic=f"{DUE}.tw.tier-1d-partition-0",
+    state=PartitionState.HOLDING,
+    connected=True,
+    alive=True,
+    head_release_ms=None,
+    newest_release_ms=None,
+    in_flight=2,
+    in_flight_bytes=9,
+    forwarded=10,
+    late=3,
+    dead=1,
+    refiled=0,
+    dropped=9,
+    skipped=4,
+    deduplicated=5,
+    jumps=6,
+    failures=7,
+    entries=8,
+    reason=None,
+)
+
+
+def scraped(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What Prometheus would read."""
+    text = metrics_page(registry)().body.decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return f"timewheel_{name}", frozenset(labels.items())
+
+
+class Role:
+    """Has what a collector reads of a producer, a consumer or a relay."""
+
+    def __init__(self, counts: Any, status: RelayStatus | None = None) -> None:
+        self.plan, self.subscription, self.counts, self.relay_status = PLAN, "billing", counts, status
+        self.ready = True
+        self.lateness = Lateness()
+
+    def measure_lateness(self) -> Lateness:
+        return self.lateness
+
+
+def test_every_metric_has_a_unit_and_a_sentence() -> None:
+    assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE) > 40
+    for metric in CATALOGUE:
+        assert metric.means.endswith(".")
+        assert (metric.kind == "counter") == metric.name.endswith("_total")
+
+
+def test_a_producers_counts_are_told_and_go_with_it() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    role: Any = Role(ProducerCounts(stored=5, refused=1, failed=2, unknown=3, pending=4))
+    second: Any = Role(ProducerCounts(stored=10))
+    metrics.watch_producer(role)
+    metrics.watch_producer(second)
+
+    found = scraped(registry)
+    assert found[of("producer_stored_total", due_topic=DUE)] == 15, "two of one plan are told as one"
+    assert found[of("producer_pending", due_topic=DUE)] == 4
+    del role, second
+    gc.collect()
+    assert not [name for name, _ in scraped(registry) if "producer" in name]
+
+
+def test_a_consumer_is_told_with_its_lateness_and_its_relay() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    status = RelayStatus(relay_id="r", ready=False, partitions=(PARTITION,), unreadable=("x",))
+    role: Any = Role(ConsumerCounts(received=9, handed=7, already_handled=2, held=1), status)
+    metrics.watch_consumer(role)
+    for late_ms in (0, 1, 3, 10**9):
+        role.lateness.add(late_ms)
+
+    found, labels = scraped(registry), {"due_topic": DUE, "subscription": "billing"}
+    assert found[of("consumer_ready", **labels)] == 1
+    assert found[of("consumer_copies_dropped_total", **labels, why="already_handled")] == 2
+    assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.001")] == 2
+    assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.005")] == 3
+    assert found[of("consumer_lateness_seconds_bucket", **labels, le="+Inf")] == 4
+    assert found[of("consumer_lateness_seconds_count", **labels)] == 4
+    assert found[of("consumer_lateness_seconds_sum", **labels)] == pytest.approx(1_000_000.004)
+    assert found[of("relay_ready", due_topic=DUE, relay_id="r")] == 0
+    assert found[of("relay_unreadable_topics", due_topic=DUE, relay_id="r")] == 1
+
+
+def test_a_service_is_told_of_those_that_work_at_each_scrape() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+
+    class Working(Role):
+        def status(self) -> RelayStatus:
+            return RelayStatus(relay_id="r", ready=True, partitions=(PARTITION,))
+
+    working: list[Any] = []
+    metrics.watch_relays(lambda: working)
+    ready = of("relay_ready", due_topic=DUE, relay_id="r")
+    assert ready not in scraped(registry)
+    working.append(Working(ConsumerCounts()))
+    assert scraped(registry)[ready] == 1
+    working.clear()
+    assert ready not in scraped(registry)
+
+
+def test_of_two_consumers_of_a_subscription_the_worse_readiness_is_told() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    well, ill = Role(ConsumerCounts(handed=1)), Role(ConsumerCounts(handed=2))
+    ill.ready = False
+    for role in (well, ill):
+        metrics.watch_consumer(role)  # type: ignore[type-var]
+        role.lateness.add(1)
+
+    found, labels = scraped(registry), {"due_topic": DUE, "subscription": "billing"}
+    assert found[of("consumer_ready", **labels)] == 0
+    assert found[of("consumer_handed_total", **labels)] == 3
+    assert found[of("consumer_lateness_seconds_count", **labels)] == 2
+
+
+def test_partitions_of_a_topic_are_told_as_one_and_the_latest_head_counts() -> None:
+    partitions = (
+        replace(PARTITION, newest_release_ms=9_000),
+        replace(PARTITION, topic=f"{DUE}.tw.tier-1d-partition-1", newest_release_ms=7_500, alive=False),
+        replace(PARTITION, topic=f"{DUE}.tw.tier-5d", newest_release_ms=99_000, connected=False),
+    )
+    told = {
+        (sample.metric.name, sample.labels): sample.value
+        for sample in of_relay(DUE, RelayStatus(relay_id="r", ready=True, partitions=partitions), now_ms=10_000)
+    }
+    one, other = (DUE, "r", f"{DUE}.tw.tier-1d"), (DUE, "r", f"{DUE}.tw.tier-5d")
+    assert told["timewheel_relay_hops_total", (*one, "on_time")] == 20
+    assert told["timewheel_relay_hops_total", (*one, "late")] == 6
+    assert told["timewheel_relay_entries_written_total", other] == 8
+    assert told["timewheel_relay_head_late_seconds", one] == 2.5
+    assert told["timewheel_relay_head_late_seconds", other] == 0
+    assert told["timewheel_relay_in_flight_bytes", one] == 18
+    assert told["timewheel_relay_partitions", (DUE, "r", "holding")] == 3
+    assert told["timewheel_relay_stuck_partitions", (DUE, "r")] == 1
+    assert told["timewheel_relay_disconnected_partitions", (DUE, "r")] == 1
+
+
+def test_events_are_counted_by_name() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    for _ in range(3):
+        metrics.count_event(HandlerFailed(timer_id="a", error="b"))
+    metrics.count_event(TokenExpired(source="f", expired_at_ms=1))
+
+    found = scraped(registry)
+    assert found[of("events_total", event="handler_failed", level="warning")] == 3
+    assert found[of("events_total", event="token_expired", level="error")] == 1
+    assert found[of("events_total", event="hook_failed", level="error")] == 0, "else its first would be no increase"
+
+
+@given(st.lists(st.integers(-5, 4_000_000), max_size=50))
+def test_a_histogram_counts_as_its_definition_says(late: list[int]) -> None:
+    lateness = Lateness()
+    for late_ms in late:
+        lateness.add(late_ms)
+    counted = lateness.counted()
+    at_most = [sum(max(one, 0) <= bound for one in late) for bound in (*BOUNDS_MS, float("inf"))]
+    assert [sum(counted.counts[: number + 1]) for number in range(len(at_most))] == at_most
+    assert counted.sum_ms == sum(max(one, 0) for one in late)
+
+
+def test_a_tally_knows_what_became_of_sends() -> None:
+    from timewheel.core.errors import BadTimerId, SendFailed, SendOutcomeUnknown
+
+    tally = Counters()
+    tally.ended(10, [SendFailed("a", "t", "x"), SendOutcomeUnknown("b", "t", "x")])
+    tally.raised(BadTimerId("", "empty"))
+    tally.raised(KeyboardInterrupt())
+    assert tally.counts(2) == ProducerCounts(stored=8, refused=1, failed=1, unknown=1, pending=2)
+
+
+def gap_status(topic: str, gaps: int) -> SubscriptionGaps:
+    part = GapStatus(
+        topic=topic,
+        subscription="s",
+        type="Shared",
+        gap_count=gaps,
+        gap_limit=PROFILE.gap_limit_ranges,
+        backlog=20,
+        delayed=5,
+        unacked=3,
+        index_bytes=7,
+        written_bytes=0,
+    )
+    return SubscriptionGaps(topic=topic, subscription="s", parts=(part,))
+
+
+def test_only_the_worst_subscriptions_are_told_and_the_others_counted() -> None:
+    snapshot = GapSnapshot(
+        at_ms=0,
+        subscriptions=tuple(gap_status(f"t{number}", 5 - number) for number in range(5)),
+        topics=5,
+        bare=(),
+        gone=(),
+        unseen=(),
+    )
+    snapshots = GapHistory()
+    snapshots.add(snapshot)
+    samples = list(of_snapshot(snapshot, snapshots, most=2))
+    told = {(sample.metric.name, sample.labels): sample.value for sample in samples}
+    assert told["timewheel_exporter_left_out", ()] == 3
+    assert {labels for name, labels in told if name == "timewheel_gaps"} == {("t0", "s"), ("t1", "s")}
+    assert told["timewheel_gap_limit_used_ratio", ("t0", "s")] == 0.5
+    assert told["timewheel_backlog_entries", ("t0", "s", "ready")] == 12
+    assert told["timewheel_backlog_entries", ("t0", "s", "unknown")] == 0
+    assert "timewheel_gap_growth_per_hour" not in {name for name, _ in told}, "one look knows no growth"
+
+
+def test_a_metric_without_a_sample_is_absent_and_help_comes_with_the_others() -> None:
+    (family,) = families([Sample(CATALOGUE[0], (DUE,), 1)])
+    assert family.documentation == CATALOGUE[0].means
+    assert families([]) == []
+
+
+def test_a_counter_does_not_fall_when_one_of_several_roles_ends() -> None:
+    """A fall is a beginning to Prometheus: all that is left would count once more, and an alert would fire."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    first, second = Role(ConsumerCounts(handed=3, held=1)), Role(ConsumerCounts(handed=5, held=2))
+    for role in (first, second):
+        metrics.watch_consumer(role)  # type: ignore[type-var]
+        role.lateness.add(1)
+    labels = {"due_topic": DUE, "subscription": "billing"}
+    assert scraped(registry)[of("consumer_handed_total", **labels)] == 8
+
+    del first, role
+    gc.collect()
+    for _ in range(2):
+        found = scraped(registry)
+        assert found[of("consumer_handed_total", **labels)] == 8
+        assert found[of("consumer_lateness_seconds_count", **labels)] == 2
+        assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.001")] == 2
+        assert found[of("consumer_held", **labels)] == 2, "a gauge is of those that live"
+
+    third = Role(ConsumerCounts(handed=1))
+    metrics.watch_consumer(third)  # type: ignore[type-var]
+    assert scraped(registry)[of("consumer_handed_total", **labels)] == 9
+    del second, third
+    gc.collect()
+    assert not [name for name, _ in scraped(registry) if "consumer" in name], "nothing is kept for ever"
+
+
+def test_many_may_scrape_while_roles_end() -> None:
+    failed: list[BaseException] = []
+
+    def scrape(metrics: Metrics) -> None:
+        try:
+            metrics.collect()
+        except BaseException as error:  # noqa: BLE001 - to be told in the test's own thread
+            failed.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(30):
+            metrics = Metrics(CollectorRegistry())
+            for _ in range(50):
+                metrics.watch_producer(Role(ProducerCounts()))  # type: ignore[type-var]
+            scrapes = [threading.Thread(target=scrape, args=(metrics,)) for _ in range(4)]
+            for thread in scrapes:
+                thread.start()
+            for thread in scrapes:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failed == []
+
+
+HERE: dict[str, Any] = {
+    "/brokers/configuration/runtime": {},
+    "/brokers/version": "4.0.7",
+    "/persistent/acme/crm": ["persistent://acme/crm/t"],
+    "/persistent/acme/crm/t/stats": stats(),
+}
+"""A namespace with one topic."""
+
+
+def exporter(targets: list[str], answers: dict[str, Any]) -> tuple[Exporter, CollectorRegistry, list[Event]]:
+    told: list[Event] = []
+    made = Exporter(Cluster(answers).client(), targets, (), hooks=(told.append,))
+    registry = CollectorRegistry()
+    registry.register(made)
+    return made, registry, told
+
+
+def test_a_target_that_is_not_there_hides_no_other() -> None:
+    for targets in (["acme/gone", "acme/crm"], ["acme/crm", "persistent://acme/crm/gone", "nobody"]):
+        made, registry, events = exporter(targets, HERE)
+        assert made.inspect()
+        found = scraped(registry)
+        assert found[of("gaps", topic="persistent://acme/crm/t", subscription="s")] == 0
+        assert found[of("exporter_unseen")] == len(targets) - 1
+        assert events == []
+
+
+def test_a_look_that_finds_none_of_its_targets_has_failed() -> None:
+    made, registry, events = exporter(["acme/gone", "nobody"], HERE)
+    assert not made.inspect()
+    assert [type(event) for event in events] == [SnapshotFailed]
+    assert scraped(registry)[of("exporter_snapshots_failed_total")] == 1
+    assert of("exporter_unseen") not in scraped(registry), "nothing was seen, and 0 would be a claim"
+
+
+def test_what_was_seen_is_told_on_when_no_broker_answers() -> None:
+    answers = dict(HERE)
+    made, registry, _ = exporter(["acme/crm"], answers)
+    assert made.inspect()
+    before = scraped(registry)
+    answers["/persistent/acme/crm"] = 503
+    assert not made.inspect()
+    assert scraped(registry) == {**before, of("exporter_snapshots_failed_total"): 1}
+
+
+def test_what_should_never_be_raised_is_told_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, registry, events = exporter(["acme/crm"], HERE)
+    with monkeypatch.context() as patched:
+        patched.setattr("timewheel.metrics.exporting.inspect_gaps", lambda *_, **__: 1 / 0)
+        assert not made.inspect()
+    assert [(event.name, event.fields["error"]) for event in events][-1] == (
+        "snapshot_failed",
+        "ZeroDivisionError('division by zero')",
+    )
+    assert scraped(registry)[of("exporter_snapshots_failed_total")] == 1
+    assert made.inspect()
+
+
+def test_an_exporter_looks_until_it_is_told_to_end() -> None:
+    made, registry, _ = exporter(["acme/crm"], HERE)
+    running = threading.Thread(target=made.run, args=(HOUR_MS,))
+    running.start()
+    eventually(lambda: made.is_fresh(HOUR_MS), 10)
+    assert scraped(registry)[of("exporter_interval_seconds")] == 3_600
+    made.end()
+    running.join(10)
+    assert not running.is_alive(), "it does not sit the pause out"

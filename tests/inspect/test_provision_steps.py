@@ -1,0 +1,386 @@
+"""What a topic lacks, as steps: over every state that an interruption can leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    INACTIVE_TOPIC,
+    KEEP_INACTIVE,
+    MESSAGE_TTL_S,
+    NO_QUOTA,
+    SIZE_QUOTA,
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Policy,
+)
+from timewheel.broker.admin.stats import read_topic_stats
+from timewheel.core.errors import TopologyError
+from timewheel.core.topology import TopicSpec
+from timewheel.provision.foreign_settings import (
+    Finding,
+    delayed_delivery_findings,
+    foreign_subscriptions,
+    namespace_findings,
+    native_timer_findings,
+    producer_name_findings,
+    relay_count_findings,
+    unacknowledged_findings,
+)
+from timewheel.provision.provision_steps import (
+    CreateMissedPartitions,
+    CreateSubscription,
+    CreateTopic,
+    GrowTopic,
+    SetPolicy,
+    TopicState,
+    steps_for,
+)
+from timewheel.provision.provisioned import Provisioned
+
+TOPIC = "persistent://acme/crm/reminders"
+SPEC = TopicSpec(
+    name=TOPIC, role="due", partitions=2, subscriptions=("billing", "audit"), deduplication=True, longest_stay_ms=60_000
+)
+POLICIES: dict[Policy[Any], Any] = {
+    MESSAGE_TTL_S: 0,
+    SIZE_QUOTA: NO_QUOTA,
+    AGE_QUOTA: NO_QUOTA,
+    INACTIVE_TOPIC: KEEP_INACTIVE,
+    DEDUPLICATION: True,
+}
+BOTH = frozenset({"billing", "audit"})
+COMPLETE = TopicState(partitions=2, existing=frozenset({0, 1}), subscriptions={0: BOTH, 1: BOTH}, policies=POLICIES)
+
+
+def test_a_complete_topic_needs_nothing() -> None:
+    assert steps_for(SPEC, COMPLETE) == ()
+
+
+def test_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> None:
+    state = TopicState(partitions=None, subscriptions={}, policies={})
+    assert [str(step) for step in steps_for(SPEC, state)] == [
+        "create with 2 partitions",
+        "create subscription billing at earliest",
+        "create subscription audit at earliest",
+        "set messageTTL = 0 (never)",
+        "set backlogQuota (destination_storage) = -1 (no limit)",
+        "set backlogQuota (message_age) = -1 (no limit)",
+        "set inactiveTopicPolicies = deleteWhileInactive false",
+        "set deduplicationEnabled = true",
+    ]
+
+
+def test_deduplication_is_set_only_where_hops_arrive() -> None:
+    spec = TopicSpec(
+        name=TOPIC, role="due", partitions=1, subscriptions=("s",), deduplication=False, longest_stay_ms=1_000
+    )
+    steps = steps_for(spec, TopicState(partitions=None, subscriptions={}, policies={}))
+    assert DEDUPLICATION not in {step.policy for step in steps if isinstance(step, SetPolicy)}
+
+
+def test_a_partition_that_was_never_made_comes_before_every_other_call() -> None:
+    state = TopicState(partitions=2, existing=frozenset({0}), subscriptions={0: BOTH}, policies=POLICIES)
+    assert steps_for(SPEC, state) == (
+        CreateMissedPartitions(topic=TOPIC, missing=(1,)),
+        CreateSubscription(topic=TOPIC, subscription="billing"),
+        CreateSubscription(topic=TOPIC, subscription="audit"),
+    )
+
+
+def test_a_subscription_must_be_on_every_partition() -> None:
+    state = TopicState(
+        partitions=2,
+        existing=frozenset({0, 1}),
+        subscriptions={0: BOTH, 1: frozenset({"billing", "other"})},
+        policies=POLICIES,
+    )
+    assert steps_for(SPEC, state) == (CreateSubscription(topic=TOPIC, subscription="audit"),)
+
+
+@pytest.mark.parametrize(
+    ("noted", "there", "start"),
+    [
+        # Nothing is noted: provisioning was interrupted, or has never been there.
+        (None, "billing", "earliest"),
+        # A plan has added it.
+        ({"billing"}, "billing", "latest"),
+        # It was removed, or is on some partitions alone: what it has not handled is still there.
+        ({"billing", "audit"}, "billing", "earliest"),
+        ({"billing"}, "audit", "earliest"),
+    ],
+)
+def test_a_subscription_that_a_plan_adds_begins_at_the_latest_and_one_that_is_repaired_at_the_earliest(
+    noted: set[str] | None, there: str, start: str
+) -> None:
+    state = TopicState(
+        partitions=2,
+        existing=frozenset({0, 1}),
+        subscriptions={0: frozenset({"billing", there}), 1: frozenset({"billing"})},
+        policies=POLICIES,
+        provisioned=None if noted is None else Provisioned(subscriptions=frozenset(noted)),
+    )
+    (step,) = steps_for(SPEC, state)
+    assert str(step) == f"create subscription audit at {start}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "harmless", "harmful"),
+    [
+        (MESSAGE_TTL_S, [0], [1, 3_600]),
+        (SIZE_QUOTA, [BacklogQuota(action="consumer_backlog_eviction")], [BacklogQuota(limit_bytes=10)]),
+        (AGE_QUOTA, [BacklogQuota(limit_bytes=10, action="producer_exception")], [BacklogQuota(limit_s=10)]),
+        (INACTIVE_TOPIC, [InactiveTopic(delete=False, after_s=7)], [InactiveTopic(delete=True)]),
+        (DEDUPLICATION, [True], [False]),
+    ],
+    ids=str,
+)
+def test_a_policy_is_changed_only_if_what_is_set_does_harm(
+    policy: Policy[Any], harmless: list[object], harmful: list[object]
+) -> None:
+    for found, changed in [*((value, False) for value in harmless), *((value, True) for value in [*harmful, None])]:
+        policies = {**POLICIES, policy: found}
+        state = TopicState(
+            partitions=2, existing=frozenset({0, 1}), subscriptions=COMPLETE.subscriptions, policies=policies
+        )
+        assert bool(steps_for(SPEC, state)) is changed, found
+
+
+@pytest.mark.parametrize(
+    ("partitions", "problem", "remedy"),
+    [
+        (0, "without partitions", "another due_topic"),
+        (3, "has 3 partitions, the plan says 2, and they cannot be taken away", "partitions = 3 in the plan"),
+        (1, "has 1 partition, the plan says 2; growing moves keys", "--grow"),
+    ],
+)
+def test_another_number_of_partitions_is_refused_with_its_remedy(partitions: int, problem: str, remedy: str) -> None:
+    state = TopicState(
+        partitions=partitions,
+        existing=frozenset(range(partitions)),
+        subscriptions=dict.fromkeys(range(partitions), BOTH),
+        policies=POLICIES,
+    )
+    with pytest.raises(TopologyError) as caught:
+        steps_for(SPEC, state)
+    assert caught.value.topic == TOPIC
+    assert problem in caught.value.problem
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize(
+    ("found", "wanted", "says", "remedy"),
+    [
+        (0, 1, "exists without partitions, the plan says partitions = 1", "write partitions = 0 in the plan"),
+        (0, 4, "exists without partitions, the plan says partitions = 4", "write partitions = 0 in the plan"),
+        (1, 0, "has 1 partition, the plan says partitions = 0", "write partitions = 1 in the plan"),
+        (4, 0, "has 4 partitions, the plan says partitions = 0", "write partitions = 4 in the plan"),
+    ],
+)
+def test_what_is_partitioned_and_what_is_not_cannot_become_the_other(
+    found: int, wanted: int, says: str, remedy: str, *, grow: bool
+) -> None:
+    state = TopicState(partitions=found, existing=frozenset(range(found)), subscriptions={}, policies={})
+    with pytest.raises(TopologyError) as caught:
+        steps_for(replace(SPEC, partitions=wanted), state, grow=grow)
+    assert says in caught.value.problem
+    assert "a broker cannot change the one into the other" in caught.value.problem
+    assert caught.value.remedy.startswith(remedy)
+
+
+def test_a_topic_of_ours_without_partitions_is_not_made_the_plans() -> None:
+    state = TopicState(partitions=0, subscriptions={}, policies={})
+    with pytest.raises(TopologyError) as caught:
+        steps_for(replace(SPEC, name=f"{TOPIC}.tw.tier-1h", role="tier", partitions=1), state)
+    assert "partitions = 0" not in str(caught.value), "only a due topic may be so"
+
+
+def test_a_topic_without_partitions_is_made_as_such_and_finished_where_that_was_interrupted() -> None:
+    spec = replace(SPEC, partitions=0)
+    made = steps_for(spec, TopicState(partitions=None, subscriptions={}, policies={}))
+    assert [str(step) for step in made][:3] == [
+        "create with no partitions",
+        "create subscription billing at earliest",
+        "create subscription audit at earliest",
+    ]
+    half = TopicState(partitions=0, subscriptions={0: frozenset({"billing"})}, policies={})
+    assert steps_for(spec, half) == made[2:]
+    assert steps_for(spec, TopicState(partitions=0, subscriptions={0: BOTH}, policies=POLICIES)) == ()
+
+
+def test_growth_on_purpose_gives_the_new_partitions_their_subscriptions() -> None:
+    state = TopicState(partitions=1, existing=frozenset({0}), subscriptions={0: BOTH}, policies=POLICIES)
+    assert steps_for(SPEC, state, grow=True) == (
+        GrowTopic(topic=TOPIC, partitions=2, before=1),
+        CreateSubscription(topic=TOPIC, subscription="billing"),
+        CreateSubscription(topic=TOPIC, subscription="audit"),
+    )
+
+
+def test_a_stray_partition_is_in_the_way_and_may_hold_messages() -> None:
+    state = TopicState(partitions=None, subscriptions={}, policies={}, stray=(f"{TOPIC}-partition-0",))
+    with pytest.raises(TopologyError, match="before it was provisioned") as caught:
+        steps_for(SPEC, state)
+    assert f"{TOPIC}-partition-0" in caught.value.remedy
+
+
+def test_whatever_is_lacking_the_steps_supply_it_and_nothing_else() -> None:
+    """All states of a topic of two partitions: each of its parts there or not."""
+    names = sorted(BOTH)
+    for second, *bits in product([False, True], repeat=1 + 4 + len(POLICIES)):
+        present = bits[:4] if second else [*bits[:2], False, False]
+        state = TopicState(
+            partitions=2,
+            existing=frozenset({0, 1} if second else {0}),
+            subscriptions={
+                0: frozenset(name for name, there in zip(names, present[:2], strict=True) if there),
+                **(
+                    {1: frozenset(name for name, there in zip(names, present[2:], strict=True) if there)}
+                    if second
+                    else {}
+                ),
+            },
+            policies={
+                policy: value for (policy, value), there in zip(POLICIES.items(), bits[4:], strict=True) if there
+            },
+        )
+        steps = steps_for(SPEC, state)
+        made = {step.subscription for step in steps if isinstance(step, CreateSubscription)}
+        assert made == {name for name in names if not all(name in state.subscriptions.get(p, ()) for p in (0, 1))}
+        assert {step.policy for step in steps if isinstance(step, SetPolicy)} == set(POLICIES) - set(state.policies)
+        assert [isinstance(step, CreateMissedPartitions) for step in steps].count(True) == int(not second)
+        assert not any(isinstance(step, CreateTopic | GrowTopic) for step in steps)
+
+
+# ---------------------------------------------------------------------------------------------- what cannot be mended
+
+
+def namespace(expiry_min: int | None = None, clusters: tuple[str, ...] = ("one",)) -> NamespacePolicies:
+    return NamespacePolicies(
+        namespace="acme/crm",
+        replication_clusters=clusters,
+        schema_validation_enforced=False,
+        document={"subscription_expiration_time_minutes": expiry_min},
+    )
+
+
+@pytest.mark.parametrize(
+    ("expiry_min", "broker", "found"),
+    [
+        (None, None, ""),
+        (None, {"subscriptionExpirationTimeMinutes": "0"}, ""),
+        (0, {"subscriptionExpirationTimeMinutes": "60"}, ""),  # the namespace beats the broker
+        (None, {"subscriptionExpirationTimeMinutes": "60"}, "the broker's subscription expiry"),
+        (30, {"subscriptionExpirationTimeMinutes": "0"}, "its subscription expiry"),
+    ],
+)
+def test_subscription_expiry_is_an_error_since_no_topic_policy_beats_it(
+    expiry_min: int | None, broker: dict[str, str] | None, found: str
+) -> None:
+    findings = namespace_findings(namespace(expiry_min), broker)
+    assert [finding.level for finding in findings] == (["error"] if found else [])
+    if found:
+        assert found in findings[0].problem
+        assert "set-subscription-expiration-time acme/crm -t 0" in findings[0].remedy
+
+
+def test_a_replicated_namespace_is_warned_of() -> None:
+    (finding,) = namespace_findings(namespace(clusters=("east", "west")), None)
+    assert (finding.level, finding.where) == ("warning", "acme/crm")
+    assert "east, west" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("found", "level", "problem"),
+    [
+        (DelayedDelivery(active=True), None, ""),
+        (DelayedDelivery(active=True, max_delay_ms=60_000), None, ""),
+        (DelayedDelivery(active=False), "error", "delivered at once"),
+        (DelayedDelivery(active=True, max_delay_ms=59_000), "error", "up to 59s"),
+        (DelayedDelivery(active=True, tick_ms=100), "warning", "tick is 100 ms, the plan says 1000 ms"),
+    ],
+)
+def test_a_broker_that_does_not_delay_as_the_plan_needs(
+    found: DelayedDelivery, level: str | None, problem: str
+) -> None:
+    findings = delayed_delivery_findings(SPEC, found, 1_000)
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    assert all(problem in finding.problem for finding in findings)
+
+
+def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
+    there = {0: frozenset({"billing", "audit", "debug"}), 1: frozenset({"debug"})}
+    assert foreign_subscriptions(SPEC, there) == ()
+    held = TopicSpec(
+        name=TOPIC, role="tier", partitions=2, subscriptions=("billing", "audit"), deduplication=True, longest_stay_ms=1
+    )
+    (finding,) = foreign_subscriptions(held, there)
+    assert finding.level == "warning"
+    assert "'debug'" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("max_unacked", "remedy"),
+    [
+        (0, None),  # no bound at all
+        (50_000, None),  # the broker's default: twice the 25,000 that a consumer holds
+        (49_999, "max_held=24999, or pulsar-admin"),
+        (400, "max_held=200, or pulsar-admin"),
+        (1, "pulsar-admin"),
+    ],
+)
+def test_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: str | None) -> None:
+    findings = unacknowledged_findings(SPEC, max_unacked)
+    assert [finding.level for finding in findings] == ([] if remedy is None else ["warning"])
+    assert all(f"{max_unacked:,} messages" in finding.problem for finding in findings)
+    assert all(str(remedy) in finding.remedy for finding in findings)
+    assert all(finding.remedy.endswith(f"{TOPIC} -m 50000") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("names", "broker", "told"),
+    [
+        (7_999, None, None),
+        (8_000, None, "8,000 producers' names are remembered of a partition, of 10,000"),
+        (8_000, {"brokerDeduplicationMaxNumberOfProducers": "20000"}, None),
+        (90, {"brokerDeduplicationMaxNumberOfProducers": "100"}, "90 producers' names"),
+    ],
+)
+def test_names_of_producers_that_are_about_to_be_forgotten(
+    names: int, broker: dict[str, str] | None, told: str | None
+) -> None:
+    found = producer_name_findings(SPEC, names, broker)
+    assert [finding.level for finding in found] == (["warning"] if told else [])
+    assert told is None or told in found[0].problem
+
+
+@pytest.mark.parametrize("settings", [None, {}, {"managedLedgerMaxUnackedRangesToPersist": "20"}])
+def test_native_timers_whose_gaps_stay_far_from_the_limit_are_no_alarm(settings: dict[str, str] | None) -> None:
+    limit = 20 if settings else 10_000
+
+    def found(*delayed: int) -> tuple[Finding, ...]:
+        parts = [{"subscriptions": {"billing": {"msgDelayed": one, "msgBacklog": one}}} for one in delayed]
+        return native_timer_findings(SPEC, [read_topic_stats(part, clients=False) for part in parts], settings)
+
+    assert found(0, 0) == ()
+    (few,) = found(limit // 2, limit // 2)
+    assert (few.level, f"{limit:,} timers wait here" in few.problem) == ("info", True)
+    assert "shadow" not in few.remedy
+    (many,) = found(0, limit // 2 + 1)
+    assert many.level == "warning"
+    assert many.remedy.startswith("first a shadow: timewheel shadow start")
+
+
+@pytest.mark.parametrize(("relays", "told"), [(0, False), (49, False), (50, True)])
+def test_many_relays_within_consumers_are_warned_of(relays: int, told: bool) -> None:
+    found = relay_count_findings(SPEC, relays)
+    assert [(finding.level, f"{relays} relays" in finding.problem) for finding in found] == [("warning", True)] * told

@@ -1,0 +1,228 @@
+"""A plan's status: stretches of due times, estimates with their errors, what is not acknowledged."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.inspect.test_gap_reload import cursor, ledgers
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.cli.exit_status import ALARM, ATTENTION
+from timewheel.cli.status import _due_rows, _exit_status, _verdict
+from timewheel.core import Native, Plan, Tiered
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.inspect.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
+from timewheel.inspect.status.estimate import by_stretch, of_pieces, total
+from timewheel.inspect.status.runs import open_runs, positions_of
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "name"),
+    [
+        (-DAY_MS, "overdue"),
+        (-1, "overdue"),
+        (0, "next minute"),
+        (MINUTE_MS - 1, "next minute"),
+        (MINUTE_MS, "next hour"),
+        (HOUR_MS, "next day"),
+        (DAY_MS, "day 2"),
+        (30 * DAY_MS - 1, "day 30"),
+        (40 * DAY_MS, "day 30"),
+    ],
+)
+def test_a_due_time_is_in_one_stretch(left_ms: int, name: str) -> None:
+    horizon = Horizon(NOW_MS, 30 * DAY_MS)
+
+    assert horizon.buckets[horizon.number_of(NOW_MS + left_ms)].name == name
+    assert len(horizon.buckets) == 4 + 29
+    assert all(one.until_ms == other.from_ms for one, other in zip(horizon.buckets, horizon.buckets[1:], strict=False))
+
+
+def test_all_that_was_looked_at_is_exact() -> None:
+    horizon = Horizon(NOW_MS, 3 * DAY_MS)
+    entries = [[NOW_MS - 1], [NOW_MS, NOW_MS + 1], [], [NOW_MS + 2 * HOUR_MS]]
+
+    assert total(entries, 4) == Amount(4.0)
+    assert by_stretch(entries, 4, horizon)[:4] == (Amount(1.0), Amount(2.0), Amount(0.0), Amount(1.0))
+
+
+def test_a_slot_of_one_stretch_is_there_whatever_was_drawn() -> None:
+    horizon = Horizon(NOW_MS, 3 * DAY_MS)
+    due = NOW_MS + DAY_MS + HOUR_MS
+    entries = [[due], [due, due + 1], [due]]
+    known = horizon.numbers_of(due, due + HOUR_MS)
+
+    stretches = by_stretch(entries, 3_000, horizon, known)
+
+    assert list(known) == [4]
+    assert stretches[4] == total(entries, 3_000)
+    assert [one for number, one in enumerate(stretches) if number != 4] == [Amount()] * 5
+    assert by_stretch([[NOW_MS - 1]], 3_000, horizon, known)[0].count == 3_000, "a late one is seen all the same"
+
+
+def test_errors_hold_19_times_of_20() -> None:
+    source = random.Random(1)
+    horizon = Horizon(NOW_MS, 3 * DAY_MS)
+    topic = [[NOW_MS + source.randrange(3 * DAY_MS) for _ in range(source.choice((1, 1, 1, 40)))] for _ in range(5_000)]
+    truth = by_stretch(topic, 5_000, horizon)
+    inside = tries = 0
+    for _ in range(200):
+        drawn = by_stretch(source.sample(topic, 400), 5_000, horizon)
+        for seen, real in zip(drawn, truth, strict=True):
+            if real.count > 100:
+                tries += 1
+                inside += abs(seen.count - real.count) <= seen.error
+
+    assert inside / tries > 0.9
+
+
+def test_pieces_of_neighbours_hold_18_times_of_20() -> None:
+    """Ten pieces, as of a topic of which a shadow reads a part; its entries change from one end to the other."""
+    source = random.Random(2)
+    inside = tries = 0
+    for _ in range(400):
+        size, piece = 20_000, 200
+        begin, end, block = source.random(), source.random(), source.choice((1, 50, 500))
+        share = [begin + (end - begin) * number * block / size for number in range(-(-size // block))]
+        counts = [source.random() < share[number // block] for number in range(size)]
+        if block > 1:
+            counts = [counts[number // block * block] for number in range(size)]
+        starts = [number * (size - piece) // 9 for number in range(10)]
+        seen = of_pieces([sum(counts[start : start + piece]) for start in starts], 10 * piece, size)
+        tries += 1
+        inside += abs(seen.count - sum(counts)) <= seen.error
+    assert inside / tries >= 0.9, inside / tries
+    assert of_pieces([7], 20, 20) == Amount(7.0)
+    assert of_pieces([200] * 10, 2_000, 20_000) == Amount(20_000.0, 27.0)
+    assert of_pieces([0], 0, 5).error >= 5
+
+
+def test_what_was_not_drawn_may_be_there() -> None:
+    never = by_stretch([[NOW_MS + 1]] * 300, 30_000, Horizon(NOW_MS, DAY_MS))
+
+    assert never[0] == Amount(0.0, 297.0), "less than 1 % of 29,700 others"
+    assert never[1] == Amount(30_000.0, 297.0)
+
+
+@given(acknowledged=st.lists(st.booleans(), min_size=1, max_size=60))
+def test_open_entries_are_all_but_the_acknowledged_ones(acknowledged: list[bool]) -> None:
+    stored = ledgers(len(acknowledged))
+    every = [EntryPosition(ledger.ledger_id, entry) for ledger in stored for entry in range(ledger.entries)]
+
+    runs = open_runs(cursor(acknowledged), stored)
+
+    open_ones = [position for position, done in zip(every, acknowledged, strict=True) if not done]
+    assert list(positions_of(runs, range(sum(run.entries for run in runs)))) == open_ones
+    assert list(positions_of(runs, [*range(0, len(open_ones), 3)])) == open_ones[::3]
+
+
+def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
+    horizon = Horizon(NOW_MS, 60 * DAY_MS)
+    amounts = [Amount() for _ in horizon.buckets]
+    amounts[1], amounts[2] = Amount(12.0), Amount(40.0, 9.0)
+    amounts[5:50] = [Amount(0.0, 7.0)] * 45
+    found: Any = SimpleNamespace(horizon=horizon, by_stretch=lambda: tuple(amounts))
+
+    assert list(_due_rows(found)) == [("next minute", "12"), ("next hour", "40 +- 9")]
+    amounts[7] = Amount(5.0, 7.0)
+    assert list(_due_rows(found)) == [
+        ("next minute", "12"),
+        ("next hour", "40 +- 9"),
+        ("in 45 others", "5 +- 47"),
+    ], "what was seen is in the table: 5 of them, and 7 * 45 ** 0.5"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(Amount(1.0), "1 timer waits"), (Amount(0.0), "0 timers wait"), (Amount(1.0, 3.0), "1 +- 3 timers wait")],
+)
+def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
+    assert amount.counted("timer waits", "timers wait") == text
+
+
+PLAN = Plan(
+    due_topic="persistent://acme/crm/t",
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
+)
+
+
+NONE = (Amount(),) * len(Horizon(NOW_MS, DAY_MS).buckets)
+
+
+def place(kind: Any, late_ms: int, *, consumers: int) -> PlaceStatus:
+    """A partition with an entry whose head is late by so much; below 0: it has no head."""
+    relay = RelayHold(name="relay:0", address="/10.0.0.1:2", is_active=True, unacked=1)
+    position = EntryPosition(1, 0)
+    return PlaceStatus(
+        topic=f"persistent://acme/crm/t.{kind}-partition-0",
+        kind=kind,
+        subscription="billing",
+        entries=1,
+        timers=Amount(1.0),
+        by_stretch=NONE,
+        cancelled=Amount(),
+        head=None if late_ms < 0 else Head(position=position, due_ms=NOW_MS, leaves_ms=NOW_MS, late_ms=late_ms),
+        consumers=(relay,) * consumers,
+    )
+
+
+def found(*places: PlaceStatus, plan: Plan = PLAN) -> Status:
+    return Status(
+        plan=plan,
+        at_ms=NOW_MS,
+        horizon=Horizon(NOW_MS, DAY_MS),
+        places=places,
+        missing=(),
+        dead_letters=None,
+        parked=None,
+        former=(),
+        read=1,
+        knows_cancelled=False,
+        unseen=(),
+    )
+
+
+KINDS = st.tuples(st.sampled_from(["tier", "due", "retry"]), st.sampled_from([-1, 0, 900, 2_650]), st.integers(0, 1))
+
+
+@given(st.lists(KINDS), st.sampled_from([None, 0, 1_000, 5_000]), st.booleans())
+def test_the_headline_follows_the_exit_status(
+    kinds: list[tuple[str, int, int]], limit_ms: int | None, is_native: bool
+) -> None:
+    """There is no "nothing is late" beside a head that is late and exit status 3."""
+    plan = replace(PLAN, scheme=Native()) if is_native else PLAN
+    kinds = [one for one in kinds if not is_native or one[0] != "tier"]
+    seen = found(*(place(kind, late_ms, consumers=consumers) for kind, late_ms, consumers in kinds), plan=plan)
+    headline, code = _verdict(seen, "plan.toml", limit_ms or 0), _exit_status(seen, limit_ms)
+    is_late = any(late_ms > (limit_ms or 0) for _, late_ms, _ in kinds)
+    assert ("nothing is late" in headline) != is_late, headline
+    if limit_ms is not None:
+        assert (code in (ATTENTION, ALARM)) == is_late, headline
+        assert (code == ALARM) == ("No relay is connected" in headline)
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "places", "words"),
+    [
+        (2_000, [place("due", 2_650, consumers=1)], "the first timer in t.due-partition-0 is 2.65 s late"),
+        (0, [place("tier", 2_650, consumers=1)], "relays are 2.65 s behind"),
+        (3_000, [place("tier", 2_650, consumers=1)], "nothing is later than 3 s"),
+        (3_000, [], "nothing is later than 3 s, and no relay is connected to a holding topic now"),
+        (
+            0,
+            [place("tier", 2_650, consumers=1), place("due", 900, consumers=1), place("retry", 800, consumers=1)],
+            "relays are 2.65 s behind and the first timer in t.due-partition-0 is 900 ms late",
+        ),
+    ],
+)
+def test_the_headline_names_all_that_is_late(limit_ms: int, places: list[PlaceStatus], words: str) -> None:
+    assert _verdict(found(*places), "plan.toml", limit_ms).endswith(f"; {words}.")

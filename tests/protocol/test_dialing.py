@@ -1,0 +1,137 @@
+"""Whoever serves a topic is found and connected to, by redirects and through proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.support.manual_clock import ManualClock
+from tests.support.played_brokers import Answering, PlayedBrokers, found_at
+from tests.support.pulsar_messages import command_frame
+from timewheel.broker.protocol.authentication import ByCertificate, ByToken
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, LookupFailed
+
+TOPIC = "persistent://public/default/t"
+
+
+def cluster(answers: Mapping[str, Mapping[str, Answering]]) -> tuple[Dialer, PlayedBrokers, ManualClock]:
+    clock = ManualClock()
+    brokers = PlayedBrokers(clock, answers)
+    dialer = Dialer(
+        "pulsar://front:1", authentication=ByToken(lambda: "t0ken"), clock=clock, open_transport=brokers.open
+    )
+    return dialer, brokers, clock
+
+
+def test_a_broker_that_serves_the_topic_itself_is_not_connected_to_twice() -> None:
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found_at("pulsar://front:1")}})
+    session = dialer.reach(TOPIC)
+
+    (only,) = brokers.opened
+    assert (session.server, only.names(), only.is_closed) == ("played", ["CONNECT", "LOOKUP"], False)
+    assert only.requests[0][1].auth_data == b"t0ken"
+
+
+def test_the_owner_is_connected_to_and_the_one_that_was_asked_is_left() -> None:
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found_at("pulsar://owner:2")}, "owner:2": {}})
+    dialer.reach(TOPIC)
+
+    asked, owner = brokers.opened
+    assert (asked.is_closed, owner.is_closed, owner.names()) == (True, False, ["CONNECT"])
+    assert not owner.requests[0][1].HasField("proxy_to_broker_url")
+
+
+def test_a_redirect_is_followed_with_the_authority_that_it_gives() -> None:
+    dialer, brokers, _ = cluster(
+        {
+            "front:1": {"LOOKUP": found_at("pulsar://knows:2", response=0, authoritative=True)},
+            "knows:2": {"LOOKUP": found_at("pulsar://owner:3")},
+            "owner:3": {},
+        }
+    )
+    dialer.reach(TOPIC)
+
+    front, knows, _ = brokers.opened
+    assert [front.requests[1][1].authoritative, knows.requests[1][1].authoritative] == [False, True]
+    assert [str(one.address) for one in brokers.opened if not one.is_closed] == ["owner:3"]
+
+
+def test_a_proxy_is_asked_to_connect_to_the_broker() -> None:
+    found = found_at("pulsar://inside:6650", proxy_through_service_url=True)
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found}})
+    dialer.reach(TOPIC)
+
+    asked, through = brokers.opened
+    assert (str(through.address), through.requests[0][1].proxy_to_broker_url) == ("front:1", "inside:6650")
+    assert asked.is_closed
+
+
+def test_a_broker_that_is_its_own_proxy_is_not_connected_to_twice() -> None:
+    """As Pulsar's standalone says that it is."""
+    found = found_at("pulsar://front:1", proxy_through_service_url=True)
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found}})
+    dialer.reach(TOPIC)
+
+    assert len(brokers.opened) == 1
+
+
+def test_brokers_that_redirect_in_circles_are_given_up_and_all_connections_closed() -> None:
+    dialer, brokers, _ = cluster(
+        {
+            "front:1": {"LOOKUP": found_at("pulsar://back:2", response=0)},
+            "back:2": {"LOOKUP": found_at("pulsar://front:1", response=0)},
+        }
+    )
+    with pytest.raises(LookupFailed, match="in order"):
+        dialer.reach(TOPIC)
+
+    assert len(brokers.opened) == 21
+    assert all(one.is_closed for one in brokers.opened)
+
+
+def test_a_lookup_that_is_refused_closes_the_connection_and_says_why() -> None:
+    refused = lambda said: command_frame(  # noqa: E731
+        "LOOKUP_RESPONSE", request_id=said.request_id, response=2, error=11, message="no such topic"
+    )
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": refused}})
+
+    with pytest.raises(BrokerRefused, match=f"refused to look up {TOPIC} .TopicNotFound.: no such topic"):
+        dialer.reach(TOPIC)
+    assert brokers.opened[0].is_closed
+
+
+@pytest.mark.parametrize(("silent_on", "waited_for"), [("CONNECT", "answer to CONNECT"), ("LOOKUP", "answer")])
+def test_a_broker_that_is_silent_is_given_up_in_time_and_left(silent_on: str, waited_for: str) -> None:
+    dialer, brokers, clock = cluster(
+        {"front:1": {"LOOKUP": found_at("pulsar://front:1"), silent_on: lambda _: b"", "PING": lambda _: b""}}
+    )
+    began_ms = clock.monotonic_ms()
+    with pytest.raises(BrokerSilent, match=waited_for):
+        dialer.reach(TOPIC)
+
+    assert clock.monotonic_ms() - began_ms == 30_000
+    assert brokers.opened[0].is_closed
+
+
+def test_of_several_hosts_the_first_that_is_there_is_asked() -> None:
+    clock = ManualClock()
+    brokers = PlayedBrokers(clock, {"three:3": {"LOOKUP": found_at("pulsar://three:3")}})
+    Dialer("pulsar://one:1,two:2,three:3", clock=clock, open_transport=brokers.open).reach(TOPIC)
+    assert [str(one.address) for one in brokers.opened] == ["three:3"]
+
+    with pytest.raises(BrokerLost, match="no connection to two:2: nobody is there"):
+        Dialer("pulsar://one:1,two:2", clock=clock, open_transport=brokers.open).reach(TOPIC)
+
+
+def test_a_certificate_is_said_to_be_what_counts_and_a_token_never_shown() -> None:
+    clock = ManualClock()
+    brokers = PlayedBrokers(
+        clock, {"front:6651": {"LOOKUP": found_at("pulsar://x:1", brokerServiceUrlTls="pulsar+ssl://front:6651")}}
+    )
+    dialer = Dialer("pulsar+ssl://front", authentication=ByCertificate(), clock=clock, open_transport=brokers.open)
+    dialer.reach(TOPIC)
+
+    assert brokers.opened[0].requests[0][1].auth_method_name == "tls"
+    assert "t0ken" not in repr(ByToken(lambda: "t0ken"))

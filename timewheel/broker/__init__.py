@@ -1,0 +1,1 @@
+"""Speaks to brokers: their admin API over HTTP, and their binary protocol."""

@@ -1,0 +1,137 @@
+"""A stored entry, read without a consumer."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.core.errors import AdminError
+
+__all__ = ["EntrySource", "StoredEntry"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+LEAST_BYTES = 4
+"""Smallest size of a message in a batch: the four bytes of its length."""
+_PROPERTIES = "X-Pulsar-PROPERTY"
+_ONE_PROPERTY = b"x-pulsar-property-"
+"""Prefix of a property's header from brokers up to 3.x; the property's key follows, in its own upper and lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
+    """An entry as stored in a ledger, from the admin API's headers.
+
+    Headers carry Latin-1 only: brokers replace other characters of keys and properties by spaces. The metadata of a
+    batch is that of the whole batch: messages in it have properties and keys of their own, inside ``payload``.
+
+    Args:
+        position: Position in the topic.
+        payload: Payload as stored, decompressed; of a batch, all messages with their metadata.
+        publish_at_ms: UTC milliseconds.
+        event_at_ms: UTC milliseconds; None if the producer set no event time.
+        deliver_at_ms: UTC milliseconds; None if it is not delayed.
+        properties: Properties of the message; empty for a batch.
+        producer: Name of the producer.
+        sequence_id: Sequence id of the message, or of the batch's first message.
+        partition_key: None if it has no key.
+        ordering_key: None if it has no ordering key.
+        batch_messages: Messages in the batch; None if it is no batch.
+        null_payload: It was sent without a payload, which differs from an empty payload.
+        encrypted: Its producer encrypted it; the payload cannot be read here.
+        is_replicated: It came from another cluster, as far as the source shows that; its publish time is then of that
+            cluster.
+    """
+
+    position: EntryPosition
+    payload: bytes
+    publish_at_ms: int
+    event_at_ms: int | None
+    deliver_at_ms: int | None
+    properties: Mapping[str, str]
+    producer: str
+    sequence_id: int
+    partition_key: str | None
+    ordering_key: bytes | None
+    batch_messages: int | None
+    null_payload: bool
+    encrypted: bool
+    is_replicated: bool = False
+
+
+class EntrySource(Protocol):
+    """Another source of single entries than the admin API, for which the broker opens no entry."""
+
+    def entry(self, topic: str, position: EntryPosition) -> StoredEntry | None:
+        """Read an entry of a partition; None: this source cannot. Raises AdminError, as `Topics.entry` does."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+def read_entry(response: httpx.Response) -> StoredEntry:
+    """Build the entry from the broker's answer.
+
+    Raises:
+        AdminError: The producer's metadata holds an invalid date or batch.
+    """
+    try:
+        return _read_entry(response)
+    except (KeyError, ValueError) as error:
+        endpoint = f"{response.request.method} {response.request.url.path}"
+        raise AdminError(response.status_code, endpoint, f"the entry cannot be read: {error}") from error
+
+
+def _read_entry(response: httpx.Response) -> StoredEntry:
+    headers = httpx.Headers(response.headers.raw, encoding="iso-8859-1")  # httpx would try UTF-8 first
+    ordering_key = headers.get("X-Pulsar-Base64-ordering-key")
+    batch_messages, size = headers.get("X-Pulsar-num-batch-message"), len(response.content)
+    if batch_messages is not None and not 0 < int(batch_messages) * LEAST_BYTES <= size:
+        raise ValueError(f"a batch of {batch_messages} messages in {size} bytes")
+    return StoredEntry(
+        position=EntryPosition.parse(headers["X-Pulsar-Message-ID"]),
+        payload=response.content,
+        publish_at_ms=_read_ms(headers["X-Pulsar-publish-time"]),
+        event_at_ms=_read_optional_ms(headers.get("X-Pulsar-event-time")),
+        deliver_at_ms=_read_optional_ms(headers.get("X-Pulsar-deliver-at-time")),
+        properties=_read_properties(headers),
+        producer=headers.get("X-Pulsar-producer-name", ""),
+        sequence_id=int(headers.get("X-Pulsar-sequence-id", "0")),
+        partition_key=headers.get("X-Pulsar-partition-key"),
+        ordering_key=None if ordering_key is None else base64.b64decode(ordering_key),
+        batch_messages=None if batch_messages is None else int(batch_messages),
+        null_payload=headers.get("X-Pulsar-null-value") == "true",
+        encrypted=headers.get("X-Pulsar-Is-Encrypted") == "true",
+        is_replicated="X-Pulsar-replicated-from" in headers,
+    )
+
+
+def _read_properties(headers: httpx.Headers) -> Mapping[str, str]:
+    """Read the properties: all in one header as JSON, or up to 3.x a header for each
+    (broker-facts: reading-a-stored-entry).
+    """
+    in_one = headers.get(_PROPERTIES)
+    if in_one is not None:
+        found: Mapping[str, str] = json.loads(in_one)
+        return found
+    # Not by name: the names of headers ignore case, the names of properties do not.
+    return {
+        name[len(_ONE_PROPERTY) :].decode("iso-8859-1"): value.decode("iso-8859-1")
+        for name, value in headers.raw
+        if name.lower().startswith(_ONE_PROPERTY)
+    }
+
+
+def _read_ms(text: str) -> int:
+    """Parse a time. Brokers write ISO 8601 with an offset and without trailing zeros; exact, since no float is used."""
+    return (dt.datetime.fromisoformat(text) - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def _read_optional_ms(text: str | None) -> int | None:
+    return None if text is None else _read_ms(text)

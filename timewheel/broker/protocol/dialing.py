@@ -1,0 +1,112 @@
+"""Connects to the broker that serves a topic: lookups, redirects, proxies."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from timewheel.broker.protocol.addresses import Address, ServiceUrl
+from timewheel.broker.protocol.authentication import Anonymous, Authentication
+from timewheel.broker.protocol.errors import BrokerLost
+from timewheel.broker.protocol.lookup import Ask, Lookup, Target
+from timewheel.broker.protocol.session import REQUEST_MS, Session
+from timewheel.broker.protocol.transport import SocketTransport, Transport
+from timewheel.core.clock import Clock, SystemClock
+
+__all__ = ["CONNECT_MS", "Dialer"]
+
+CONNECT_MS = 10_000
+"""Time-out for connecting to an address, and again for TLS."""
+
+
+class Dialer:
+    """The configuration of a client of a cluster; opens connections on demand, and keeps none.
+
+    Args:
+        service_url: ``pulsar://`` or ``pulsar+ssl://``, and one or several hosts, which are tried in turn.
+        authentication: None: no credentials are sent.
+        tls: Settings, or a function that returns the current settings, called at every connect: certificates are
+            renewed. None: the system's authorities are trusted, and names are checked.
+        clock: None: the system's clock.
+        connect_ms: See `CONNECT_MS`.
+        request_ms: Time-out of each answer.
+        open_transport: Connects to an address; None: through a socket.
+        url_hint: Where the service URL came from, and how to give another; an error without a connection ends with it.
+
+    Raises:
+        BadConnection: The URL is no service URL.
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        authentication: Authentication | None = None,
+        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
+        clock: Clock | None = None,
+        connect_ms: int = CONNECT_MS,
+        request_ms: int = REQUEST_MS,
+        open_transport: Callable[[Address], Transport] | None = None,
+        url_hint: str = "",
+    ) -> None:
+        self._url_hint = url_hint
+        self._service = ServiceUrl.parse(service_url)
+        self._authentication = authentication or Anonymous()
+        self._tls = (tls or ssl.create_default_context()) if self._service.is_tls else None
+        self._clock = clock or SystemClock()
+        self._connect_ms = connect_ms
+        self._request_ms = request_ms
+        self._open_transport = open_transport or self._open_socket
+
+    def reach(self, topic: str, *, keep_payload: bool = False) -> Session:
+        """Open a session with the broker that serves a topic; the caller closes it.
+
+        Args:
+            topic: A partition, or a topic without partitions, by its full name.
+            keep_payload: Whether entries keep their payloads.
+
+        Raises:
+            BinaryProtocolError: No session could be opened.
+        """
+        lookup = Lookup(self._service, topic)
+        step: Ask | Target = lookup.first
+        while isinstance(step, Ask):
+            session = self._connect(step.addresses, keep_payload=keep_payload)
+            try:
+                step = lookup.answered(session.look_up(topic, is_authoritative=step.is_authoritative))
+                is_here = isinstance(step, Target) and step.is_at(session.address)
+            except BaseException:
+                session.close()
+                raise
+            if is_here:
+                return session
+            session.close()
+        return self._connect(step.addresses, broker=step.broker, keep_payload=keep_payload)
+
+    def _connect(
+        self, addresses: tuple[Address, ...], *, broker: str | None = None, keep_payload: bool = False
+    ) -> Session:
+        lost: BrokerLost | None = None
+        for address in addresses:
+            try:
+                return Session(
+                    self._open_transport(address),
+                    self._authentication,
+                    clock=self._clock,
+                    broker=broker,
+                    keep_payload=keep_payload,
+                    request_ms=self._request_ms,
+                )
+            except BrokerLost as error:
+                lost = error
+        assert lost is not None, "a service URL has at least one address"
+        # A refused certificate has a remedy of its own.
+        if self._url_hint and addresses == self._service.addresses and not isinstance(lost.__cause__, ssl.SSLError):
+            raise BrokerLost(
+                lost.address, lost.reason, f"is the service URL that of a broker? {self._url_hint}"
+            ) from lost
+        raise lost
+
+    def _open_socket(self, address: Address) -> Transport:
+        tls = self._tls() if callable(self._tls) else self._tls
+        return SocketTransport(address, tls=tls, timeout_ms=self._connect_ms)

@@ -1,0 +1,112 @@
+"""A client whose failed lookups and openings report the call, the topic and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+
+from timewheel.client.surface import ClientLike
+from timewheel.core.errors import TimewheelError
+from timewheel.core.escapes import pulsar_admin
+
+__all__ = ["BrokerUnreachable", "ReachingClient", "reaching"]
+
+LOOKUP = "a lookup"
+"""The first call of every role."""
+
+
+class BrokerUnreachable(TimewheelError, pulsar.Timeout, pulsar.ConnectError, ConnectionError):  # type: ignore[misc]  # pulsar ships no types
+    """No broker answered the client's call or its repetitions in time.
+
+    A subclass of both errors of pulsar-client that mean this, so that code written for either continues to work.
+
+    Attributes:
+        call: The call that failed, such as "a lookup".
+        topic: Topic of the call.
+        cause: The client's error, and facts about the address if they are known.
+        remedy: The next check.
+    """
+
+    def __init__(self, call: str, topic: str, cause: str, remedy: str) -> None:
+        self.call = call
+        self.topic = topic
+        self.cause = cause
+        self.remedy = remedy
+        super().__init__(f"no broker answered {call} of {topic}: {cause}; {remedy}")
+
+
+Explain = Callable[[str, str, Exception], BrokerUnreachable]
+"""Makes the error of a failed call from the call, the topic and the client's error."""
+
+
+def _unknown_url(call: str, topic: str, error: Exception) -> BrokerUnreachable:
+    """Return the error if the service URL is not known: a client does not tell it."""
+    return BrokerUnreachable(
+        call,
+        topic,
+        f"{error}, within the client's operation_timeout_seconds (30 unless it has another)",
+        "is the service URL of pulsar.Client that of a broker, pulsar://HOST:6650 or with TLS pulsar+ssl://HOST:6651? "
+        "Try from this host: nc -vz HOST 6650",
+    )
+
+
+class ReachingClient:
+    """Passes all calls on; if no broker answers a lookup or an opening, the error says what to check.
+
+    Once a broker has answered, the service URL is right, and a later failure is that of another address: the address
+    that a topic's broker advertises.
+
+    Args:
+        client: The user's client.
+        explain: Makes the error of a lookup, and of any call before the first answer.
+    """
+
+    def __init__(self, client: ClientLike, explain: Explain = _unknown_url) -> None:
+        self._reached = client
+        self._explain = explain
+        self._has_answered = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reached, name)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """See `pulsar.Client`."""
+        found: list[str] = self._called(LOOKUP, topic, self._reached.get_topic_partitions, topic)
+        return found
+
+    def create_producer(self, topic: str, *args: Any, **options: Any) -> Any:
+        """See `pulsar.Client`."""
+        return self._called("a new producer", topic, self._reached.create_producer, topic, *args, **options)
+
+    def subscribe(self, topic: Any, subscription_name: str, *args: Any, **options: Any) -> Any:
+        """See `pulsar.Client`."""
+        name = topic if isinstance(topic, str) else topic[0]
+        return self._called("a new consumer", name, self._reached.subscribe, topic, subscription_name, *args, **options)
+
+    def create_reader(self, topic: str, start_message_id: Any, *args: Any, **options: Any) -> Any:
+        """See `pulsar.Client`."""
+        create = self._reached.create_reader
+        return self._called("a new reader", topic, create, topic, start_message_id, *args, **options)
+
+    def _called(self, call: str, topic: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        try:
+            answer = function(*args, **options)
+        except (pulsar.Timeout, pulsar.ConnectError) as error:
+            if self._has_answered and call != LOOKUP:
+                raise BrokerUnreachable(
+                    call,
+                    topic,
+                    f"{error}, though a broker has answered lookups",
+                    "does this host reach the address that the topic's broker advertises? It is shown by: "
+                    f"{pulsar_admin('topics', 'lookup', topic)}",
+                ) from error
+            raise self._explain(call, topic, error) from error
+        self._has_answered = True
+        return answer
+
+
+def reaching(client: ClientLike) -> ReachingClient:
+    """Return a client with explained errors; a client that has them already is returned as it is."""
+    return client if isinstance(client, ReachingClient) else ReachingClient(client)

@@ -1,0 +1,410 @@
+"""Replay letters, or discard them.
+
+Every publish is confirmed before an acknowledgement, so a crash in between leaves a dead letter that was replayed and
+still
+exists: a copy under the same id, never a loss. Acknowledgements are by entry: if only part of a batch is selected, the
+rest is first published to the tail of its own topic again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Any, Self
+
+import pulsar
+
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.dead_letters import DEAD_FROM, DEAD_SCHEMA
+from timewheel.client.native import carry, keys_of, schema_version_of
+from timewheel.client.own_numbers import own_numbers
+from timewheel.client.reaching import reaching
+from timewheel.client.results import Outcome, cause_of, is_of_message, outcome_of_result
+from timewheel.client.schema_versions import Schemas
+from timewheel.client.surface import ClientLike
+from timewheel.core.cancellations import Stamps
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.digits import whole_number
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.core.names import partition_of, parts_of
+from timewheel.core.plan import Plan
+from timewheel.core.rng import Random
+from timewheel.core.routing import Router
+from timewheel.dead_letters.box import Box, dead_letter_box, parked_box
+from timewheel.dead_letters.dead_letters import DeadLetter, DeadLetterPosition
+from timewheel.dead_letters.replay import Refused, ReplayTarget, again, handled_again
+from timewheel.inspect.errors import ReplayFailed
+
+__all__ = ["ReplayResult", "drop", "replay", "replay_parked", "spread"]
+
+RECEIVE_TIMEOUT_MS = 10_000
+SEND_TIMEOUT_MS = 10_000
+
+Decision = Callable[[DeadLetter, Any], ReplayTarget | Refused | None]
+"""Maps a dead letter and its message to its destination, or to a refusal; None for no destination."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """Outcome of a dead letter.
+
+    Args:
+        dead_letter: The dead letter.
+        sent_to: The partition that it was published to; None if it was not published.
+        refused: Reason why it was left unchanged; None if it was replayed or discarded.
+    """
+
+    dead_letter: DeadLetter
+    sent_to: str | None = None
+    refused: str | None = None
+
+
+def replay(
+    client: ClientLike,
+    admin: AdminClient,
+    plan: Plan,
+    dead_letters: Sequence[DeadLetter],
+    *,
+    due_now: bool = False,
+) -> list[ReplayResult]:
+    """Replay dead letters, each to the topic where its producer would send it now, and acknowledge them.
+
+    Args:
+        client: Client that creates the producers, and the consumer that acknowledges.
+        admin: Client that checks the destinations: a client would create a missing topic, without subscriptions.
+        plan: Plan that routes the dead letters.
+        dead_letters: Letters to replay, from `timewheel.dead_letters.dead_letters` of the `dead_letter_box`.
+        due_now: Make them due now, instead of at their due time.
+
+    Raises:
+        ReplayFailed: A publish was not confirmed, or the broker refused; the remaining letters are unchanged.
+    """
+    router, now_ms = Router(plan), admin.clock.now_ms()
+
+    def decide(dead_letter: DeadLetter) -> ReplayTarget | Refused:
+        return again(router, dead_letter, now_ms, due_now=due_now)
+
+    return _deal(client, dead_letter_box(plan), dead_letters, _Existing(admin, decide), admin.clock)
+
+
+def replay_parked(
+    client: ClientLike,
+    admin: AdminClient,
+    plan: Plan,
+    subscription: str,
+    dead_letters: Sequence[DeadLetter],
+    *,
+    rng: Random,
+    per_s: float | None = None,
+) -> list[ReplayResult]:
+    """Replay parked timers to their subscription, as first attempts, and acknowledge them.
+
+    Args:
+        client: Client that creates the producers, and the consumer that acknowledges.
+        admin: Client that checks the destinations.
+        plan: Plan that routes the dead letters.
+        subscription: Subscription that parked them.
+        dead_letters: Letters to replay, from `timewheel.dead_letters.dead_letters` of the `parked_box`.
+        rng: Source of randomness for their new generations.
+        per_s: Number of timers that become due each second; None makes all due at once.
+
+    Raises:
+        ReplayFailed: A publish was not confirmed, or the broker refused; the remaining letters are unchanged.
+        NoSuchTarget: The plan does not have the subscription.
+    """
+    router, now_ms, stamps = Router(plan), admin.clock.now_ms(), Stamps(rng)
+    due_ms = spread(len(dead_letters), now_ms, per_s)
+
+    def decide(dead_letter: DeadLetter) -> ReplayTarget | Refused:
+        above = 0 if dead_letter.envelope is None else dead_letter.envelope.generation
+        return handled_again(router, dead_letter, subscription, next(due_ms), now_ms, stamps.new(now_ms, above))
+
+    return _deal(client, parked_box(plan, subscription), dead_letters, _Existing(admin, decide), admin.clock)
+
+
+def spread(count: int, now_ms: int, per_s: float | None) -> Iterator[int]:
+    """Yield the due time of each timer, UTC milliseconds.
+
+    Args:
+        count: Number of timers.
+        now_ms: Present time, UTC milliseconds.
+        per_s: Timers per second; None for all at once.
+    """
+    for number in range(count):
+        yield now_ms if per_s is None else now_ms + int(number * 1_000 / per_s)
+
+
+def drop(
+    client: ClientLike, box: Box, dead_letters: Sequence[DeadLetter], *, clock: Clock | None = None
+) -> list[ReplayResult]:
+    """Discard letters for good.
+
+    Args:
+        client: Client that creates the consumer that acknowledges.
+        box: Topic of the dead letters.
+        dead_letters: Letters to discard, from `timewheel.dead_letters.dead_letters`.
+        clock: Clock for waits; defaults to the system clock.
+
+    Raises:
+        ReplayFailed: The broker refused.
+    """
+    return _deal(client, box, dead_letters, lambda _letter, _message: None, clock or SystemClock())
+
+
+def _is_of_dead_letter(result: str) -> bool:
+    """Return whether a result, by its name, concerns this letter only and not the next."""
+    return result == "CryptoError" or is_of_message(result)
+
+
+class _NotStored(Exception):
+    """A publish failed for a reason that concerns its letter only."""
+
+
+class _NoSuchNote(Exception):
+    """The properties were not written by a relay of this plan."""
+
+
+class _Existing:
+    """Decides by the message itself, and refuses a destination that does not exist."""
+
+    def __init__(self, admin: AdminClient, decide: Callable[[DeadLetter], ReplayTarget | Refused]) -> None:
+        self._admin = admin
+        self._decide = decide
+        self._known: dict[str, frozenset[str]] = {}
+
+    def __call__(self, dead_letter: DeadLetter, message: Any) -> ReplayTarget | Refused:
+        if dead_letter.is_whole:
+            return Refused(f"{dead_letter.reason}: it can be dropped, or read by a client of its topic")
+        # Decide by the message itself: the admin API shows only Latin-1.
+        found = self._decide(_as_received(dead_letter, message))
+        if isinstance(found, Refused):
+            return found
+        topic = partition_of(found.topic)[0]
+        if topic not in self._known:
+            partitions = self._admin.topics.partitions(topic)
+            self._known[topic] = frozenset() if partitions is None else frozenset(parts_of(topic, partitions))
+        known = found.topic in self._known[topic]
+        return found if known else Refused(f"there is no topic {found.topic}: `timewheel topics ensure PLAN`")
+
+
+def _deal(
+    client: ClientLike, box: Box, dead_letters: Sequence[DeadLetter], decide: Decision, clock: Clock
+) -> list[ReplayResult]:
+    entries: defaultdict[tuple[str, EntryPosition], dict[DeadLetterPosition, DeadLetter]] = defaultdict(dict)
+    for dead_letter in dead_letters:
+        entries[dead_letter.topic, dead_letter.place.position][dead_letter.place] = dead_letter
+    results: list[ReplayResult] = []
+    for topic in sorted({topic for topic, _ in entries}):
+        with _Replayer(client, topic, box, clock) as desk:
+            for position in sorted(position for where, position in entries if where == topic):
+                results += desk.deal(position, entries[topic, position], decide)
+    return results
+
+
+def _as_received(dead_letter: DeadLetter, message: Any) -> DeadLetter:
+    properties = message.properties()
+    try:
+        envelope = Envelope.read(properties)
+    except EnvelopeError:
+        envelope = None
+    key = keys_of(message)[0]
+    return replace(
+        dead_letter, envelope=envelope, key=key if isinstance(key, str) else None, properties=properties, payload=b""
+    )
+
+
+class _Replayer:
+    """Producers and consumer for the dead letters of a partition, opened once."""
+
+    def __init__(self, client: ClientLike, topic: str, box: Box, clock: Clock) -> None:
+        self._client = reaching(client)
+        self._clock = clock
+        self._topic = topic
+        self._box = box
+        self._producers: dict[tuple[str, str, int], Any] = {}
+        self._definitions: dict[str, Schemas] = {}
+        self._consumer: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._consumer = self._client.subscribe(
+                self._topic,
+                self._box.subscription,
+                consumer_type=pulsar.ConsumerType.Shared,
+                initial_position=pulsar.InitialPosition.Earliest,
+                receiver_queue_size=1,  # acknowledges by position; a message it receives is returned when it closes
+            )
+        except pulsar.PulsarException as error:
+            raise ReplayFailed(self._topic, f"its subscription could not be opened: {error}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in (*self._producers.values(), self._consumer):
+            opened.close()
+
+    def deal(
+        self, position: EntryPosition, wanted: dict[DeadLetterPosition, DeadLetter], decide: Decision
+    ) -> list[ReplayResult]:
+        """Publish the messages of an entry as decided, wait for confirmation, then acknowledge the entry."""
+        try:
+            return self._deal(position, wanted, decide)
+        except (pulsar.PulsarException, _NotStored, UnicodeDecodeError) as error:
+            if isinstance(error, pulsar.PulsarException) and not _is_of_dead_letter(type(error).__name__):
+                raise ReplayFailed(self._topic, f"{position.text}: {error}") from error
+            # Messages of this entry that were stored become copies when the entry is replayed again.
+            return [
+                ReplayResult(dead_letter=dead_letter, refused=f"it cannot be published: {error}")
+                for dead_letter in wanted.values()
+            ]
+
+    def _deal(
+        self, position: EntryPosition, wanted: dict[DeadLetterPosition, DeadLetter], decide: Decision
+    ) -> list[ReplayResult]:
+        whole = wanted.get(DeadLetterPosition(*position))
+        if whole is not None and whole.is_whole:
+            return self._deal_whole(whole, decide)
+        results: list[ReplayResult] = []
+        refile: list[Any] = []
+        outcomes = _Outcomes()
+        for place, message in self._messages(position):
+            dead_letter = wanted.get(place)
+            if dead_letter is None:
+                refile.append(message)
+                continue
+            decision = decide(dead_letter, message)
+            if isinstance(decision, ReplayTarget) and (lost := self._lost_schema(message)):
+                decision = Refused(lost)
+            if isinstance(decision, Refused):
+                results.append(ReplayResult(dead_letter=dead_letter, refused=decision.reason))
+                refile.append(message)
+                continue
+            if decision is not None:
+                self._publish(message, decision, outcomes)
+            results.append(ReplayResult(dead_letter=dead_letter, sent_to=None if decision is None else decision.topic))
+        if all(one.refused for one in results):
+            return results
+        for message in refile:
+            self._publish(message, ReplayTarget(self._topic, 0, None), outcomes, message.properties())
+        self._await_confirmed(outcomes)
+        self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
+        return results
+
+    def _deal_whole(self, dead_letter: DeadLetter, decide: Decision) -> list[ReplayResult]:
+        decision = decide(dead_letter, None)
+        if isinstance(decision, Refused):
+            return [ReplayResult(dead_letter=dead_letter, refused=decision.reason)]
+        position = dead_letter.place.position
+        self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
+        return [ReplayResult(dead_letter=dead_letter)]
+
+    def _messages(self, position: EntryPosition) -> list[tuple[DeadLetterPosition, Any]]:
+        """Return all messages of an entry as a reader receives them: unaltered, unlike those from the admin API."""
+        start = pulsar.MessageId(-1, position.ledger, position.entry, -1)
+        reader = self._client.create_reader(self._topic, start, start_message_id_inclusive=True)
+        found: list[tuple[DeadLetterPosition, Any]] = []
+        try:
+            while reader.has_message_available():
+                message = reader.read_next(RECEIVE_TIMEOUT_MS)
+                at = message.message_id()
+                if (at.ledger_id(), at.entry_id()) != position:
+                    break
+                found.append((DeadLetterPosition(at.ledger_id(), at.entry_id(), at.batch_index()), message))
+        finally:
+            reader.close()
+        return found
+
+    def _publish(
+        self, message: Any, decision: ReplayTarget, outcomes: _Outcomes, properties: dict[str, str] | None = None
+    ) -> None:
+        had = message.properties()
+        producer = self._producer(decision.topic, message, had if properties is None else {})
+        outcomes.expected += 1
+        carry(
+            producer,
+            message,
+            outcomes.heard,
+            decision.properties(had) if properties is None else properties,
+            deliver_at_ms=decision.deliver_at_ms,
+        )
+
+    def _producer(self, topic: str, message: Any, properties: dict[str, str]) -> Any:
+        source, version = self._schema_of(message, properties)
+        key = (topic, source, version)
+        if key not in self._producers:
+            self._producers[key] = self._client.create_producer(
+                topic,
+                batching_enabled=False,
+                block_if_queue_full=True,
+                send_timeout_millis=SEND_TIMEOUT_MS,
+                **self._schemas(source).producer_options(version),
+                **own_numbers(),
+            )
+        return self._producers[key]
+
+    def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
+        """Return the topic that has the message's schema, and the schema's version.
+
+        Raises:
+            _NoSuchNote: The properties name a topic that no relay of this plan reads.
+        """
+        # A dead letter is stored without its schema, and a property names it; a re-filed letter keeps that property. A
+        # parked timer is stored with its schema.
+        noted = properties.get(DEAD_SCHEMA) if self._box.sources else None
+        if noted is None:
+            return self._topic, schema_version_of(message)
+        version, source = whole_number(noted), properties.get(DEAD_FROM, "")
+        # Some names crash the client, and with it the whole process.
+        if version is None or not source.startswith(self._box.sources):
+            raise _NoSuchNote
+        return source, version
+
+    def _lost_schema(self, message: Any) -> str | None:
+        """Return the reason why the message's schema cannot be used; None if it exists."""
+        try:
+            source, version = self._schema_of(message, message.properties())
+        except _NoSuchNote:
+            return f"its {DEAD_SCHEMA} and {DEAD_FROM} name no schema of a topic of this plan: no relay wrote them"
+        try:
+            self._schemas(source).producer_options(version)
+        except pulsar.TopicNotFound:  # or the topic was created anew without the schema
+            problem = "is gone with that topic"
+        except pulsar.PulsarException as error:
+            problem = f"could not be read ({error})"
+        else:
+            return None
+        return (
+            f"its schema, version {version} of {partition_of(source)[0]}, {problem}: publish it anew from where it "
+            "comes from"
+        )
+
+    def _schemas(self, source: str) -> Schemas:
+        return self._definitions.setdefault(source, Schemas(self._client, source))
+
+    def _await_confirmed(self, outcomes: _Outcomes) -> None:
+        for _ in range(outcomes.expected):
+            try:
+                result, message_id = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
+            except Empty:
+                raise ReplayFailed(self._topic, "no answer to a publish: it is left as it was") from None
+            if _is_of_dead_letter(result.name):
+                raise _NotStored(result.name)
+            if outcome_of_result(result, message_id) is not Outcome.OK:
+                raise ReplayFailed(
+                    self._topic, f"a publish was not confirmed ({cause_of(result)}): it is left as it was"
+                )
+
+
+class _Outcomes:
+    """Send outcomes for an entry."""
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self.queue: SimpleQueue[Any] = SimpleQueue()
+
+    def heard(self, result: Any, message_id: Any) -> None:
+        """Record an outcome, on the client's thread: nothing here can raise."""
+        self.queue.put((result, message_id))

@@ -1,0 +1,1 @@
+"""Reads live topics: gaps, status, where a timer is, findings, samples."""

@@ -1,0 +1,198 @@
+"""Checks of stored cursors: gaps against their limit, the format, and the broker's behaviour at the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timewheel.broker.admin.policies import PAUSE_ON_ACK_STATE
+from timewheel.core.escapes import pulsar_admin, timewheel_command
+from timewheel.core.plurals import counted
+from timewheel.inspect.doctor.check import Check
+from timewheel.inspect.doctor.finding import Finding, Kind, Severity
+from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.settings import broker_command, is_on, number
+from timewheel.inspect.gaps import Level, SubscriptionGaps
+from timewheel.inspect.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command
+from timewheel.provision.shadow_commands import shadow_commands
+
+__all__ = [
+    "CURSORS",
+    "CURSOR_IN_METADATA",
+    "CURSOR_TOO_LARGE",
+    "FORGETS_GAPS",
+    "LOW_GAP_LIMIT",
+    "MANY_GAPS",
+    "PAUSED",
+    "PAUSES",
+    "SMALL_LEDGERS",
+]
+
+CURES = (
+    "See the cause of the gaps. Against delays: another plan (`timewheel plan check PLAN`), or a shadow for clients "
+    "without timewheel."
+)
+FORGETS_GAPS = Kind(
+    slug="forgets-acknowledgements",
+    severity=Severity.ERROR,
+    why="An unload right now would deliver messages again that were acknowledged.",
+    do=CURES,
+)
+MANY_GAPS = Kind(
+    slug="many-gaps",
+    severity=Severity.WARNING,
+    why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
+    do=CURES,
+)
+PAUSED = Kind(
+    slug="paused-at-the-limit",
+    severity=Severity.ERROR,
+    why="At the limit on gaps this broker delivers nothing more from the subscription, not even what is due.",
+    do="Acknowledge open messages, or let the broker forget.",
+)
+PAUSES = Kind(
+    slug="pauses-at-the-limit",
+    severity=Severity.INFO,
+    why="At the limit on gaps the broker stops delivering, where others forget: none comes twice, but they are late.",
+    do="Choose between late and repeated timers; watch the gaps.",
+)
+LOW_GAP_LIMIT = Kind(
+    slug="low-gap-limit",
+    severity=Severity.INFO,
+    why="A plan that was made for brokers' default limit on gaps may make more of them than this one stores.",
+    do="Nothing if the plan was made for this limit; else raise the limit.",
+)
+CURSOR_TOO_LARGE = Kind(
+    slug="cursor-too-large",
+    severity=Severity.ERROR,
+    why="A cursor with as many gaps as the limit allows does not fit into one entry, and is then not written at all.",
+    do="Let the broker write bitmaps, or lower the limit.",
+)
+CURSOR_IN_METADATA = Kind(
+    slug="cursor-fills-metadata-store",
+    severity=Severity.WARNING,
+    why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
+    do="Lower the metadata store's limit: larger cursors go into a ledger.",
+)
+SMALL_LEDGERS = Kind(
+    slug="small-ledgers",
+    severity=Severity.WARNING,
+    why="Of a bitmap whole ledgers are kept, until their acknowledged entries reach the limit: with small ones, soon.",
+    do="Let ledgers hold more entries than the limit on gaps.",
+)
+USUAL_LIMIT = 10_000
+METADATA_VALUE_BYTES = 1024 * 1024
+"""ZooKeeper's ``jute.maxbuffer``."""
+
+
+def _gaps(seen: Seen) -> Iterator[Finding]:
+    pausing = {topic.name: cure for topic in seen.topics if (cure := _pausing(seen, topic)) is not None}
+    for gaps in seen.gaps:
+        if gaps.level is Level.OK:
+            continue
+        explain = timewheel_command("gaps", "explain", gaps.topic, "--subscription", gaps.subscription)
+        if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
+            yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
+        else:
+            kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
+            cure = "; if delays cause them: ".join((explain, *_aid(seen, gaps)))
+            yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
+
+
+def _aid(seen: Seen, gaps: SubscriptionGaps) -> tuple[str, ...]:
+    """Return the command against gaps of delays: another plan where timewheel's clients have one, elsewhere a shadow;
+    empty if delays cause none, or the topic has a shadow.
+    """
+    if not may_need_shadow(gaps) or gaps.topic in seen.shadowed:
+        return ()
+    if seen.plan is None:
+        return shadow_commands(gaps.topic)[:1]
+    return () if seen.plan.intake else (f"{PLAN_HELPS}: {plan_command(seen.target)}",)
+
+
+def _read(gaps: SubscriptionGaps) -> str:
+    worst = gaps.worst
+    read = f"{gaps.subscription} has {worst.gap_count:,} gaps in its fullest partition, of {worst.gap_limit:,}"
+    return read + (
+        f"; {counted(gaps.again_entries, 'entry', 'entries')} would come again" if gaps.again_entries else ""
+    )
+
+
+def _pauses(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        cure = _pausing(seen, topic) if topic.by_broker and topic.exists else None
+        if cure is not None:
+            read = "dispatcherPauseOnAckStatePersistent is on"
+            yield Finding(kind=PAUSES, subject=topic.name, read=read, cure=cure)
+
+
+def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
+    """Return the command that disables pausing where it is enabled; None if it is disabled or unknown."""
+    command = "remove-dispatcher-pause-on-ack-state-persistent"
+    policies = seen.namespaces.get(topic.namespace)
+    of_namespace = None if policies is None else policies.get(PAUSE_ON_ACK_STATE)
+    if of_namespace and topic.pauses is not False:
+        return pulsar_admin("namespaces", command, topic.namespace)
+    if topic.pauses:
+        return pulsar_admin("topicPolicies", command, topic.name)
+    # The value in force that the broker reports for a topic leaves the broker's setting out (4.0.7, 4.2.4).
+    if of_namespace is None and is_on(seen.settings, "dispatcherPauseOnAckStatePersistentEnabled", default=False):
+        return broker_command(seen, "dispatcherPauseOnAckStatePersistentEnabled", "false")
+    return None
+
+
+def _formats(seen: Seen) -> Iterator[Finding]:
+    profile = seen.profile
+    if seen.settings is None or not any(topic.by_broker for topic in seen.topics):
+        return
+    limit = profile.gap_limit_ranges
+    name = "managedLedgerMaxUnackedRangesToPersist"
+    if limit < USUAL_LIMIT:
+        cure = broker_command(seen, name, USUAL_LIMIT)
+        read = f"{name} is {limit:,}, by default it is {USUAL_LIMIT:,}"
+        if seen.gaps:
+            most = max(gaps.worst.gap_count for gaps in seen.gaps)
+            read += f"; the fullest partition that was looked at has {counted(most, 'gap')}"
+        yield Finding(kind=LOW_GAP_LIMIT, subject="the broker", read=read, cure=cure)
+    in_parts = is_on(seen.settings, "persistentUnackedRangesWithMultipleEntriesEnabled", default=False)
+    needed = limit * profile.bytes_per_range
+    if profile.ack_format == "ranges" and needed > profile.frame_limit_bytes and not in_parts:
+        yield Finding(
+            kind=CURSOR_TOO_LARGE,
+            subject="the broker",
+            read=f"{name} is {limit:,}: about {needed:,} bytes as ranges, of {profile.frame_limit_bytes:,}",
+            cure=broker_command(seen, "managedLedgerPersistIndividualAckAsLongArray", "true"),
+        )
+    yield from _metadata_store(seen)
+    if profile.ack_format == "bitmap" and profile.ledger_max_entries < min(limit, USUAL_LIMIT):
+        yield Finding(
+            kind=SMALL_LEDGERS,
+            subject="the broker",
+            read=f"managedLedgerMaxEntriesPerLedger is {profile.ledger_max_entries:,}, {name} is {limit:,}, "
+            "written as a bitmap",
+            cure=broker_command(seen, "managedLedgerMaxEntriesPerLedger", 50_000),
+        )
+
+
+def _metadata_store(seen: Seen) -> Iterator[Finding]:
+    name = "managedLedgerMaxUnackedRangesToPersistInMetadataStore"
+    limit = number(seen.settings, name, 1_000)
+    is_packed = (seen.settings or {}).get("managedCursorInfoCompressionType", "NONE") != "NONE"
+    if limit * seen.profile.bytes_per_range > METADATA_VALUE_BYTES and not is_packed:
+        yield Finding(
+            kind=CURSOR_IN_METADATA,
+            subject="the broker",
+            read=f"{name} is {limit:,}, and managedCursorInfoCompressionType is NONE",
+            cure=broker_command(seen, name, 1_000),
+        )
+
+
+CURSORS = (
+    Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), inspect=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
+    Check(kinds=(PAUSES,), inspect=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
+    Check(
+        kinds=(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS),
+        inspect=_formats,
+        needs=frozenset({Source.SETTINGS}),
+        of_any_topic=True,
+    ),
+)

@@ -1,0 +1,233 @@
+"""The state of a setup: everything that the checks judge by, and a list of unreadable parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from timewheel.broker.admin.brokers import BrokerTime
+from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.policies import Policy
+from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import STATE_PROPERTY, parts_of
+from timewheel.core.plan import Plan
+from timewheel.core.steps import Step
+from timewheel.core.topology import TopicSpec
+from timewheel.inspect.gaps import SubscriptionGaps
+from timewheel.provision.provision_steps import TopicState
+
+__all__ = ["Head", "Newest", "Part", "Seen", "SeenTopic", "Source", "Unread"]
+
+
+class Source(Enum):
+    """Source of the data that checks judge by."""
+
+    SETTINGS = "the broker's settings"
+    BOOKIES = "the list of bookies"
+    NAMESPACES = "policies of namespaces"
+    POLICIES = "policies of topics"
+    TOPICS = "topics and their stats"
+    ENTRIES = "stored messages"
+    TIME = "the broker's clock"
+
+
+OPTIONAL = frozenset({Source.SETTINGS, Source.BOOKIES, Source.ENTRIES, Source.TIME})
+"""Sources that some roles may not read; the most important facts come from topics and namespaces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Data that could not be read.
+
+    Args:
+        source: Kind of the data.
+        subject: A topic, a namespace or the broker.
+        reason: The broker's reason.
+    """
+
+    source: Source
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The first waiting timer in a partition of a holding topic, of the intake or of the journal.
+
+    Args:
+        timer_id: Id of the timer.
+        due_ms: Due time, UTC milliseconds.
+        release_ms: Time at which the timer should leave, UTC milliseconds.
+    """
+
+    timer_id: str
+    due_ms: int
+    release_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The last message of a partition.
+
+    Args:
+        producer: Name of its producer.
+        published_ms: Publish time by the producer's clock, UTC milliseconds.
+        seen_ms: Time by the local clock at which the message was already stored.
+        absent_ms: Time by the local clock at which it was not stored yet; None if unknown.
+        ledger_since_ms: Time by the broker's clock at which the message's ledger was opened; None if unknown.
+    """
+
+    producer: str
+    published_ms: int
+    seen_ms: int
+    absent_ms: int | None = None
+    ledger_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A partition, or a topic without partitions.
+
+    Args:
+        name: Full name.
+        stats: Stats with clients.
+        head: First waiting timer; None if no timer waits, it could not be read, or no relay reads this topic.
+        newest: Last message; None if the partition is empty or could not be read.
+        later: Last message at the end of the whole read; None if unchanged or unreadable.
+        producer_names: Producer names that the broker remembers for deduplication; None if not read.
+        journal_since_ms: Journal only: time of storage of the oldest copy, UTC milliseconds; None if the journal is
+            empty or could not be read.
+    """
+
+    name: str
+    stats: TopicStats
+    head: Head | None = None
+    newest: Newest | None = None
+    later: Newest | None = None
+    producer_names: int | None = None
+    journal_since_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenTopic:
+    """A topic with all its partitions.
+
+    Args:
+        name: Full name without a partition's suffix.
+        namespace: ``tenant/namespace``.
+        spec: The plan's specification of the topic; None without a plan.
+        state: State as provisioning reads it.
+        by_broker: True if its messages wait under the broker's delay.
+        step: Step of a holding topic; None for other topics.
+        applied: Policies in force that neither the topic nor its namespace sets; read only if the broker's settings may
+            not be read.
+        pauses: True if a policy of the topic or its namespace stops delivery at the gap limit; None if unknown.
+        parts: Existing partitions.
+        properties: Properties of the journal and of due topics; empty if they could not be read.
+    """
+
+    name: str
+    namespace: str
+    spec: TopicSpec | None
+    state: TopicState
+    by_broker: bool
+    step: Step | None = None
+    applied: Mapping[Policy[Any], Any] = field(default_factory=dict)
+    pauses: bool | None = None
+    parts: tuple[Part, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exists(self) -> bool:
+        return self.state.partitions is not None
+
+    @property
+    def existing_parts(self) -> Mapping[int, str]:
+        """Names of the existing partitions, by number."""
+        partitions = self.state.partitions
+        names = () if partitions is None else parts_of(self.name, partitions)
+        return {number: name for number, name in enumerate(names) if number in self.state.existing}
+
+    @property
+    def backlog(self) -> int:
+        return sum(subscription.backlog for _, _, subscription in self.subscriptions())
+
+    @property
+    def delayed(self) -> int:
+        """Number of delayed messages that the broker holds, on the subscription and partition with the most."""
+        return max((subscription.delayed for _, _, subscription in self.subscriptions()), default=0)
+
+    def stands_still(self, delayed: int) -> bool:
+        """Return whether the broker holds so many delayed messages of a subscription, and leaves others unread."""
+        return any(
+            delayed <= one.delayed < one.backlog - one.unacked and one.is_consumed for _, _, one in self.subscriptions()
+        )
+
+    def subscriptions(self) -> Iterator[tuple[Part, str, SubscriptionStats]]:
+        """Yield every durable subscription of every partition."""
+        for part in self.parts:
+            for name, subscription in part.stats.subscriptions.items():
+                if subscription.is_durable:
+                    yield part, name, subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """State of a setup.
+
+    Args:
+        target: Target named by the user: the file of a plan, or a topic.
+        plan: The plan; None if the target is a topic.
+        at_ms: Start of the read by the local clock, UTC milliseconds.
+        profile: The broker's limits; those of its version if its settings may not be read.
+        settings: The broker's settings; None if they may not be read.
+        dynamic: Names of the settings that can be changed without a restart.
+        bookies: Number of bookies; None if unknown.
+        time: The broker's clock; None if unknown.
+        namespaces: Policies by namespace; None for a missing namespace.
+        topics: Topics in the plan's order.
+        former: Topics of earlier plans.
+        gaps: Gaps of all subscriptions under the broker's delay.
+        shadowed: Desired states of shadows by topic, for topics near their limit.
+        has_topic_policies: True if topic policies are enabled on the broker.
+        unread: Data that could not be read.
+    """
+
+    target: str
+    plan: Plan | None
+    at_ms: int
+    profile: BrokerProfile
+    settings: Mapping[str, str] | None = None
+    dynamic: frozenset[str] = frozenset()
+    bookies: int | None = None
+    time: BrokerTime | None = None
+    namespaces: Mapping[str, NamespacePolicies | None] = field(default_factory=dict)
+    topics: tuple[SeenTopic, ...] = ()
+    former: tuple[FormerTopic, ...] = ()
+    gaps: tuple[SubscriptionGaps, ...] = ()
+    shadowed: Mapping[str, str] = field(default_factory=dict)
+    has_topic_policies: bool = True
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def is_blind(self) -> bool:
+        """True if data is unread without which a setup cannot be declared sound."""
+        return any(one.source not in OPTIONAL for one in self.unread)
+
+    @property
+    def shadow_state(self) -> str:
+        """Desired state of the plan's shadow; empty without a shadow, or if missing or unreadable."""
+        if self.plan is None or not self.plan.intake:
+            return ""
+        journals = (topic for topic in self.topics if topic.spec is not None and topic.spec.role == "journal")
+        return next((topic.properties.get(STATE_PROPERTY, "").partition(" ")[0] for topic in journals), "")
+
+    @property
+    def provisions(self) -> str:
+        """The command that creates topics, subscriptions and policies."""
+        return timewheel_command("topics", "ensure", self.target)

@@ -1,0 +1,178 @@
+"""Settings in force on a topic, and their origin: the topic beats its namespace, which beats the broker (broker-facts:
+policies-of-topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Literal, TypeVar, cast
+
+from timewheel.broker.admin.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    INACTIVE_TOPIC,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    MESSAGE_TTL_S,
+    PERSISTENCE,
+    RETENTION,
+    SIZE_QUOTA,
+    SUBSCRIPTION_EXPIRY_MIN,
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Persistence,
+    Policy,
+    Retention,
+)
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import ProfileError
+from timewheel.core.escapes import pulsar_admin
+from timewheel.inspect.doctor.seen import Seen, SeenTopic
+
+__all__ = ["BROKER_DEFAULTS", "InForce", "broker_command", "in_force", "is_on", "number", "of_namespace", "profile_by"]
+
+T = TypeVar("T")
+Settings = Mapping[str, str]
+Place = Literal["topic", "namespace", "broker"]
+
+GB_BYTES = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce(Generic[T]):
+    """A value with its origin.
+
+    Args:
+        value: The value in force.
+        place: Level that sets the value.
+        subject: Name of the topic or namespace; ``the broker``.
+    """
+
+    value: T
+    place: Place
+    subject: str
+
+    @property
+    def where(self) -> str:
+        """The origin, worded as the end of a sentence."""
+        return "of the broker" if self.place == "broker" else f"set on the {self.place} {self.subject}"
+
+
+def number(settings: Settings | None, name: str, default: int) -> int:
+    """Return a numeric setting of the broker; the default if it is unknown or no number."""
+    try:
+        return int(float((settings or {}).get(name, "")))
+    except (ValueError, OverflowError):  # "inf" is no number of anything
+        return default
+
+
+def is_on(settings: Settings | None, name: str, *, default: bool) -> bool:
+    """Return a boolean setting of the broker."""
+    return {"true": True, "false": False}.get((settings or {}).get(name, "").lower(), default)
+
+
+def _quota(settings: Settings) -> BacklogQuota | None:
+    if not is_on(settings, "backlogQuotaCheckEnabled", default=True):
+        return None
+    limit_gb = float(settings.get("backlogQuotaDefaultLimitGB") or -1)
+    limit_bytes = int(limit_gb * GB_BYTES) if limit_gb > 0 else number(settings, "backlogQuotaDefaultLimitBytes", -1)
+    action: Any = settings.get("backlogQuotaDefaultRetentionPolicy", "producer_request_hold")
+    return BacklogQuota(
+        limit_bytes=limit_bytes, limit_s=number(settings, "backlogQuotaDefaultLimitSecond", -1), action=action
+    )
+
+
+def _inactive(settings: Settings) -> InactiveTopic:
+    mode: Any = settings.get("brokerDeleteInactiveTopicsMode", "delete_when_no_subscriptions")
+    every_s = number(settings, "brokerDeleteInactiveTopicsFrequencySeconds", 60)
+    return InactiveTopic(
+        delete=is_on(settings, "brokerDeleteInactiveTopicsEnabled", default=True),
+        after_s=number(settings, "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", every_s),
+        mode=mode,
+    )
+
+
+def _delays(settings: Settings) -> DelayedDelivery:
+    return DelayedDelivery(
+        active=is_on(settings, "delayedDeliveryEnabled", default=True),
+        tick_ms=number(settings, "delayedDeliveryTickTimeMillis", 1_000),
+        max_delay_ms=number(settings, "delayedDeliveryMaxDelayInMillis", 0),
+    )
+
+
+def _persistence(settings: Settings) -> Persistence:
+    return Persistence(
+        ensemble=number(settings, "managedLedgerDefaultEnsembleSize", 2),
+        write_quorum=number(settings, "managedLedgerDefaultWriteQuorum", 2),
+        ack_quorum=number(settings, "managedLedgerDefaultAckQuorum", 2),
+    )
+
+
+def _retention(settings: Settings) -> Retention:
+    return Retention(
+        time_min=number(settings, "defaultRetentionTimeInMinutes", 0),
+        size_mb=number(settings, "defaultRetentionSizeInMB", 0),
+    )
+
+
+BROKER_DEFAULTS: Final[Mapping[Policy[Any], Callable[[Settings], Any]]] = {
+    MESSAGE_TTL_S: lambda settings: number(settings, "ttlDurationDefaultInSeconds", 0),
+    SIZE_QUOTA: _quota,
+    AGE_QUOTA: _quota,
+    INACTIVE_TOPIC: _inactive,
+    DEDUPLICATION: lambda settings: is_on(settings, "brokerDeduplicationEnabled", default=False),
+    RETENTION: _retention,
+    DELAYED_DELIVERY: _delays,
+    MAX_UNACKED_PER_CONSUMER: lambda settings: number(settings, "maxUnackedMessagesPerConsumer", 50_000),
+    MAX_UNACKED_PER_SUBSCRIPTION: lambda settings: number(settings, "maxUnackedMessagesPerSubscription", 200_000),
+    PERSISTENCE: _persistence,
+    SUBSCRIPTION_EXPIRY_MIN: lambda settings: number(settings, "subscriptionExpirationTimeMinutes", 0),
+}
+"""Values from a broker's settings, in force where neither topic nor namespace sets a policy."""
+
+
+def in_force(seen: Seen, topic: SeenTopic, policy: Policy[T]) -> InForce[T] | None:
+    """Return the value in force on a topic; None if unknown."""
+    own = topic.state.policies.get(policy)
+    if own is not None:
+        return InForce(value=own, place="topic", subject=topic.name)
+    found = of_namespace(seen, topic.namespace, policy)
+    if found is None and topic.applied.get(policy) is not None:
+        return InForce(value=topic.applied[policy], place="broker", subject="the broker")
+    return found
+
+
+def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | None:
+    """Return the value in force on those topics of a namespace that set none themselves; None if unknown."""
+    policies = seen.namespaces.get(namespace)
+    if policies is not None and (found := policies.get(policy)) is not None:
+        return InForce(value=found, place="namespace", subject=namespace)
+    if seen.settings is None:
+        return None
+    of_broker = cast("Callable[[Mapping[str, str]], T | None]", BROKER_DEFAULTS[policy])
+    default = of_broker(seen.settings)
+    return None if default is None else InForce(value=default, place="broker", subject="the broker")
+
+
+def profile_by(settings: Settings | None, version: str) -> BrokerProfile:
+    """Return the broker's limits; a setting that is invalid for a profile counts as unset, all others apply."""
+    sound = {name: value for name, value in (settings or {}).items() if _is_sound(name, value)}
+    return BrokerProfile.from_broker_settings(sound, version)
+
+
+def _is_sound(name: str, value: str) -> bool:
+    try:
+        BrokerProfile.from_broker_settings({name: value})
+    except ProfileError:
+        return False
+    return True
+
+
+def broker_command(seen: Seen, name: str, value: object) -> str:
+    """Return the command, or the instruction, that changes a setting of the broker."""
+    if name in seen.dynamic:
+        return pulsar_admin("brokers", "update-dynamic-config", "--config", name, "--value", value)
+    return f"write {name}={value} into broker.conf, and restart the brokers one by one"

@@ -1,0 +1,25 @@
+"""Gaps: how close each subscription's cursor is to the ranges that a broker stores, and the messages that a reload
+would deliver again.
+
+Works for any topic, with or without timewheel. Nothing is consumed or changed.
+"""
+
+from timewheel.inspect.gaps.gap_status import GapStatus, Level, SubscriptionGaps
+from timewheel.inspect.gaps.growth import GapGrowth
+from timewheel.inspect.gaps.reload import Reload, reload_of
+from timewheel.inspect.gaps.snapshot import GapSnapshot, Unseen, inspect_gaps
+from timewheel.inspect.gaps.targets import Targets, topics_of
+
+__all__ = [
+    "GapGrowth",
+    "GapSnapshot",
+    "GapStatus",
+    "Level",
+    "Reload",
+    "SubscriptionGaps",
+    "Targets",
+    "Unseen",
+    "inspect_gaps",
+    "reload_of",
+    "topics_of",
+]

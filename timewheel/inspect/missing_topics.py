@@ -1,0 +1,33 @@
+"""The reason why a topic is not there: its namespace is missing, or its name is misspelt."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from timewheel.broker.admin.client import AdminClient
+from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.names import namespace_of, partition_of
+
+__all__ = ["no_such_topic"]
+
+_NO_TOPIC = "there is no such topic"
+MAX_NAMES = 10_000
+"""Limit of names that are compared: a comparison takes some 50 microseconds."""
+
+
+def no_such_topic(admin: AdminClient, topic: str) -> str:
+    """Return the problem with a topic that does not exist, with the most similar name in its namespace if there is one.
+
+    Args:
+        admin: Client whose role may list the namespace; if it may not, only the fact is stated.
+        topic: Full name, without a partition suffix.
+    """
+    namespace = namespace_of(topic)
+    try:
+        names = {partition_of(name)[0] for name in admin.topics.list(namespace)}
+    except AdminMissing:
+        return f"{_NO_TOPIC}, and no namespace {namespace}: correct the name"
+    except AdminError:
+        return _NO_TOPIC
+    near = get_close_matches(topic, sorted(names)[:MAX_NAMES], 1)
+    return f"{_NO_TOPIC}; did you mean {near[0]}?" if near else f"{_NO_TOPIC}; {namespace} has {len(names):,} others"

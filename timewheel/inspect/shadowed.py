@@ -1,0 +1,35 @@
+"""Detect whether a topic has a shadow: the shadow's desired state is in the properties of its journal."""
+
+from __future__ import annotations
+
+from timewheel.broker.admin.client import AdminClient
+from timewheel.core.errors import AdminError, AdminUnreachable
+from timewheel.core.names import STATE_PROPERTY, journal_topic
+
+__all__ = ["ENDS", "MOVING", "UNDER_WAY", "shadow_of"]
+
+MOVING = "shadowing"
+UNDER_WAY = frozenset({MOVING, "paused", "draining"})
+"""States in which the journal may contain the only copy of a timer."""
+ENDS = frozenset({"draining", "native"})
+"""States in which all timers go back, and no new timer is moved: the plan is being left, or was."""
+
+
+def shadow_of(admin: AdminClient, topic: str) -> str | None:
+    """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or without permission.
+
+    Args:
+        admin: Client that makes a single request.
+        topic: Full name, without a partition's suffix.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    try:
+        properties = admin.topics.properties(journal_topic(topic))
+    except AdminUnreachable:
+        raise
+    except AdminError:
+        return None
+    state = properties.get(STATE_PROPERTY, "").partition(" ")[0]
+    return state if state in UNDER_WAY else None

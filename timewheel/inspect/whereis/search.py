@@ -1,0 +1,404 @@
+"""Find a timer: read the places on its way, the most likely first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.internals import EntryPosition
+from timewheel.core.cancellation_table import CancellationTable
+from timewheel.core.cancellations import Cancellation
+from timewheel.core.durations import SECOND_MS
+from timewheel.core.envelope import Envelope
+from timewheel.core.ids import GeneratedId
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Wheel
+from timewheel.core.plurals import counted
+from timewheel.core.routing import release_at
+from timewheel.core.steps import Step
+from timewheel.inspect.gaps.snapshot import Unseen
+from timewheel.inspect.whereis.hunt import Hunt, Mark
+from timewheel.inspect.whereis.itinerary import Routes, Stop
+from timewheel.inspect.whereis.kept_back import kept_back
+from timewheel.inspect.whereis.reading import Partition, Reading, Seen
+from timewheel.inspect.whereis.verdict import Searched, Sighting, State, Whereabouts
+from timewheel.inspect.whereis.wanted import Span, Wanted
+from timewheel.provision.former_topics import waiting_in_former
+
+__all__ = ["DEFAULT_MAX_READS", "whereis"]
+
+DEFAULT_MAX_READS = 500
+"""Limit of entries to read for a timer; each takes a call of some milliseconds."""
+STRANGERS = 16
+"""Entries of the other kind (hops among sends, sends among hops) to pass before the search turns to the next place."""
+ON_TIME_MS = 5_000
+"""Longest time from a release until a relay on time has published the copy: hops wait for each other for up to a
+second. Messages published later than that are after the copy.
+"""
+NEAR = 3
+"""Neighbours to read at once among copies, which arrive from several relays."""
+SLACK = 24
+"""Neighbours to read if a timer is not at its place: clocks differ, and hops arrive beside sends."""
+
+FORMER = "topics of earlier plans"
+SENT_BY_FORMER = ": if it was sent by one of those, give the file of that plan"
+PUT_OFF = "none has parked it; if a handler has put it off for long, that attempt is held, and is not looked for"
+THERE = frozenset({State.HELD, State.DUE, State.HANDLED, State.RETRYING, State.PARKED, State.DEAD})
+CUT_SHORT = frozenset({State.HELD, State.DUE, State.RETRYING, State.REMOVED, State.NOT_FOUND})
+"""States in which a cancelled copy has ended or will end unhandled. A copy that all subscriptions have acknowledged may
+have been handled before it was cancelled.
+"""
+
+
+def whereis(
+    admin: AdminClient,
+    plan: Plan,
+    wanted: Wanted,
+    *,
+    max_reads: int = DEFAULT_MAX_READS,
+    cancellations: CancellationTable | None = None,
+) -> Whereabouts:
+    """Find a timer. Nothing is consumed or changed.
+
+    Args:
+        admin: Client whose role may read the topics' stats and peek at their messages.
+        plan: Plan by which it was sent.
+        wanted: The timer.
+        max_reads: Limit of entries to read before the timer counts as not found.
+        cancellations: Cancellations read from the plan's log; None if unknown.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    return _Search(admin, plan, wanted, max_reads, cancellations).run()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Result for a partition: the entry, or whether all stored entries entered later."""
+
+    sighting: Sighting | None
+    is_before_all: bool = False
+
+
+class _Search:
+    def __init__(
+        self, admin: AdminClient, plan: Plan, wanted: Wanted, max_reads: int, cancellations: CancellationTable | None
+    ) -> None:
+        self._admin = admin
+        self._plan = plan
+        self._wanted = wanted
+        self._ways = Routes(plan)
+        self._names = Names(plan)
+        self._reading = Reading(admin)
+        self._max_reads = max_reads
+        self._cancellations = cancellations
+        self._now_ms = admin.clock.now_ms()
+        self._searched: list[Searched] = []
+        self._sightings: list[Sighting] = []
+        self._removed = False
+        self._gave_up = False
+        self._reason: str | None = None
+
+    def run(self) -> Whereabouts:
+        state = self._state() if self._wanted.knows_sent else self._state_by_id()
+        seen = self._sightings
+        due_ms = seen[0].envelope.due_ms if seen else self._wanted.exact_due_ms  # the due time of an attempt differs
+        if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
+            self._reason = (
+                f"given up after {counted(self._max_reads, 'entry', 'entries')}: a higher --max-reads goes on"
+            )
+            self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
+        if state in (State.NOT_FOUND, State.REMOVED) and self._may_be_in_former():
+            state = State.NOT_FOUND
+        cancellation = self._cancellation(seen[-1] if seen else None)
+        if cancellation is not None and state in CUT_SHORT and (seen or not self._reading.unseen):
+            state = State.CANCELLED
+        return Whereabouts(
+            wanted=self._wanted,
+            at_ms=self._now_ms,
+            state=state,
+            here=seen[-1] if seen and state in THERE else None,
+            sightings=tuple(seen),
+            way=self._ways.way(self._wanted.sent.first_ms, due_ms) if due_ms and self._wanted.knows_sent else (),
+            reason=self._reason,
+            cancellation=cancellation,
+            searched=tuple(self._searched),
+            unseen=tuple(self._reading.unseen.values()),
+            cost=self._reading.cost,
+        )
+
+    def _may_be_in_former(self) -> bool:
+        """Return whether timers wait in topics of earlier plans: this plan does not determine their way."""
+        former = waiting_in_former(self._admin, self._plan, self._reading.cannot)
+        if former:
+            there = counted(sum(topic.backlog for topic in former), "entry waits there", "entries wait there")
+            self._reading.unseen[FORMER] = Unseen(what=FORMER, reason=there + SENT_BY_FORMER)
+        return bool(former)
+
+    def _cancellation(self, seen: Sighting | None) -> Cancellation | None:
+        if self._cancellations is None:
+            return None
+        if seen is None:
+            return self._cancellations.of_timer(self._wanted.timer_id)
+        return self._cancellations.why_dead(seen.envelope)
+
+    def _state(self) -> State:
+        """Search the most likely partition, then all (the timer may move meanwhile), then neighbours of its places."""
+        partitions = self._wanted.partitions(self._plan)
+        for where, slack in ((partitions[:1], 0), (partitions, 0), (partitions, SLACK)):
+            for partition, stop, is_passed in self._places(where):
+                if self._spent():
+                    return State.NOT_FOUND
+                if is_passed and not slack and self._is_empty_of(stop, partition):
+                    continue
+                outcome = self._look(stop, partition, slack)
+                if outcome.sighting is not None:
+                    return self._follow(outcome.sighting, stop, partition)
+                self._note_removed(stop, outcome)
+            if self._removed and where == partitions:
+                break
+            self._reading.look_again()
+        return self._missing()
+
+    def _state_by_id(self) -> State:
+        """Search without a send time: read all entries of the places that the due time leads to."""
+        assert self._wanted.due_ms is not None, "without it the wanted timer is refused"
+        due = self._wanted.due_span(self._plan)
+        for topic, step in self._ways.places(due).items():
+            for number in self._wanted.partitions(self._plan):
+                partition = self._reading.partition(self._names.part(topic, number))
+                sighting = None if partition is None else self._with_id(partition, topic, step, due)
+                if sighting is not None:
+                    return self._follow(*sighting, number)
+        return self._missing()
+
+    def _with_id(self, partition: Partition, topic: str, step: Step, due: Span) -> tuple[Sighting, Stop] | None:
+        before, found = self._reading.cost.reads, None
+        entered_ms = due.first_ms - self._plan.max_delay_ms
+        for entry in range(self._reading.start(partition, entered_ms), partition.entries):
+            if self._spent():
+                break
+            seen = self._reading.entry(partition, partition.position_of(entry))
+            timers = () if seen is None else seen.timers
+            envelope = next((one for one in timers if self._is_wanted(one, due)), None)
+            if seen is not None and envelope is not None:
+                its = Span(envelope.due_ms, envelope.due_ms)
+                (routed,) = self._ways.after(envelope.entered_ms, its, envelope.hops)
+                stop = replace(routed, topic=topic, step=step)
+                # Routed by another plan, or placed by hand: this plan does not determine its way.
+                if not envelope.hops and routed.topic == topic:
+                    self._wanted = replace(self._wanted, sent=stop.entered)
+                found = self._sighting(stop, partition, seen, envelope), stop
+                break
+        reads = self._reading.cost.reads - before
+        self._searched.append(
+            Searched(
+                topic=partition.name, entered_ms=entered_ms, reads=reads, found=found is not None, is_before_all=False
+            )
+        )
+        return found
+
+    def _is_wanted(self, envelope: Envelope, due: Span) -> bool:
+        """Return whether an envelope is the wanted timer: an id chosen by the caller may be reused by a later timer."""
+        return self._wanted.is_id(envelope.timer_id) and (
+            due.first_ms - SECOND_MS < envelope.due_ms < due.last_ms + SECOND_MS
+        )
+
+    def _is_after(self, earlier: Envelope | None, envelope: Envelope, stop: Stop) -> bool:
+        """Return whether an envelope is a copy of the timer, made from the earlier copy if one is known."""
+        if not self._wanted.is_id(envelope.timer_id):
+            return False
+        # A due topic ends the way; a dead letter that was replayed to it has made no hops.
+        return earlier is None or (
+            envelope.generation == earlier.generation and (stop.is_due or envelope.hops > earlier.hops)
+        )
+
+    def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
+        """Yield by partition the places where the timer should be now, then those of a late relay (True)."""
+        here, before = self._ways.now(self._wanted, self._now_ms)
+        for partition in partitions:
+            yield from ((partition, stop, False) for stop in here)
+            yield from ((partition, stop, True) for stop in before)
+
+    def _is_empty_of(self, stop: Stop, number: int) -> bool:
+        """Return whether all timers that entered a holding topic with the wanted timer have left, by cursors alone."""
+        if (partition := self._reading.partition(self._names.part(stop.topic, number))) is None:
+            return False
+        cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
+        if cursor is None:
+            return False
+        mark = cursor.mark_delete
+        first_open = partition.number_of(EntryPosition(mark.ledger, mark.entry + 1))
+        return (
+            first_open >= partition.entries
+            or self._reading.start(partition, stop.entered.last_ms + ON_TIME_MS) <= first_open
+        )
+
+    def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
+        """Follow the timer from copy to copy, each with more hops, until its present place."""
+        while True:
+            self._sightings.append(sighting)
+            if sighting.is_due:
+                return State.DUE if sighting.waits_for else self._acknowledged(sighting, partition)
+            if sighting.waits_for:
+                return State.HELD
+            following = self._next_copy(sighting.envelope, stop, partition)
+            if following is None:
+                return self._missing()
+            sighting, stop = following
+
+    def _acknowledged(self, due: Sighting, partition: int) -> State:
+        state = State.HANDLED
+        if self._plan.keeps_back:
+            for kept, sighting in kept_back(self._reading, self._names, due, partition, self._spent):
+                state = kept
+                self._sightings.append(sighting)
+            if state is State.HANDLED and not isinstance(self._plan.scheme, Native | Calendar):
+                self._reason = PUT_OFF
+        return state
+
+    def _next_copy(self, earlier: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
+        due = Span(earlier.due_ms, earlier.due_ms)
+        (nominal,) = self._ways.after(release_at(stop.step, earlier.due_ms, earlier.entered_ms), due, earlier.hops + 1)
+        for slack in (0, SLACK):
+            outcome = self._look(nominal, partition, slack, earlier)
+            if outcome.sighting is not None:
+                return outcome.sighting, nominal
+            self._note_removed(nominal, outcome)
+        # By the late lane, after an outage of the relay: it entered its due topic when the relay was back.
+        late = self._due_stop(nominal, earlier)
+        found = self._look(late, partition, SLACK, earlier).sighting
+        return None if found is None else (found, late)
+
+    def _due_stop(self, nominal: Stop, envelope: Envelope) -> Stop:
+        due = Span(envelope.due_ms, envelope.due_ms)
+        (stop,) = self._ways.after(max(envelope.due_ms, nominal.entered.first_ms), due, envelope.hops + 1)
+        entered = Span(nominal.entered.first_ms, self._now_ms)
+        return replace(stop, entered=entered)
+
+    def _note_removed(self, stop: Stop, outcome: _Outcome) -> None:
+        # No timer is handled before it is due.
+        self._removed |= stop.is_due and outcome.is_before_all and stop.due.first_ms <= self._now_ms
+
+    def _look(self, stop: Stop, number: int, slack: int, earlier: Envelope | None = None) -> _Outcome:
+        reading, before = self._reading, self._reading.cost.reads
+        partition = reading.partition(self._names.part(stop.topic, number))
+        if partition is None:
+            return _Outcome(None)
+        found, is_before_all = self._hunted(stop, partition, slack, earlier)
+        self._searched.append(
+            Searched(
+                topic=partition.name,
+                entered_ms=stop.entered.first_ms,
+                reads=reading.cost.reads - before,
+                found=found is not None,
+                is_before_all=is_before_all,
+            )
+        )
+        return _Outcome(found, is_before_all)
+
+    def _hunted(
+        self, stop: Stop, partition: Partition, slack: int, earlier: Envelope | None
+    ) -> tuple[Sighting | None, bool]:
+        reading = self._reading
+        if not partition.entries:
+            return None, True
+        start = reading.start(partition, stop.entered.first_ms - self._early_ms(stop))
+        # A batch is published when its first timer is sent: the wanted timer may be in the entry before.
+        first = start - 1 if self._plan.holds_in_relay and not stop.hops and not stop.is_due else start
+        hunt = Hunt(
+            partition.entries,
+            first=max(first - slack, 0),
+            start=start,
+            entered_ms=stop.entered.first_ms,
+            sent_ms=self._wanted.sent.first_ms,
+            end=self._end(stop, partition),
+            slack=slack,
+            near=NEAR if stop.hops else 0,
+        )
+        strangers = 0
+        while (chosen := hunt.next()) is not None and not self._spent():
+            seen = reading.entry(partition, partition.position_of(chosen))
+            if seen is None:
+                hunt.saw(Mark(chosen, 0), 0)
+                continue
+            envelope = next((one for one in seen.timers if self._is_after(earlier, one, stop)), None)
+            if envelope is not None:
+                return self._sighting(stop, partition, seen, envelope), False
+            alike = [one for one in seen.timers if bool(one.hops) == bool(stop.hops)]
+            strangers += not alike
+            if strangers > STRANGERS and not slack:
+                break
+            hunt.saw(*self._judged(chosen, seen, alike, stop))
+        return None, hunt.is_before_all
+
+    def _end(self, stop: Stop, partition: Partition) -> int | None:
+        if not stop.hops or not isinstance(self._plan.scheme, Wheel):
+            return None
+        # Not as far as the timers of the following slot.
+        ahead_ms = min(ON_TIME_MS, self._plan.scheme.rings[0].slot_ms // 4)
+        return self._reading.start(partition, stop.entered.last_ms + ahead_ms) - 1
+
+    def _early_ms(self, stop: Stop) -> int:
+        """Return how long before its nominal time a copy may be published: a broker delivers up to two ticks early."""
+        return 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
+
+    def _judged(self, number: int, seen: Seen, alike: Sequence[Envelope], stop: Stop) -> tuple[Mark, int]:
+        # Sends and hops arrive side by side, each kind in order; hops a little later after their time than sends.
+        if not alike:
+            is_later = seen.publish_ms > stop.entered.last_ms + ON_TIME_MS
+            return Mark(number, seen.publish_ms), 1 if is_later else 0
+        sides = {self._wanted.side_of(one, stop.entered) for one in alike}
+        generated = GeneratedId.parse(alike[0].timer_id)
+        # If all timers of a producer go to the same topic, the counter of its ids shows the distance.
+        is_all = isinstance(self._plan.scheme, Native) and len(seen.timers) == 1
+        mark = Mark(
+            number,
+            alike[0].entered_ms,
+            sent_ms=0 if generated is None else generated.sent_ms,
+            ahead=self._wanted.steps_after(alike[0], self._plan.own_partitions) if is_all else 0,
+        )
+        return mark, sides.pop() if len(sides) == 1 else 0
+
+    def _sighting(self, stop: Stop, partition: Partition, seen: Seen, envelope: Envelope) -> Sighting:
+        if stop.is_due:
+            return Sighting.of(partition, seen, envelope, self._plan.subscriptions, is_due=True)
+        return Sighting.of(partition, seen, envelope, (RELAY_SUBSCRIPTION,))
+
+    def _missing(self) -> State:
+        """Return the state of a timer that is at none of its places."""
+        return self._dead() or (State.REMOVED if self._removed and not self._gave_up else State.NOT_FOUND)
+
+    def _dead(self) -> State | None:
+        """Search the dead letters: they are few, and ordered by a time that is unknown, so all are read."""
+        if (partition := self._reading.partition(partition_topic(self._names.dead_letter, 0))) is None:
+            return None
+        before = self._reading.cost.reads
+        for number in reversed(range(partition.entries)):
+            if self._spent():
+                break
+            seen = self._reading.entry(partition, partition.position_of(number), is_dead=True)
+            if seen is None:
+                continue
+            for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
+                if self._wanted.is_id(envelope.timer_id):
+                    self._reason = reason
+                    self._sightings.append(Sighting.of(partition, seen, envelope, (DEAD_LETTER_SUBSCRIPTION,)))
+                    return State.DEAD
+        self._searched.append(
+            Searched(
+                topic=partition.name,
+                entered_ms=0,
+                reads=self._reading.cost.reads - before,
+                found=False,
+                is_before_all=False,
+            )
+        )
+        return None
+
+    def _spent(self) -> bool:
+        """Return whether no more reads are allowed; called before each read, so that a finished search is complete."""
+        self._gave_up |= self._reading.cost.reads >= self._max_reads
+        return self._gave_up

@@ -1,0 +1,263 @@
+"""Settings of namespaces and brokers that break a plan's guarantees and that no topic policy overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
+from timewheel.broker.admin.stats import TopicStats
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
+from timewheel.core.escapes import pulsar_admin, timewheel_command
+from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
+from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION
+from timewheel.core.plurals import counted
+from timewheel.core.topology import TopicSpec
+from timewheel.provision.shadow_commands import shadow_commands
+
+__all__ = [
+    "Finding",
+    "delayed_delivery_findings",
+    "foreign_subscriptions",
+    "namespace_findings",
+    "native_timer_findings",
+    "producer_name_findings",
+    "relay_count_findings",
+    "set_delayed_delivery",
+    "unacknowledged_findings",
+]
+
+
+DEFAULT_PRODUCER_NAMES = 10_000
+"""The broker's default of ``brokerDeduplicationMaxNumberOfProducers``."""
+DEFAULT_GAP_LIMIT = 10_000
+"""The broker's default of ``managedLedgerMaxUnackedRangesToPersist``."""
+FULL_SHARE = 0.8
+FEW_SHARE = 0.5
+"""Fraction of the gap limit: this many timers, each with a gap of its own, leave room for as many gaps again."""
+MANY_RELAYS = 50
+"""From this number on, relays within consumers cost more than relays of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A problem that provisioning cannot repair.
+
+    Args:
+        level: ``error``: messages can be lost or come early; ``warning``: worth knowing; ``info``: no trouble.
+        where: The topic or namespace.
+        problem: The problem and its effect.
+        remedy: The remedy and who can apply it; a command if one exists.
+    """
+
+    level: Literal["info", "warning", "error"]
+    where: str
+    problem: str
+    remedy: str
+
+
+def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
+    """Find the effects of a namespace on its topics that no topic policy overrides (broker-facts: policies-of-topics).
+
+    Args:
+        policies: Policies of a namespace that contains topics of the plan.
+        broker: The broker's settings; None if they may not be read.
+    """
+    findings: list[Finding] = []
+    expiry_min = policies.get(SUBSCRIPTION_EXPIRY_MIN)
+    by = "its"
+    if expiry_min is None:
+        expiry_min = int((broker or {}).get("subscriptionExpirationTimeMinutes", "0"))
+        by = "the broker's"
+    if expiry_min > 0:
+        findings.append(
+            Finding(
+                level="error",
+                where=policies.namespace,
+                problem=f"{by} subscription expiry removes a subscription, with all that waits for it, once nobody "
+                f"has been connected for {expiry_min} min; there is no topic level that could beat it",
+                remedy=pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0),
+            )
+        )
+    if len(policies.replication_clusters) > 1:
+        clusters = ", ".join(policies.replication_clusters)
+        findings.append(
+            Finding(
+                level="warning",
+                where=policies.namespace,
+                problem=f"it is replicated ({clusters}): a relay in each cluster would forward every timer",
+                remedy="give the plan a holding_namespace of its own that is not replicated",
+            )
+        )
+    return tuple(findings)
+
+
+def native_timer_findings(
+    spec: TopicSpec, parts: Iterable[TopicStats], broker: Mapping[str, str] | None
+) -> tuple[Finding, ...]:
+    """Find timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
+
+    Later on, some timers always wait in the due topic, for the last part of their delay.
+
+    Args:
+        spec: The due topic.
+        parts: Stats of its partitions.
+        broker: The broker's settings; None if they may not be read.
+    """
+    each = [max((own.delayed - own.stale_entries for own in part.subscriptions.values()), default=0) for part in parts]
+    delayed = sum(each)
+    if not delayed:
+        return ()
+    limit = int((broker or {}).get("managedLedgerMaxUnackedRangesToPersist") or DEFAULT_GAP_LIMIT)
+    if max(each) <= limit * FEW_SHARE:
+        problem = (
+            f"{counted(delayed, 'timer waits', 'timers wait')} here under the broker's own delay: this plan moves none "
+            f"of them, and so few make no trouble, since a partition may have {limit:,} gaps"
+        )
+        return (Finding(level="info", where=spec.name, problem=problem, remedy="nothing need be done"),)
+    problem = (
+        f"{counted(delayed, 'timer waits', 'timers wait')} here under the broker's own delay: this plan moves none of "
+        "them, and until they are due the gaps between them stay"
+    )
+    remedy = f"first a shadow: {shadow_commands(spec.name)[0]}; or a plan with a new due_topic"
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
+
+
+def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: int) -> tuple[Finding, ...]:
+    """Find the effects of a topic's delayed-delivery settings on timers that wait under the broker's delay.
+
+    Args:
+        spec: A topic with delayed delivery.
+        found: Settings in force, from the topic, its namespace or the broker.
+        tick_ms: Tick of the plan.
+    """
+    remedy = set_delayed_delivery(spec.name, found)
+    if not found.active:
+        problem = "delayed delivery is off: every timer is delivered at once"
+        return (Finding(level="error", where=spec.name, problem=problem, remedy=remedy),)
+    findings: list[Finding] = []
+    if 0 < found.max_delay_ms < spec.longest_stay_ms:
+        findings.append(
+            Finding(
+                level="error",
+                where=spec.name,
+                problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
+                f"and timers wait here up to {spelled(spec.longest_stay_ms)}: their sends would be refused",
+                remedy=remedy,
+            )
+        )
+    if found.tick_ms != tick_ms:
+        findings.append(
+            Finding(
+                level="warning",
+                where=spec.name,
+                problem=f"the broker's tick is {found.tick_ms} ms, the plan says {tick_ms} ms: "
+                "the lead is too short or needlessly long",
+                remedy=f'write tick = "{format_duration(found.tick_ms)}" in the plan',
+            )
+        )
+    return tuple(findings)
+
+
+def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
+    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due.
+
+    Args:
+        spec: A due topic.
+        max_unacked: ``maxUnackedMessagesPerConsumer`` in force, from topic, namespace or broker; 0: no limit.
+    """
+    if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
+        return ()
+    problem = (
+        f"the broker lets a consumer have {max_unacked:,} messages unacknowledged, and a DelayedConsumer holds up to "
+        f"{DEFAULT_MAX_HELD:,} until they are due: at the bound it gets nothing more, not even what is due now"
+    )
+    enough = DEFAULT_MAX_HELD * HELD_SHARE
+    raised = pulsar_admin("topicPolicies", "set-max-unacked-messages-per-consumer", spec.name, "-m", enough)
+    held = max_unacked // HELD_SHARE
+    remedy = f"give each DelayedConsumer max_held={held}, or {raised}" if held else raised
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
+
+
+def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
+    """Find topics whose broker is about to forget producer names, and with them the sequence ids that it stored
+    (broker-facts: forgotten-names).
+
+    Args:
+        spec: A topic with deduplication.
+        names: Names that the broker remembers of the topic's fullest partition.
+        broker: The broker's settings; None if they may not be read.
+    """
+    limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
+    if names < limit * FULL_SHARE:
+        return ()
+    return (
+        Finding(
+            level="warning",
+            where=spec.name,
+            problem=f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker "
+            "forgets some, and may store a hop twice",
+            remedy="find out who opens producers again and again; an unload of the topic lets it forget those that "
+            "are gone (not on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers",
+        ),
+    )
+
+
+def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> tuple[Finding, ...]:
+    """Find tiers read by more relays than useful, if every consumer has a relay of its own.
+
+    Args:
+        spec: A tier that relays read, of a plan with embedded relays.
+        relays: Number of relays connected to a partition.
+        target: The user's name for the plan.
+    """
+    if relays < MANY_RELAYS:
+        return ()
+    return (
+        Finding(
+            level="warning",
+            where=spec.name,
+            problem=f"{relays} relays read each partition, and one of them works: the others keep threads and "
+            "connections, and each one that comes or goes may move partitions to another",
+            remedy='write relay = "service" in the plan and run two or three of '
+            f"{timewheel_command('relay', 'run', target)}, before the consumers are deployed with it",
+        ),
+    )
+
+
+def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:
+    """Find foreign subscriptions on a topic of timewheel; on a due topic any subscription is legitimate."""
+    if spec.role == "due":
+        return ()
+    known = set(spec.subscriptions)
+    everyone = {name for names in subscriptions.values() for name in names}
+    # Readers of the log of cancellations use subscription names that the client makes up.
+    readers = {
+        name for name in everyone if spec.role == "cancellations" and name.startswith(f"{CANCELLATIONS_SUBSCRIPTION}-")
+    }
+    strangers = sorted(everyone - known - readers)
+    return tuple(
+        Finding(
+            level="warning",
+            where=spec.name,
+            problem=f"subscription {name!r} is not timewheel's: what it does not acknowledge stays on disk for ever",
+            remedy=pulsar_admin("topics", "unsubscribe", "-s", name, spec.name),
+        )
+        for name in strangers
+    )
+
+
+def set_delayed_delivery(topic: str, found: DelayedDelivery) -> str:
+    """Return the command that enables delayed delivery without a bound on the delay; a tick of whole seconds is kept.
+
+    Args:
+        topic: Full name.
+        found: Settings in force.
+    """
+    seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
+    # Without -t the command sets a tick of a second. Without -md it sets no bound; older versions do not know -md.
+    tick = () if rest_ms else ("-t", f"{seconds}s")
+    bound = ("-md", "0s") if found.max_delay_ms else ()
+    return pulsar_admin("topicPolicies", "set-delayed-delivery", topic, "-e", *tick, *bound)

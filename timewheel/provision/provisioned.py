@@ -1,0 +1,136 @@
+"""The provisioning record of a due topic: the subscriptions and namespaces that later plans are compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from timewheel.broker.admin.client import AdminClient
+from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.names import PROVISIONED_PROPERTY, Names, namespace_of
+from timewheel.core.plan import MAX_FORMER, Plan
+
+__all__ = ["Provisioned", "note", "provided", "provisioned", "refuse_older", "with_noted_namespaces"]
+
+NO_PROPERTIES = 405
+"""Method Not Allowed: the answer of brokers older than 2.11 to topic properties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioned:
+    """Provisioning record in the properties of a due topic.
+
+    Args:
+        subscriptions: Subscriptions of the plan that was provisioned last.
+        namespaces: Holding namespaces that contain topics of this or an earlier plan.
+        revision: Revision of the plan that was provisioned last; 0: unknown, by an earlier version.
+    """
+
+    subscriptions: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    revision: int = 0
+
+    @classmethod
+    def read(cls, properties: Mapping[str, str]) -> Self | None:
+        """Read the record from a topic's properties; None if it is missing or unreadable."""
+        try:
+            stored = json.loads(properties.get(PROVISIONED_PROPERTY, ""))
+            return cls(
+                subscriptions=frozenset(stored["subscriptions"]),
+                namespaces=frozenset(stored["namespaces"]),
+                revision=int(stored.get("revision", 0)),
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def properties(self) -> dict[str, str]:
+        """Return the record as topic properties."""
+        stored = {
+            "subscriptions": sorted(self.subscriptions),
+            "namespaces": sorted(self.namespaces),
+            "revision": self.revision,
+        }
+        return {PROVISIONED_PROPERTY: json.dumps(stored, ensure_ascii=False)}
+
+
+def provisioned(admin: AdminClient, topic: str) -> Provisioned | None:
+    """Read the record of a topic; None if it is missing, or the broker is older than 2.11 and has no topic properties.
+
+    Raises:
+        AdminError: A call failed.
+    """
+    try:
+        return Provisioned.read(admin.topics.properties(topic))
+    except AdminMissing:
+        return None
+
+
+def note(admin: AdminClient, topic: str, provided: Provisioned) -> None:
+    """Write the record; does nothing if the broker stores no topic properties.
+
+    Raises:
+        AdminError: The broker refused.
+    """
+    try:
+        admin.topics.update_properties(topic, provided.properties())
+    except AdminError as error:
+        if not isinstance(error, AdminMissing) and error.status != NO_PROPERTIES:
+            raise
+
+
+def provided(plan: Plan, noted: Provisioned | None, listed: Sequence[str]) -> Provisioned:
+    """Return the record for a provisioned plan; a namespace without topics of the plan is dropped.
+
+    Args:
+        plan: The plan with all known former namespaces.
+        noted: The present record.
+        listed: All topics of its namespaces.
+    """
+    due = namespace_of(plan.due_topic)
+    prefixes = tuple(f"{prefix}." for prefix in Names(plan).own_prefixes)
+    in_use = {namespace_of(name) for name in listed if name.startswith(prefixes)}
+    before = in_use & noted.namespaces if noted is not None else set()
+    return Provisioned(
+        subscriptions=frozenset(plan.subscriptions),
+        namespaces=frozenset(before | {Names(plan).holding_namespace}) - {due},
+        revision=plan.revision,
+    )
+
+
+def refuse_older(plan: Plan, topic: str, noted: Provisioned | None, target: str = "PLAN") -> None:
+    """Refuse a plan that is older than the plan by which a due topic was provisioned last: its topics may be removed,
+    and timers sent into them would have to be drained again.
+
+    Args:
+        plan: The plan.
+        topic: The due topic.
+        noted: The record of the due topic.
+        target: The user's name for the plan.
+
+    Raises:
+        TopologyError: The plan is older.
+    """
+    if noted is not None and plan.revision < noted.revision:
+        raise TopologyError(
+            topic,
+            f"was provisioned by revision {noted.revision} of its plan, and this file has revision {plan.revision}: it "
+            "is the older of two",
+            f"use the file with revision = {noted.revision} for all processes, and remove this one; or, to go back to "
+            f"this plan, write revision = {noted.revision + 1} in it and run "
+            f"{timewheel_command('topics', 'ensure', target)}",
+        )
+
+
+def with_noted_namespaces(plan: Plan, noted: Provisioned | None) -> Plan:
+    """Return the plan with those former namespaces added that only the record of its due topic names.
+
+    For inspection only: relays use the plan unchanged.
+    """
+    unnamed = sorted((frozenset() if noted is None else noted.namespaces) - {*Names(plan).namespaces})
+    try:
+        return replace(plan, former_namespaces=(*plan.former_namespaces, *unnamed)[:MAX_FORMER])
+    except PlanError:
+        return plan  # not a record of timewheel

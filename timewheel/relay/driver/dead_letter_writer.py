@@ -1,0 +1,265 @@
+"""Dead letters of a source partition, for messages that can go nowhere else.
+
+A message that a client or a broker refuses for good would stand at the head of its topic for ever, and hide all
+messages behind it. So it gets a verdict, which outlives its subscription: the next subscription writes a dead letter in
+its place. A dead letter that is refused itself is written in parts. A message that the client hides cannot be written:
+its letter names its position.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import pulsar
+
+from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, without_notes
+from timewheel.client.native import carry
+from timewheel.client.positions import Position
+from timewheel.client.set_aside import in_parts
+from timewheel.core.envelope import ID_PROPERTY
+from timewheel.events import RelayDeadLetter
+from timewheel.relay.driver.confirmations import Confirmations
+from timewheel.relay.driver.endings import dead_letter_properties
+from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.holes import inspect
+from timewheel.relay.driver.hop_producers import HopProducers
+from timewheel.relay.driver.source import Source, Tools
+from timewheel.relay.machine.order import Spot
+
+__all__ = ["DeadLetterWriter", "Verdict", "Verdicts", "refusal"]
+
+HIDDEN = (
+    "hidden by the client: a payload that does not open, a part of a message whose other parts are missing, or a "
+    "broker's own marker stands between these positions, and no client hands it out"
+)
+LEFT_OUT = "left out by the broker again and again: somebody has acknowledged what stands between these positions"
+"""Reasons of a dead letter that names positions which the broker did not deliver to the relay."""
+_NONE = "none"
+
+MAX_VERDICTS = 10_000
+"""More than can be under way; beyond it the oldest are forgotten, and met again."""
+MAX_SILENT_LOOKS = 8
+"""The longest look waits for 21 minutes, in which a client passes over millions of entries."""
+MAX_JUMPS = 10
+"""Jumps in a row, each met by a new subscription that was sure of its beginning."""
+
+
+def refusal(failure: str) -> str:
+    """Return why a message that was refused for good is a dead letter, by the client's result."""
+    if failure == "MessageTooBig":
+        return (
+            f"{failure}: compressed, and with what a relay says of it, it is larger than the broker's maxMessageSize; "
+            "send less, or raise that"
+        )
+    return f"it cannot be sent on: {failure}"
+
+
+class Verdict(NamedTuple):
+    """The outcome of a message.
+
+    Args:
+        reason: The reason why it is a dead letter, as a sentence.
+        refusals: Number of times that its letter was refused.
+    """
+
+    reason: str
+    refusals: int = 0
+
+
+class Verdicts:
+    """The verdicts of a partition; for one thread at a time."""
+
+    __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given", "silent_looks")
+
+    def __init__(self) -> None:
+        self._suspect: Position | None = None
+        self._hidden: dict[Position, Position] = {}
+        self._jump: tuple[Position, Position] | None = None
+        self._jumps = 0
+        self.silent_looks = 0
+        """Silent requests in a row; each waits twice as long as the request before."""
+        self.given: dict[Position, Verdict] = {}
+        """Verdicts by position; removed once the dead letter is stored."""
+
+    def give(self, position: Position, verdict: Verdict) -> None:
+        """Record that this message is refused for good."""
+        self.given[position] = verdict
+        if len(self.given) > MAX_VERDICTS:
+            del self.given[next(iter(self.given))]
+
+    def crashed(self, position: Position | None, reason: str) -> None:
+        """Record an unexpected exception that ended a session at this message; two in a row are the message's fault."""
+        if position is None or position != self._suspect:
+            self._suspect = position
+            return
+        self._suspect = None
+        before = self.given.get(position)
+        self.give(position, Verdict(f"its relay failed twice: {reason}") if before is None else _next(before))
+
+    def is_named(self, after: Position, before: Position) -> bool:
+        """True if a dead letter names the hidden messages between the two positions."""
+        return self._hidden.get(after) == before
+
+    def named(self, after: Position, before: Position) -> None:
+        """Record that a dead letter is stored that names the hidden messages between the two positions."""
+        self._hidden[after] = before
+        if len(self._hidden) > MAX_VERDICTS:
+            del self._hidden[next(iter(self._hidden))]
+
+    def jumps_again(self, after: Position, before: Position) -> bool:
+        """Record that the broker left out readable messages between the two positions.
+
+        Returns:
+            True if this happened too often in a row to try again: another client has acknowledged exactly those
+                messages.
+        """
+        self._jumps = self._jumps + 1 if self._jump == (after, before) else 1
+        self._jump = after, before
+        return self._jumps > MAX_JUMPS
+
+    def refused(self, position: Position, reason: str, dead_letter: Verdict | None) -> None:
+        """Record that the broker or the client refused a hop, or this letter."""
+        self.give(position, Verdict(reason) if dead_letter is None else _next(dead_letter))
+
+
+def _next(verdict: Verdict) -> Verdict:
+    return verdict._replace(refusals=verdict.refusals + 1)
+
+
+class _DeadLetter(NamedTuple):
+    position: Position
+    timer_id: str | None
+    verdict: Verdict
+
+
+class DeadLetterWriter:
+    """The dead letters of a subscription.
+
+    Args:
+        source: The source partition.
+        tools: The relay's tools.
+        hops: Opens producers.
+        confirmations: Receive the outcome of each letter.
+        verdicts: The partition's verdicts.
+        handle: The partition's handle.
+    """
+
+    __slots__ = ("_confirmations", "_handle", "_hops", "_source", "_tools", "_under_way", "_verdicts")
+
+    def __init__(
+        self,
+        source: Source,
+        tools: Tools,
+        hops: HopProducers,
+        confirmations: Confirmations,
+        verdicts: Verdicts,
+        handle: Handle,
+    ) -> None:
+        self._source = source
+        self._tools = tools
+        self._hops = hops
+        self._confirmations = confirmations
+        self._verdicts = verdicts
+        self._handle = handle
+        self._under_way: dict[int, _DeadLetter] = {}
+
+    def put(
+        self, ordinal: int, message: Any, properties: dict[str, str], reason: str, position: Position, *, large: bool
+    ) -> None:
+        """Publish a dead letter.
+
+        Args:
+            ordinal: Ordinal of the command, for its confirmation.
+            message: The message as it was received.
+            properties: Properties that replace its own.
+            reason: The reason, as a sentence.
+            position: Position of the message.
+            large: Whether it is sent alone and compressed.
+        """
+        verdict = self._verdicts.given.get(position, Verdict(reason))
+        self._under_way[ordinal] = _DeadLetter(position, properties.get(ID_PROPERTY), verdict)
+        on_sent = partial(self._confirmations.on_batched, ordinal)
+        own = dead_letter_properties(message, verdict.reason, self._source.name, position.text)
+        properties = without_notes(properties)
+        topic = self._tools.names.dead_letter
+        if not verdict.refusals:
+            carry(self._hops.to_dead_letters(topic, large=large), message, on_sent, properties | own)
+            return
+        producer = self._hops.to_dead_letters(topic, large=True)
+        in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
+
+    def put_entry(self, ordinal: int, reason: str, position: Position) -> None:
+        """Publish a dead letter that names the entry of a message, and stands for all messages in it."""
+        entry = position._replace(batch_index=-1)
+        self._under_way[ordinal] = _DeadLetter(entry, None, Verdict(reason))
+        self._hops.to_dead_letters(self._tools.names.dead_letter).send_async(
+            b"",
+            partial(self._confirmations.on_batched, ordinal),
+            properties=self._place(reason, entry.text),
+            disable_replication=True,
+        )
+
+    def inspect(self, after: Spot, before: Position) -> Position:
+        """Look for hidden messages between two positions; store a dead letter that names them before the relay goes on.
+
+        Args:
+            after: The message before.
+            before: Position of the message behind.
+
+        Returns:
+            The position up to which no message is missing that no dead letter names.
+
+        Raises:
+            PulsarException: The topic could not be read now, or the dead letter is not stored.
+        """
+        verdicts = self._verdicts
+        try:
+            found, is_hidden = inspect(self._tools.client, self._source.name, after, before, self._waits_on)
+        except pulsar.Timeout:
+            verdicts.silent_looks = min(verdicts.silent_looks + 1, MAX_SILENT_LOOKS)
+            raise
+        verdicts.silent_looks = 0
+        reason = HIDDEN
+        if found != before and verdicts.jumps_again(after.position, before):
+            found, is_hidden, reason = before, True, LEFT_OUT
+        if is_hidden and not verdicts.is_named(after.position, found):
+            self._name(after.position, found, reason)
+        return found
+
+    def _waits_on(self, silences: int) -> bool:
+        self._handle.beat()
+        return not self._handle.stopping and silences < 1 << self._verdicts.silent_looks
+
+    def _name(self, after: Position, before: Position, reason: str) -> None:
+        source, between = self._source.name, f"{after.text}..{before.text}"
+        producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
+        producer.send(b"", properties=self._place(reason, between), disable_replication=True)
+        self._verdicts.named(after, before)
+        self._handle.counts.dead += 1
+        self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
+
+    def _place(self, reason: str, at: str) -> dict[str, str]:
+        return {DEAD_REASON: reason, DEAD_FROM: self._source.name, DEAD_AT: at, DEAD_PART: _NONE}
+
+    def stored(self, ordinals: list[int]) -> None:
+        """Record that these commands are confirmed, those of dead letters and others."""
+        if not self._under_way:
+            return
+        for ordinal in ordinals:
+            dead_letter = self._under_way.pop(ordinal, None)
+            if dead_letter is not None:
+                self._verdicts.given.pop(dead_letter.position, None)
+                self._tools.alarms.raised(
+                    RelayDeadLetter(
+                        topic=self._source.name,
+                        reason=dead_letter.verdict.reason,
+                        position=dead_letter.position.text,
+                        timer_id=dead_letter.timer_id,
+                    )
+                )
+
+    def refused(self, ordinal: int, position: Position, reason: str) -> None:
+        """Record that the publish with this ordinal, a dead letter or a hop, is refused for good."""
+        dead_letter = self._under_way.pop(ordinal, None)
+        self._verdicts.refused(position, reason, None if dead_letter is None else dead_letter.verdict)

@@ -1,0 +1,161 @@
+"""Finds topics of earlier plans and drains them, by the present plan's routing, until they are removed.
+
+The search is repeated, since processes that use the earlier plan still send to its topics: during a rolling deployment
+a tier that was empty at the start may fill afterwards (broker-facts: topics-outside-the-plan).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pulsar
+
+from timewheel.core.clock import wait_until
+from timewheel.core.errors import AdminError, TopologyError
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.topology import HoldingTopic
+from timewheel.events import RelayDrainsFormerTopic, RelayFormerTopicsUnknown, RelayFormerTopicUnreadable
+from timewheel.hooks import Event
+from timewheel.relay.driver.partition import Partition
+from timewheel.relay.driver.partition_workers import PartitionWorkers
+from timewheel.relay.driver.source import Tools
+
+__all__ = ["LOOK_MS", "FormerTopicDrainer"]
+
+LOOK_MS = 60_000
+"""Time between two searches; a topic that was empty in two of them is let go."""
+
+
+class FormerTopicDrainer:
+    """A thread that searches, and a crew for each search that found new topics.
+
+    Args:
+        look: Lists the topics of earlier plans.
+        partitions_of: Makes the partitions of a holding topic; raises `TopologyError` if the plan's topics cannot take
+            its timers.
+        tools: The relay's tools.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Sequence[FormerTopic]],
+        partitions_of: Callable[[HoldingTopic], Sequence[Partition]],
+        tools: Tools,
+    ) -> None:
+        self._look = look
+        self._partitions_of = partitions_of
+        self._tools = tools
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._answers = True
+        self._thread = threading.Thread(target=self._run, name="timewheel-relay-former", daemon=True)
+        self._drained_by: dict[str, PartitionWorkers] = {}
+        self._workers_of: tuple[PartitionWorkers, ...] = ()
+        self._unreadable: frozenset[str] = frozenset()
+        self._empty: set[str] = set()
+
+    @property
+    def workers_of(self) -> tuple[PartitionWorkers, ...]:
+        """All crews that were made so far and have work."""
+        return self._workers_of
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Topics with a backlog that cannot be drained."""
+        return tuple(sorted(self._unreadable))
+
+    def start(self) -> None:
+        """Search once, begin to drain, and continue to search."""
+        self.inspect()
+        self._thread.start()
+
+    def stop(self, drain_ms: int) -> None:
+        """Stop searching; take no new messages."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for workers in self._workers_of:
+            workers.stop(drain_ms)
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for all threads."""
+        if self._thread.ident is not None:
+            self._tools.clock.join(self._thread, timeout_ms)
+        for workers in self._workers_of:
+            workers.join(timeout_ms)
+
+    def inspect(self) -> None:
+        """Begin with new topics, let go of empty topics."""
+        try:
+            found = self._look()
+        except AdminError as error:
+            # Holding up every timer because of an unanswered request would do greater harm.
+            self._report_no_answer(str(error))
+            return
+        self._answers = True
+        listed = {topic.name for topic in found}
+        empty = {topic.name for topic in found if topic.drained}
+        # Empty in two searches, since a producer that has connected may not have sent yet. A drained topic is let go,
+        # so that it can be removed, and is searched for again: a late timer waits for a minute.
+        for name in [name for name in self._drained_by if name not in listed or name in empty & self._empty]:
+            self._drained_by.pop(name).retire(name)
+        self._empty = empty
+        self._workers_of = tuple(
+            workers for workers in self._workers_of if workers.partitions
+        )  # the others have ended, or are about to
+        self._unreadable &= {topic.name for topic in found if topic.backlog}
+        self._begin([topic for topic in found if topic.name not in self._drained_by and not topic.drained])
+
+    def _begin(self, new: Sequence[FormerTopic]) -> None:
+        partitions: list[Partition] = []
+        topics: list[FormerTopic] = []
+        for topic in new:
+            if topic.holding is None:
+                if topic.backlog and not topic.is_due and topic.parked_by is None:
+                    self._report_unreadable(topic, "its name is none that this version of timewheel gives")
+                continue
+            try:
+                partitions += self._partitions_of(topic.holding)
+            except TopologyError as error:
+                self._report_unreadable(topic, str(error))
+            except pulsar.PulsarException as error:
+                self._report_unreadable(topic, str(error))  # tried again in a minute
+            else:
+                topics.append(topic)
+        if not topics:
+            return
+        workers = PartitionWorkers(partitions, self._tools)
+        with self._changed:
+            if self._stopping:
+                return
+            self._workers_of = (*self._workers_of, workers)
+            workers.start()
+        for topic in topics:
+            self._drained_by[topic.name] = workers
+            self._unreadable -= {topic.name}
+            self._emit(RelayDrainsFormerTopic(topic=topic.name, backlog=topic.backlog))
+
+    def _report_unreadable(self, topic: FormerTopic, reason: str) -> None:
+        if topic.name not in self._unreadable:
+            self._unreadable |= {topic.name}
+            self._emit(RelayFormerTopicUnreadable(topic=topic.name, backlog=topic.backlog, reason=reason))
+
+    def _report_no_answer(self, reason: str) -> None:
+        if self._answers:
+            self._emit(RelayFormerTopicsUnknown(due_topic=self._tools.router.plan.due_topic, reason=reason))
+        self._answers = False
+
+    def _emit(self, event: Event) -> None:
+        self._tools.hooks.emit(event)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                wait_until(self._tools.clock, self._changed, lambda: self._stopping, LOOK_MS)
+                if self._stopping:
+                    return
+            try:
+                self.inspect()
+            except Exception as error:  # noqa: BLE001 - a thread that died in silence would stop draining
+                self._report_no_answer(repr(error))

@@ -1,0 +1,417 @@
+"""The driver of a machine: a subscription of a partition of a holding topic, on a single thread.
+
+It executes the machine's commands and reports their results; the machine makes all decisions. Any failure ends the
+subscription: consumer and producers are dropped, and `partition` begins a new subscription from the mark-delete
+position (broker-facts: exact-hops). A message that is refused for good, and not for the topic's sake, becomes a dead
+letter (`dead_letter_writer`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pulsar
+
+from timewheel.client.connection_watch import ConnectionWatch
+from timewheel.client.native import (
+    NO_SCHEMA,
+    carry,
+    properties_size,
+    size_of,
+)
+from timewheel.client.positions import Position
+from timewheel.client.results import is_of_message
+from timewheel.client.schema_versions import SCHEMA_REFUSALS
+from timewheel.core.clock import pause
+from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.grouping import LARGE_BYTES, LARGEST_BATCH
+from timewheel.core.names import DRAINS_PROPERTY, RELAY_SUBSCRIPTION
+from timewheel.core.steps import hop_bound
+from timewheel.events import RelayBatchSplit, RelayHopsBeyondPlan, RelayWaitsForLease
+from timewheel.relay.driver.confirmations import Confirmations
+from timewheel.relay.driver.dead_letter_writer import DeadLetterWriter, Verdicts, refusal
+from timewheel.relay.driver.endings import HoleFound, SessionFailed
+from timewheel.relay.driver.handle import Handle, PartitionState
+from timewheel.relay.driver.hop_batches import HopBatch, HopBatches, Member
+from timewheel.relay.driver.hop_producers import HopProducers, LeaseHeld
+from timewheel.relay.driver.prefetch import Prefetch
+from timewheel.relay.driver.reader import Reader
+from timewheel.relay.driver.source import Source, Tools, consumer_name
+from timewheel.relay.machine.commands import (
+    PROBED,
+    RECEIVE,
+    Acknowledge,
+    AskAgain,
+    AskLast,
+    Command,
+    Examine,
+    Forward,
+    GiveBack,
+    Leave,
+    PutProbe,
+    Receive,
+    Refile,
+    SendGroups,
+    Stop,
+    StoreDeadLetter,
+    Wait,
+)
+from timewheel.relay.machine.interface import Machine
+from timewheel.relay.machine.states import State
+
+__all__ = ["Session"]
+
+QUIET_MS = 100
+"""Time without a receive before the broker is asked for redelivery: the client's queue fills, its permits are used up,
+and the broker has no read under way that a second read could cross (broker-facts: interleaved-redelivery).
+"""
+MAX_UNANSWERED = 10
+"""Failed requests in a row for the topic's last position, after which the connection counts as failed."""
+
+_SHOWN = {State.HOLDING: PartitionState.HOLDING, State.WAITING_FOR_LEASE: PartitionState.WAITING_FOR_LEASE}
+
+
+class Session:
+    """A single subscription.
+
+    Args:
+        source: The partition to read.
+        tools: The relay's tools.
+        handle: State shared with others.
+        verdicts: The partition's verdicts.
+        machine: A new machine, which decides.
+        prefetch: Length of the client's receiver queue.
+
+    Attributes:
+        begins_anew: Whether it ends to be followed by another session at once: the entries are larger than expected, so
+            that it needs a shorter queue; or a message was refused, and has its verdict.
+        position: Position of the last received message.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tools: Tools,
+        handle: Handle,
+        verdicts: Verdicts,
+        machine: Machine,
+        prefetch: Prefetch,
+    ) -> None:
+        self._source = source
+        self._tools = tools
+        self._clock = tools.clock
+        self._handle = handle
+        self._machine = machine
+        self._hops = HopProducers.of(source, tools, handle.held_names, lambda: self.position, self._last)
+        self._hop_bound = hop_bound(tools.router.plan)
+        self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
+        self._confirmations = Confirmations(handle, tools.clock)
+        self._groups = HopBatches(self._hops, self._confirmations.on_group)
+        self._dead_letter_writer = DeadLetterWriter(source, tools, self._hops, self._confirmations, verdicts, handle)
+        self._reader = Reader(source, tools.router.plan, verdicts)
+        self._entry = self._reader.entry
+        self._prefetch = prefetch
+        self.begins_anew = False
+        self.position: Position | None = None
+        self._consumer: Any = None
+        self._unanswered = 0
+        # The last received message, for the present decision.
+        self._message: Any = None
+        self._properties: dict[str, str] = {}
+        self._size = 0
+
+    def run(self) -> None:
+        """Work until stopped, or until the machine leaves.
+
+        Raises:
+            SessionFailed: Begin anew.
+            HoleFound: Begin anew, and do not go on past the hole.
+        """
+        try:
+            self._consumer = self._handle.consumer = self._subscribe()
+            self._handle.state = PartitionState.RUNNING
+            self._loop()
+        except Exception as error:
+            self._acknowledge_confirmed()
+            if isinstance(error, pulsar.PulsarException):
+                raise SessionFailed(str(error)) from error
+            raise
+        finally:
+            self._handle.in_flight = 0
+            self._handle.consumer = None
+            self._handle.head_release_ms = None
+            try:
+                self._hops.give_back()
+            finally:
+                if self._consumer is not None:
+                    with suppress(pulsar.PulsarException, ValueError):
+                        self._consumer.close()
+
+    def _subscribe(self) -> Any:
+        # The broker delays no message there (broker-facts: delays-need-shared).
+        undelayed = self._machine.cumulative or self._tools.router.is_native
+        self._prefetch.begin()
+        consumer = self._tools.client.subscribe(
+            self._source.name,
+            RELAY_SUBSCRIPTION,
+            consumer_type=pulsar.ConsumerType.Failover if undelayed else pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
+            receiver_queue_size=self._prefetch.entries,
+            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
+            consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
+            properties={DRAINS_PROPERTY: "true"} if self._source.is_former else None,
+        )
+        gate = self._tools.gate
+        return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_journal else consumer
+
+    def _loop(self) -> None:
+        machine, handle, outcomes = self._machine, self._handle, self._confirmations.outcomes
+        command = machine.done(self._clock.now_ms())
+        while (kind := type(command)) is not Leave:
+            if (handle.stopping or self.begins_anew) and machine.state is not State.DRAINING:
+                command = machine.stopping(self._drain_left_ms(), undone=command)
+                continue
+            if kind is Receive:
+                if outcomes:
+                    self._settle()
+                command = self._receive(command.wait_ms)  # type: ignore[union-attr]
+            elif kind is Forward:
+                asks = command.asks  # type: ignore[union-attr]
+                command = self._forward(command)  # type: ignore[arg-type]
+                if asks and command is RECEIVE:
+                    command = machine.done(self._clock.now_ms())
+            else:
+                command = self._do_rare(command)
+
+    def _do_rare(self, command: Command) -> Command:
+        """Execute a command that is rare in a steady stream of hops."""
+        machine = self._machine
+        self._show()
+        match command:
+            case Wait() if machine.state is State.HOLDING and machine.arrivals.wants_end(self._clock.now_ms()):
+                self._see_end()  # the wait goes on, if the head is still held
+            case Wait(timeout_ms=timeout_ms, wake_at=wake_at):
+                stops = machine.state is State.DRAINING
+                self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
+            case AskLast():
+                return self._ask_last()
+            case Examine(after=after, before=before):
+                found = self._dead_letter_writer.inspect(after, before)
+                return machine.found(found, self._clock.now_ms())
+            case Stop(reason=reason):
+                raise HoleFound(reason)
+            case Refile():
+                try:
+                    self._refile(command)
+                except SCHEMA_REFUSALS as error:
+                    return machine.refused(f"no topic takes its schema: {error}", self._clock.now_ms())
+            case _:
+                self._carry_out(command)
+        return self._next()
+
+    def _ask_last(self) -> Command:
+        try:
+            last = self._last()
+        except pulsar.PulsarException:
+            # A request that fails while its topic moves to another broker is no reason to begin anew.
+            self._unanswered += 1
+            if self._unanswered > MAX_UNANSWERED:
+                raise
+            return self._machine.no_last_position()
+        self._unanswered = 0
+        return self._machine.last_position(last, self._clock.now_ms())
+
+    def _see_end(self) -> None:
+        last = None
+        with suppress(pulsar.PulsarException):
+            last = self._last() if self._handle.connected else None
+        self._machine.arrivals.ended(last, self._clock.now_ms())
+        self._handle.beat()
+
+    def _last(self) -> Position:
+        return Position.of(self._consumer.get_last_message_id())
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Acknowledge():
+                self._acknowledge(command)
+            case AskAgain():
+                self.begins_anew |= self._prefetch.is_spent  # the broker would send nothing
+                pause(self._clock, QUIET_MS)
+                self._consumer.redeliver_unacknowledged_messages()
+            case GiveBack():
+                self._hops.give_back()
+            case SendGroups():
+                self._groups.send()
+            case PutProbe():
+                self._put_probe()
+            case StoreDeadLetter(ordinal=ordinal, reason=reason):
+                assert self.position is not None, "a dead letter of no message"
+                if self._entry.batch_size > LARGEST_BATCH:
+                    self._dead_letter_writer.put_entry(ordinal, reason, self.position)
+                else:
+                    large = self._size >= LARGE_BYTES
+                    self._dead_letter_writer.put(
+                        ordinal, self._message, self._properties, reason, self.position, large=large
+                    )
+                self.begins_anew |= self._prefetch.is_spent
+            case _:
+                raise AssertionError(command)
+
+    def _next(self) -> Command:
+        # Confirmations first, so that the machine waits only for sends still under way.
+        self._settle()
+        if self._handle.stopping or self.begins_anew:
+            return self._machine.stopping(self._drain_left_ms())
+        return self._machine.done(self._clock.now_ms())
+
+    def _drain_left_ms(self) -> int:
+        # A send without an answer ends the session by itself.
+        return self._handle.drain_left_ms() if self._handle.stopping else self._tools.send_timeout_ms
+
+    # Commands
+
+    def _receive(self, wait_ms: int) -> Command:
+        handle = self._handle
+        try:
+            message = self._consumer.receive(wait_ms)
+        except pulsar.Timeout:
+            handle.beat()
+            self._settle()
+            self._show()
+            return self._machine.nothing_came(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        handle.beat()
+        message_id = message.message_id()
+        self.position = position = Position.of(message_id)
+        self._message = message
+        reader = self._reader
+        reading = reader.read(position, message, message_id)
+        self._properties = properties = reader.properties
+        self._size = size = size_of(message) + properties_size(properties)
+        if self._prefetch.met(position.batch_index, self._entry.batch_size, size, self._entry.uncounted):
+            self.begins_anew = True
+        return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
+
+    def _forward(self, command: Forward) -> Command:
+        machine, envelope = self._machine, command.envelope
+        if envelope.hops > self._hop_bound:
+            self._report_of_hops(envelope)
+        alone = None
+        try:
+            if command.in_group:
+                self._join(command)
+            else:
+                alone = self._hops.to(
+                    command.topic,
+                    self._entry.schema_version,
+                    named=command.named,
+                    delayed=not command.batches,
+                    leaves_plan=command.leaves_plan,
+                    large=self._size >= LARGE_BYTES,
+                )
+        except LeaseHeld as held:
+            if machine.state is not State.WAITING_FOR_LEASE:
+                self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=str(held)))
+            return machine.lease_held()
+        except SCHEMA_REFUSALS as error:
+            return machine.refused(f"{command.topic} does not take its schema: {error}", self._clock.now_ms())
+        if machine.state is State.WAITING_FOR_LEASE:
+            machine.lease_taken()
+            self._show()
+        # Not before: without a lease the message stays unchanged, and may go another way. A group member shares these
+        # properties.
+        self._properties[TIMER_PROPERTY] = envelope.line()
+        if alone is not None:
+            self._send(alone, command)
+        return RECEIVE
+
+    def _join(self, command: Forward) -> None:
+        member = Member(command.ordinal, self._message, self._properties, self._size)
+        self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
+
+    def _send(self, producer: Any, command: Forward) -> None:
+        told, at_ms, number = self._confirmations, command.deliver_at_ms, command.sequence_id
+        on_sent = partial(told.on_sent, command.ordinal, self._hops.is_new(producer, number))
+        if command.batches:
+            on_sent = partial(told.on_batched, command.ordinal)
+        carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
+
+    def _send_singly(self, group: HopBatch, *, refused: bool) -> None:
+        """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.
+
+        If it was cut, it is unknown which part is stored.
+        """
+        if not refused:
+            self._tools.hooks.emit(
+                RelayBatchSplit(topic=self._source.name, destination=group.topic, messages=len(group.members))
+            )
+        producer = self._hops.to(group.topic, group.version, named=False)
+        for ordinal, message, properties, _ in group.members:
+            carry(producer, message, partial(self._confirmations.on_batched, ordinal), properties)
+
+    def _report_of_hops(self, envelope: Envelope) -> None:
+        plan, handle = self._tools.router.plan, self._handle
+        if envelope.revision == plan.revision and not handle.reported_of_hops:
+            handle.reported_of_hops = True
+            self._tools.hooks.emit(
+                RelayHopsBeyondPlan(
+                    topic=self._source.name, timer_id=envelope.timer_id, hops=envelope.hops, bound=self._hop_bound
+                )
+            )
+
+    def _refile(self, command: Refile) -> None:
+        message = self._message
+        large = self._size >= LARGE_BYTES
+        producer = self._hops.to(self._source.topic, self._entry.schema_version, named=False, large=large)
+        self._properties[TIMER_PROPERTY] = command.envelope.line()
+        carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), self._properties)
+
+    def _put_probe(self) -> None:
+        self._hops.to(self._source.topic, NO_SCHEMA, named=False).send_async(
+            b"",
+            partial(self._confirmations.on_batched, PROBED),
+            properties={PROBE_PROPERTY: self._tools.relay_id},
+            disable_replication=True,
+        )
+
+    def _acknowledge(self, command: Acknowledge) -> None:
+        acknowledge = self._consumer.acknowledge_cumulative if self._machine.cumulative else self._consumer.acknowledge
+        for receipt in command.receipts:
+            acknowledge(receipt)
+
+    def _settle(self) -> None:
+        """Report all confirmations received so far to the machine."""
+        while self._confirmations.cut:
+            group, refused = self._confirmations.cut.popleft()
+            self._send_singly(group, refused=refused)
+        if not self._confirmations.outcomes:
+            return
+        ordinals, failures = self._confirmations.take()
+        self._dead_letter_writer.stored(ordinals)
+        acknowledgement = self._machine.confirmed(ordinals)
+        if acknowledgement is not None:
+            self._acknowledge(acknowledgement)
+        for ordinal, failure in failures:
+            if not is_of_message(failure):
+                raise SessionFailed(f"a send failed: {failure}")
+            self._dead_letter_writer.refused(ordinal, self._machine.failed(ordinal), refusal(failure))
+            self.begins_anew = True
+
+    def _acknowledge_confirmed(self) -> None:
+        """Acknowledge after any failure, so that the next subscription repeats no confirmed message."""
+        with suppress(pulsar.PulsarException, SessionFailed):
+            self._settle()
+        command = self._machine.stopping(0)
+        if isinstance(command, Acknowledge):
+            with suppress(pulsar.PulsarException):
+                self._acknowledge(command)
+
+    def _show(self) -> None:
+        handle, machine = self._handle, self._machine
+        handle.in_flight = machine.in_flight
+        handle.head_release_ms = machine.head_release_ms
+        handle.state = _SHOWN.get(machine.state, PartitionState.RUNNING)
+        self._watch.inspect(is_connected=handle.connected)
