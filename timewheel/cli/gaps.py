@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.gaps_text import show_snapshot
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 from timewheel.cli.options import with_options
+from timewheel.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -179,8 +180,6 @@ class _Seeing:
 
     def _look(self, *, quiet: bool) -> tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
-        from rich.console import Console
-
         from timewheel.inspect.errors import NoSuchTarget
         from timewheel.inspect.gaps import inspect_gaps, topics_of
         from timewheel.inspect.gaps.log import append_snapshot
@@ -190,7 +189,7 @@ class _Seeing:
         from timewheel.inspect.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
-        with _counting_topics(Console(stderr=True), quiet=quiet) as on_progress:
+        with progress_bar("looking at topics", quiet=quiet) as on_progress:
             seen = inspect_gaps(
                 self._admin,
                 found.topics,
@@ -243,25 +242,6 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 
     with Live(console=console, auto_refresh=False) as screen:
         yield show
-
-
-@contextmanager
-def _counting_topics(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bars = Progress(
-        TextColumn("looking at topics"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    task: Any = bars.add_task("", total=None)
-    with bars:
-        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _print_json(

@@ -9,8 +9,7 @@ import typer
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.looks import GapLimit, type_words
 from timewheel.cli.options import AsJson, with_options
-from timewheel.cli.sample import inspecting_entries
-from timewheel.cli.terminal import say, show_line
+from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def explain(
 
     with (
         cluster.admin() as admin,
-        inspecting_entries(Console(stderr=True)) as on_progress,
+        progress_bar("looking at entries") as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
         found = look_into(

@@ -12,8 +12,7 @@ from timewheel.cli.connecting import AdminOptions, typed_again
 from timewheel.cli.exit_status import ALARM, ATTENTION
 from timewheel.cli.options import PlanFile, with_options
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
-from timewheel.cli.sample import inspecting_entries
-from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.gap_law import WATCH_SHARE
 
@@ -170,7 +169,6 @@ def _checked(
     log: Path | None,
     **options: Any,
 ) -> Checked:
-    from rich.console import Console
 
     from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
     from timewheel.watch import check as inspect
@@ -179,7 +177,7 @@ def _checked(
     try:
         statistic = None if stat is None else load_statistic(stat)
         earlier = () if log is None else read_checks(log, plan.due_topic)
-        with inspecting_entries(Console(stderr=True)) as on_progress:
+        with progress_bar("looking at entries") as on_progress:
             return inspect(
                 admin,
                 plan,

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.looks import GapLimit
 from timewheel.cli.options import AsJson, with_options
-from timewheel.cli.terminal import print_line
+from timewheel.cli.terminal import print_line, progress_bar
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from timewheel.inspect.sample import ProgressCallback, Sample
+    from timewheel.inspect.sample import Sample
     from timewheel.inspect.sample_figures import SampleFigures
     from timewheel.inspect.sample_file import SampledTopic
 
-__all__ = ["inspecting_entries", "sample"]
+__all__ = ["sample"]
 
 
 @with_options
@@ -52,8 +49,6 @@ def sample(
     import json
     from dataclasses import asdict
 
-    from rich.console import Console
-
     from timewheel.core.clock import SystemClock
     from timewheel.core.extras import need_extras
     from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
@@ -68,7 +63,7 @@ def sample(
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
         cluster.admin() as admin,
-        inspecting_entries(Console(stderr=True)) as on_progress,
+        progress_bar("looking at entries") as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, on_progress=on_progress)
@@ -142,22 +137,3 @@ def _moment(at_ms: int) -> str:
     import datetime as dt
 
     return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-@contextmanager
-def inspecting_entries(console: Console) -> Iterator[ProgressCallback]:
-    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bars = Progress(
-        TextColumn("looking at entries"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task: Any = bars.add_task("", total=None)
-    with bars:
-        yield lambda done, total: bars.update(task, completed=done, total=total)

@@ -10,9 +10,9 @@ import typer
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ATTENTION
 from timewheel.cli.options import AsJson, with_options
-from timewheel.cli.shadow_looks import reading_entries, unseen_is_an_exit
+from timewheel.cli.shadow_looks import unseen_is_an_exit
 from timewheel.cli.shadow_text import show_survey
-from timewheel.cli.terminal import say, show_line
+from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.escapes import timewheel_command, visible
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ def start(
     """
     import json
 
-    from rich.console import Console
-
     from timewheel.cli.planning import console_for
     from timewheel.cli.shadow_plan import bare_plan, plan_of_topic
     from timewheel.core.durations import parse_duration
@@ -81,7 +79,7 @@ def start(
     console = console_for(as_json=as_json)
     file = target if out is None else str(out)
     with access.admin() as admin:
-        with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as on_progress:
+        with unseen_is_an_exit(), progress_bar("reading entries") as on_progress:
             given = None if is_topic else _loaded(target)
             url = access.service_url_of(target if given is None else given.due_topic, admin)
             bare = given or bare_plan(admin, target)

@@ -9,7 +9,8 @@ import typer
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.shadow_looks import reading_entries, unseen_is_an_exit
+from timewheel.cli.shadow_looks import unseen_is_an_exit
+from timewheel.cli.terminal import progress_bar
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def verify(
 
     plan = plan_with_intake(plan_file)
     access = cluster.access()
-    with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as on_progress:
+    with unseen_is_an_exit(), access.admin() as admin, progress_bar("reading entries") as on_progress:
         need_shadow(admin, plan, plan_file)
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
         found = inspect(admin, dialer, plan, on_progress=on_progress)

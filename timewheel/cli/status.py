@@ -11,8 +11,7 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at
 from timewheel.cli.options import PlanFile, with_options
-from timewheel.cli.sample import inspecting_entries
-from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import span
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plurals import counted
@@ -66,7 +65,7 @@ def status(
     cancellations = known_cancellations(plan, access)
     with (
         access.admin() as admin,
-        inspecting_entries(Console(stderr=True)) as on_progress,
+        progress_bar("looking at entries") as on_progress,
     ):
         is_dead = None if cancellations is None else cancellations.is_dead
         found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
