@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import tomllib
-from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ import pytest
 from rich.console import Console
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.cli import broker_profile
-from timewheel.cli.broker_profile import shown_profile
+from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.inspect.profile import profile_of
 
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     from timewheel.testing import LocalPulsar
 
 
-def asked(*options: Any) -> BrokerProfile:
-    return broker_profile.profile_of(*options)[0]
+def asked(sampled: BrokerProfile | None = None, **options: Any) -> BrokerProfile:
+    return ProfileOptions(**options).broker_profile(sampled)[0]
 
 
 def test_a_profile_has_the_limits_that_the_broker_was_given(tuned: LocalPulsar, tmp_path: Path) -> None:
@@ -55,18 +53,17 @@ def test_a_planners_command_asks_the_broker_that_the_variables_name(
     tuned: LocalPulsar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
-    nothing_text = (None, None, None, None, None)
-    assert asked(*nothing_text, None) == BrokerProfile.named("4.0")
+    assert asked() == BrokerProfile.named("4.0")
 
     file = tmp_path / "connection.toml"
     file.write_text(f'[connection]\nadmin_url = "{tuned.admin_url}"\n')
-    assert asked(*nothing_text, file).gap_limit_ranges == 777
+    assert asked(connection=file).gap_limit_ranges == 777
     monkeypatch.setenv("PULSAR_ADMIN_URL", tuned.admin_url)
-    assert asked(*nothing_text, None).gap_limit_ranges == 777
-    assert asked("4.2", *nothing_text[1:], None) == BrokerProfile.named("4.2"), "what is said counts for more"
+    assert asked().gap_limit_ranges == 777
+    assert asked(profile="4.2") == BrokerProfile.named("4.2"), "what is said counts for more"
     sampled = BrokerProfile(name="sampled", gap_limit_ranges=5)
-    assert asked(*nothing_text, None, sampled) == sampled, "a sample knows its own broker"
-    assert asked(None, tuned.admin_url, *nothing_text[2:], None, sampled).gap_limit_ranges == 777
+    assert asked(sampled) == sampled, "a sample knows its own broker"
+    assert asked(sampled, admin_url=tuned.admin_url).gap_limit_ranges == 777
 
 
 def test_an_answer_says_whose_limit_it_goes_by(
@@ -76,15 +73,13 @@ def test_an_answer_says_whose_limit_it_goes_by(
     file = tmp_path / "connection.toml"
     file.write_text(f'[connection]\nadmin_url = "{tuned.admin_url}"\n')
     console = Console(file=StringIO(), width=200)
-    by = partial(shown_profile, console)
-    nothing_text = (None, None, None, None)
-    by(None, *nothing_text, None)
-    by("4.2", *nothing_text, None)
-    by(None, *nothing_text, None, BrokerProfile(name="sampled", gap_limit_ranges=5))
-    by(None, *nothing_text, file)
-    by(None, tuned.admin_url, None, None, None, None)
+    ProfileOptions().shown(console)
+    ProfileOptions(profile="4.2").shown(console)
+    ProfileOptions().shown(console, BrokerProfile(name="sampled", gap_limit_ranges=5))
+    ProfileOptions(connection=file).shown(console)
+    ProfileOptions(admin_url=tuned.admin_url).shown(console)
     monkeypatch.setenv("PULSAR_ADMIN_URL", tuned.admin_url)
-    by(None, *nothing_text, file)
+    ProfileOptions(connection=file).shown(console)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined] # a StringIO
         "LIMIT  10,000 gaps in a partition: the default of Pulsar 4.0 (--profile or --broker names yours)",
         "LIMIT  10,000 gaps in a partition: of --profile 4.2",

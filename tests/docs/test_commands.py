@@ -13,6 +13,7 @@ from tests.support.commands_table import PAGE, commands, redrawn
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
 from timewheel.cli.app import app
+from timewheel.cli.groups import PANELS
 
 OPTIONS = {
     name: {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
@@ -85,4 +86,11 @@ def test_some_help_has_words_in_brackets() -> None:
 
 def test_a_group_shows_whole_first_sentences() -> None:
     shown = CliRunner().invoke(app, ["--help"], prog_name="timewheel").output
-    assert "..." not in shown.partition("Commands:")[2]
+    assert "..." not in shown.partition("Options:")[2]
+
+
+def test_the_first_level_has_few_commands_under_few_headings() -> None:
+    shown = CliRunner().invoke(app, ["--help"], prog_name="timewheel").output
+    headings = re.findall(r"^([A-Z][a-z ]+):$", shown, re.MULTILINE)
+    assert headings == ["Options", *PANELS]
+    assert 15 < len(re.findall(r"^  [a-z]", shown, re.MULTILINE)) <= 22

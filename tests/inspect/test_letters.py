@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.consumers.test_forged import forged
 from tests.inspect.test_whereis import NOW_MS, SCHEMES, plan_of
-from timewheel.cli.set_aside import end
+from timewheel.cli.dead_letters import end
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import MAX_GENERATION, Envelope, Life
 from timewheel.core.names import Names

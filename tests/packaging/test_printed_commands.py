@@ -21,7 +21,7 @@ ONLY_NAMED = {
     ("timewheel/cli/demo.py", "timewheel demo"): "a title",
     ("timewheel/demo/report.py", "timewheel demo"): "a title",
     ("timewheel/cli/plan_check.py", "timewheel profile"): "needs no argument",
-    ("timewheel/cli/from_survey.py", "timewheel survey"): "what made a folder, in help",
+    ("timewheel/cli/planning.py", "timewheel survey"): "what made a folder, in help",
     ("timewheel/cli/plan_check.py", "timewheel survey"): "what made a folder, in help",
     ("timewheel/cli/planning.py", "timewheel sample"): "what made a file, in help",
     ("timewheel/cli/from_survey.py", "timewheel predict"): "with the history itself, whose name is not known here",

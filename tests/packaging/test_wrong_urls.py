@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from timewheel.cli.access import Access
-from timewheel.cli.connecting import connection_of
+from timewheel.cli.broker_profile import ProfileOptions
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan, Tiered
@@ -39,7 +40,7 @@ def plan(tmp_path: Path) -> Path:
 
 def unreached(service_url: str | None = None, file: Path | None = None) -> BrokerUnreachable:
     """The error of a command's first lookup."""
-    access = Access(connection_of(service_url, file=file), ())
+    access = Access(ConnectionOptions(service_url=service_url, connection=file).merged(), ())
     with (
         pytest.raises(BrokerUnreachable) as caught,
         access.client(TOPIC, operation_timeout_seconds=1) as client,
@@ -75,7 +76,7 @@ def test_a_closed_port_and_a_port_of_another_program_are_told_apart() -> None:
 
 def test_whoever_reads_entries_is_told_the_source_of_the_url_too() -> None:
     (closed,) = free_ports(1)
-    dialer = Access(connection_of(f"pulsar://127.0.0.1:{closed}"), ()).dialer()
+    dialer = Access(ConnectionOptions(service_url=f"pulsar://127.0.0.1:{closed}").merged(), ()).dialer()
     with pytest.raises(BrokerLost, match=f"127.0.0.1:{closed}: .* is the service URL .* comes from --service-url"):
         dialer.reach(TOPIC)
 
@@ -83,7 +84,7 @@ def test_whoever_reads_entries_is_told_the_source_of_the_url_too() -> None:
 def test_any_other_error_of_the_client_has_the_url_and_no_traceback() -> None:
     import pulsar
 
-    access = Access(connection_of(UNKNOWN), ())
+    access = Access(ConnectionOptions(service_url=UNKNOWN).merged(), ())
     with (
         pytest.raises(TimewheelError, match=f"^{UNKNOWN}: Pulsar error: AuthorizationError$"),
         access.client(TOPIC),
@@ -94,14 +95,14 @@ def test_any_other_error_of_the_client_has_the_url_and_no_traceback() -> None:
 def test_a_malformed_setting_is_named_as_the_user_gave_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULSAR_ADMIN_URL", "localhost:8080")
     with pytest.raises(BadConnection, match="connection: PULSAR_ADMIN_URL must begin with http://"):
-        connection_of()
+        ConnectionOptions().merged()
     monkeypatch.delenv("PULSAR_ADMIN_URL")
     with pytest.raises(BadConnection, match="connection: --service-url must begin with pulsar://"):
-        connection_of("localhost:6650")
+        ConnectionOptions(service_url="localhost:6650").merged()
     with pytest.raises(BadConnection, match="connection: --broker must begin with http://"):
-        connection_of(admin_url="pulsar://localhost:6650", admin_option="--broker")
+        ProfileOptions(admin_url="pulsar://localhost:6650").merged()
     with pytest.raises(BadConnection, match="--service-url has something else in it than hosts and ports"):
-        Access(connection_of("pulsar://localhost:6650/a/b"), ()).dialer()
+        Access(ConnectionOptions(service_url="pulsar://localhost:6650/a/b").merged(), ()).dialer()
 
 
 SERVICE = "It comes from PULSAR_SERVICE_URL; give a broker's with --service-url pulsar://HOST:6650"

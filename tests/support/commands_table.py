@@ -23,15 +23,15 @@ Command = Any
 """A click command, which typer may vendor under another name."""
 
 
-def commands(command: Command | None = None, name: str = "timewheel") -> Iterator[tuple[str, Command]]:
+def commands(command: Command = None, name: str = "timewheel") -> Iterator[tuple[str, Command]]:
     """Yield every command that is no group, with its whole name, in the order of `--help`."""
-    command = typer.main.get_command(app) if command is None else command
+    command = command or typer.main.get_command(app)
     children = getattr(command, "commands", None)
     if children is None:
         yield name, command
         return
-    for child_name, child in children.items():
-        yield from commands(child, f"{name} {child_name}")
+    for child_name in command.list_commands(None):
+        yield from commands(children[child_name], f"{name} {child_name}")
 
 
 def _item(name: str, command: Command) -> str:
@@ -43,8 +43,15 @@ def _item(name: str, command: Command) -> str:
 
 
 def table() -> str:
-    """Return the list of all commands."""
-    return "".join(_item(name, command) for name, command in commands())
+    """Return the list of all commands, by their panels."""
+    items: dict[str, list[str]] = {}
+    first_level = typer.main.get_command(app).commands  # type: ignore[attr-defined] # it is a group
+    for name, command in commands():
+        panel = next(
+            one.rich_help_panel for word, one in first_level.items() if f"{name} ".startswith(f"timewheel {word} ")
+        )
+        items.setdefault(panel, []).append(_item(name, command))
+    return "\n".join(f"{panel}:\n\n{''.join(of_panel)}" for panel, of_panel in items.items())
 
 
 def redrawn(page: str) -> str:

@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,7 +18,7 @@ import typer
 
 from timewheel.cli.broker import broker
 from timewheel.cli.cancellations import cancellations
-from timewheel.cli.dead_letters import dead_letters
+from timewheel.cli.dead_letters import dead_letters, parked
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exit_status import FAILED, USAGE
@@ -25,7 +26,6 @@ from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
 from timewheel.cli.groups import USAGE_ERROR, CommandGroup
-from timewheel.cli.parked import parked
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
@@ -73,30 +73,36 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # our errors are printed as a line; for a bug, show the plain traceback
 )
 
-# One line per command. Each command has its own file and imports its dependencies inside its function, so that
-# `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
-app.command()(broker)
-app.add_typer(cancellations)
-app.add_typer(dead_letters)
-app.add_typer(parked)
-app.command()(demo)
-app.command()(doctor)
-app.command()(exporter)
-app.command()(gaps)
-app.command("gaps explain")(explain)
-app.command()(plan)
-app.command("plan check")(check)
-app.command()(predict)
-app.command()(compare)
-app.command()(profile)
-app.add_typer(relay)
-app.command()(sample)
-app.add_typer(shadow)
-app.command()(status)
-app.command()(survey)
-app.add_typer(timer)
-app.add_typer(topics)
-app.command()(whereis)
+# Each command imports its dependencies inside its function, so that `timewheel --help` loads neither the Pulsar client
+# nor httpx. A group of commands is a Typer.
+COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Set up": {"demo": demo, "broker": broker, "topics": topics, "relay": relay},
+    "Look": {"gaps": gaps, "gaps explain": explain, "doctor": doctor, "status": status, "exporter": exporter},
+    "Cure": {"shadow": shadow},
+    "Plan": {
+        "sample": sample,
+        "survey": survey,
+        "profile": profile,
+        "plan": plan,
+        "plan check": check,
+        "predict": predict,
+        "compare": compare,
+    },
+    "Look after timers": {
+        "whereis": whereis,
+        "timer": timer,
+        "cancellations": cancellations,
+        "dead-letters": dead_letters,
+        "parked": parked,
+    },
+}
+"""Commands by their panels and names."""
+for panel, commands in COMMANDS.items():
+    for name, command in commands.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.options import AsJson
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def broker(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A broker setting, as in broker.conf; may be given again."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
     from timewheel.cli.stopping import Stopped, stop_at_end

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from timewheel.cli.connecting import admin_client, given_connection
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.terminal import say
 from timewheel.core.broker_profile import DEFAULT_PROFILE
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from timewheel.core.broker_profile import BrokerProfile
 
-__all__ = ["BrokerUrl", "ProfileName", "profile_of", "shown_profile"]
+__all__ = ["ProfileOptions", "stored_profile"]
 
 ProfileName = Annotated[
     str | None,
@@ -36,58 +37,58 @@ BrokerUrl = Annotated[
 ]
 
 
-def profile_of(
-    name: str | None,
-    broker_url: str | None,
-    token: str | None,
-    token_file: Path | None,
-    tls_ca: Path | None,
-    connection: Path | None,
-    sampled: BrokerProfile | None = None,
-) -> tuple[BrokerProfile, str]:
-    """Return a broker profile, and its source in words.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions(AdminOptions):
+    """Options of a command that selects a broker: a group for `timewheel.cli.options.with_options`."""
 
-    The first that is given counts: the profile of the options; that of the sample; that of the broker that the
-    connection's variables or file name; the default.
+    admin_option: ClassVar[str] = "--broker"
 
-    Args:
-        name: A Pulsar version, or a profile file: TOML with the fields of `BrokerProfile`.
-        broker_url: URL of a live broker's web service.
-        token: Bearer token for this web service.
-        token_file: File with such a token.
-        tls_ca: PEM file with the certificate authorities to trust.
-        connection: The connection's file.
-        sampled: Profile of the broker from which the history was sampled.
+    profile: ProfileName = None
+    admin_url: BrokerUrl = None
+
+    def broker_profile(self, sampled: BrokerProfile | None = None) -> tuple[BrokerProfile, str]:
+        """Return a broker profile, and its source in words.
+
+        The first that is given counts: the profile of the options; that of the sample; that of the broker that the
+        connection's variables or file name; the default.
+
+        Args:
+            sampled: Profile of the broker from which the history was sampled.
+
+        Raises:
+            typer.BadParameter: Both a name and a URL are given, or the name is neither a version nor a TOML file.
+            AdminError: The broker does not answer.
+            ProfileError: A number is out of its range.
+        """
+        if self.profile is not None:
+            if self.admin_url is not None:
+                raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
+            return stored_profile(self.profile), f"of --profile {self.profile}"
+        if self.admin_url is None and sampled is not None:
+            return sampled, "of the broker that the sample is from"
+        given = ProfileOptions(admin_url=self.admin_url, connection=self.connection).given()
+        if given.admin_url is None:
+            default = f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
+            return stored_profile(DEFAULT_PROFILE), default
+        from timewheel.inspect.profile import profile_of as live
+
+        with self.admin() as admin:
+            return live(admin), f"read from {given.admin_url} ({given.sources['admin_url']})"
+
+    def shown(self, console: Console, sampled: BrokerProfile | None = None) -> BrokerProfile:
+        """Return the broker profile, and print its gap limit and its source."""
+        found, source = self.broker_profile(sampled)
+        say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
+        return found
+
+
+def stored_profile(name: str) -> BrokerProfile:
+    """Return the profile of a Pulsar version, or of a file: TOML with the fields of `BrokerProfile`.
 
     Raises:
-        typer.BadParameter: Both a name and a URL are given, or the name is neither a version nor a TOML file.
-        AdminError: The broker does not answer.
+        typer.BadParameter: The name is neither a version nor a TOML file.
         ProfileError: A number is out of its range.
     """
-    if name is not None:
-        if broker_url is not None:
-            raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
-        return _stored(name), f"of --profile {name}"
-    if broker_url is None and sampled is not None:
-        return sampled, "of the broker that the sample is from"
-    given = given_connection(file=connection)
-    if broker_url is None and given.admin_url is None:
-        return _stored(DEFAULT_PROFILE), f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
-    from timewheel.inspect.profile import profile_of as live
-
-    with admin_client(broker_url, token, token_file, tls_ca, connection, option="--broker") as admin:
-        source = "--broker" if broker_url is not None else given.sources["admin_url"]
-        return live(admin), f"read from {broker_url or given.admin_url} ({source})"
-
-
-def shown_profile(console: Console, *options: Any) -> BrokerProfile:
-    """Return the profile of `profile_of` for these options, and print its gap limit and its source."""
-    found, source = profile_of(*options)
-    say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
-    return found
-
-
-def _stored(name: str) -> BrokerProfile:
     import tomllib
 
     from timewheel.core.broker_profile import PROFILE_NAMES, BrokerProfile

@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
+from timewheel.cli.options import AsJson, PlanFile, with_options
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.plurals import counted
 
@@ -42,10 +34,9 @@ DEFAULT_LIMIT = 100
 
 cancellations = command_group("cancellations", "List cancellations; compact their log.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
-
 
 @cancellations.command("list")
+@with_options
 def list_(
     plan_file: PlanFile,
     names: Annotated[
@@ -55,12 +46,7 @@ def list_(
     most: Annotated[
         int, typer.Option("--limit", min=1, help="Number of cancellations to show, the newest first.")
     ] = DEFAULT_LIMIT,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
@@ -70,7 +56,7 @@ def list_(
 
     from timewheel._report.page import Table
 
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with reading(_plan(plan_file), access) as (log, _):
         wanted = set(names or ())
         live = [one for one in log.table.live() if not wanted or one.name in wanted]
@@ -88,15 +74,11 @@ def list_(
 
 
 @cancellations.command()
+@with_options
 def compact(
     plan_file: PlanFile,
     *,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Compact the log of cancellations: rewrite the cancellations in effect in packs, and let the broker remove all
@@ -111,7 +93,7 @@ def compact(
 
     from timewheel.relay.compactor import compact as pack
 
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with reading(_plan(plan_file), access) as (log, client):
         live = pack(client, log)
     if as_json:

@@ -1,207 +1,463 @@
-"""`timewheel dead-letters`: lists, shows, replays and drops dead letters."""
+"""`timewheel dead-letters` and `timewheel parked`: list, show, replay and remove dead letters or parked timers."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    admin_client,
-)
+from timewheel.cli.connecting import AdminOptions, ConnectionOptions
+from timewheel.cli.exit_status import ALARM, FAILED
 from timewheel.cli.groups import command_group
-from timewheel.cli.set_aside import (
-    DEAD,
-    DEFAULT_LIMIT,
-    AsJson,
-    DryRun,
-    Everything,
-    Ids,
-    Most,
-    Positions,
-    Reason,
-    Source,
-    desired_of,
-    end,
-    show_dead_letters,
-    show_list,
-)
+from timewheel.cli.moments import at
+from timewheel.cli.options import AsJson, DryRun, PlanFile, with_options
+from timewheel.cli.terminal import render, say, show_table
+from timewheel.core.durations import span
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.dead_letters import DeadLetterFilter, DeadLetters, ReplayResult
+    from timewheel.core.routing import Router
+    from timewheel.dead_letters import (
+        Box,
+        DeadLetter,
+        DeadLetterFilter,
+        DeadLetters,
+        Refused,
+        ReplayResult,
+        ReplayTarget,
+    )
 
-__all__ = ["dead_letters"]
+__all__ = ["dead_letters", "end", "parked"]
 
-dead_letters = command_group("dead-letters", "List, show, replay or drop dead letters.")
+MAX_SHOWN_BYTES = 1_000
+"""Bytes of a payload that are printed."""
+TIMEOUT_S = 20
 
-
-@dead_letters.command("list")
-def list_(
-    plan_file: PlanFile,
-    positions: Positions = None,
-    *,
-    timer_ids: Ids = None,
-    reason: Reason = "",
-    source: Source = "",
-    most: Most = DEFAULT_LIMIT,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """List dead letters that are neither replayed nor dropped yet. Nothing is consumed or changed."""
-    wanted = desired_of(positions, timer_ids, reason, source)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        found = _found(admin, plan_file, wanted, most)
-        now_ms = admin.clock.now_ms()
-    show_list(DEAD, found, now_ms, as_json=as_json)
+Everything = Annotated[bool, typer.Option("--all", help="Select all.")]
 
 
-@dead_letters.command()
-def show(
-    plan_file: PlanFile,
-    positions: Positions = None,
-    *,
-    timer_ids: Ids = None,
-    reason: Reason = "",
-    source: Source = "",
-    most: Most = DEFAULT_LIMIT,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show dead letters in full, with properties and payload. Nothing is consumed or changed."""
-    wanted = desired_of(positions, timer_ids, reason, source)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        found = _found(admin, plan_file, wanted, most)
-    show_dead_letters(DEAD, found, as_json=as_json)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The selected dead letters of a plan: a group of options, with the words and the topic of their kind."""
+
+    many: ClassVar[str] = "dead letters"
+    since: ClassVar[str] = "dead for"
+    """Title of the column with their age."""
+
+    plan_file: PlanFile
+    positions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[POSITION]...", help="Positions such as 12:7, from the list.", show_default=False),
+    ] = None
+    timer_ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Only with this timer id; may be given again.")
+    ] = None
+    reason: Annotated[
+        str, typer.Option("--reason", help="Only with these words in the reason.", show_default=False)
+    ] = ""
+    source: Annotated[
+        str, typer.Option("--from", help="Only from topics with this text in the name.", show_default=False)
+    ] = ""
+    most: Annotated[int, typer.Option("--limit", min=1, help="Number of entries to look at, the oldest first.")] = 1_000
+
+    def filter(self, *, must_say: bool = False) -> DeadLetterFilter:
+        """Return the selection.
+
+        Raises:
+            typer.BadParameter: A position is malformed, or nothing is selected although ``must_say``.
+        """
+        from timewheel.dead_letters import DeadLetterFilter, DeadLetterPosition
+
+        places = []
+        for text in self.positions or ():
+            place = DeadLetterPosition.parse(text)
+            if place is None:
+                raise typer.BadParameter(f"{text!r} is no position such as 12:7", param_hint="POSITION")
+            places.append(place)
+        wanted = DeadLetterFilter(
+            places=frozenset(places),
+            timer_ids=frozenset(self.timer_ids or ()),
+            reason=self.reason,
+            source=self.source,
+        )
+        if must_say and wanted.is_open:
+            raise typer.BadParameter("give positions, --id, --reason, --from or --all", param_hint="POSITION")
+        return wanted
+
+    def plan(self) -> Plan:
+        """Load the plan."""
+        from timewheel.core.plan import Plan
+
+        return Plan.load(self.plan_file)
+
+    def box(self, plan: Plan) -> Box:
+        """Return the topic of these dead letters."""
+        from timewheel.dead_letters import dead_letter_box
+
+        return dead_letter_box(plan)
+
+    def found(self, admin: AdminClient, plan: Plan, wanted: DeadLetterFilter) -> DeadLetters:
+        """Look for the selected dead letters."""
+        from timewheel.dead_letters import dead_letters
+
+        return dead_letters(admin, self.box(plan), wanted, most=self.most)
 
 
-@dead_letters.command()
-def replay(
-    plan_file: PlanFile,
-    positions: Positions = None,
-    *,
-    everything: Everything = False,
-    timer_ids: Ids = None,
-    reason: Reason = "",
-    source: Source = "",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedSelection(Selection):
+    """The selected parked timers of a subscription."""
+
+    many: ClassVar[str] = "parked timers"
+    since: ClassVar[str] = "parked for"
+
+    subscription: Annotated[
+        str | None,
+        typer.Option(
+            "--subscription",
+            help="Subscription that parked the timers; required if the plan has several.",
+            show_default=False,
+        ),
+    ] = None
+
+    def whose(self, plan: Plan) -> str:
+        """Return the subscription.
+
+        Raises:
+            typer.BadParameter: The plan has several, and none is given.
+        """
+        if self.subscription is not None:
+            return self.subscription
+        first, *others = plan.subscriptions
+        if others:
+            known = ", ".join(plan.subscriptions)
+            raise typer.BadParameter(f"the plan has several: {known}", param_hint="--subscription")
+        return first
+
+    def box(self, plan: Plan) -> Box:
+        """Return the topic of the parked timers."""
+        from timewheel.dead_letters import parked_box
+
+        return parked_box(plan, self.whose(plan))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Selection):
+    """The selected dead letters, and how they are replayed."""
+
+    would: ClassVar[str] = "would be sent again"
+    done: ClassVar[str] = "sent again"
+
     due_now: Annotated[
         bool, typer.Option("--now", help="Make the messages due now, instead of at their due times.")
-    ] = False,
-    most: Most = DEFAULT_LIMIT,
-    dry_run: DryRun = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Replay dead letters: send them again under their ids, to the topic that their producer would choose now, and then
-    remove them.
+    ] = False
 
-    Each message is published and confirmed before its dead letter is removed: a crash in between leaves a copy, never a
-    loss. Exit status: 1 if some dead letters could not be sent, and remain; 4 if a position or an id was not found.
-    """
-    from timewheel.dead_letters import Refused, again
-    from timewheel.dead_letters import replay as send_again
+    def decisions(self, router: Router, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[ReplayTarget | Refused]:
+        """Yield the destination of each dead letter, or why it has none."""
+        from timewheel.dead_letters import again
 
-    wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    with access.admin() as admin:
-        found, plan = _found(admin, plan_file, wanted, most), _plan(plan_file)
-        if dry_run:
-            results = _would(found, plan, admin, again, Refused, due_now=due_now)
-        else:
-            with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
-                results = send_again(client, admin, plan, found.dead_letters, due_now=due_now)
-    end(results, found, wanted, "would be sent again" if dry_run else "sent again", as_json=as_json)
+        return (again(router, letter, now_ms, due_now=self.due_now) for letter in letters)
+
+    def send(self, client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
+        """Replay the dead letters."""
+        from timewheel.dead_letters import replay
+
+        return replay(client, admin, plan, letters, due_now=self.due_now)
 
 
-@dead_letters.command()
-def drop(
-    plan_file: PlanFile,
-    positions: Positions = None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedReplay(ParkedSelection):
+    """The selected parked timers, and how they are replayed."""
+
+    would: ClassVar[str] = "would be handled again"
+    done: ClassVar[str] = "sent to be handled again"
+
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.001, help="Number of timers that become due each second.", show_default="at once"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not math.isfinite(self.rate):
+            raise typer.BadParameter("a number of timers", param_hint="--rate")
+
+    def decisions(self, router: Router, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[ReplayTarget | Refused]:
+        """Yield the destination of each parked timer, or why it has none."""
+        from timewheel.dead_letters import handled_again, spread
+
+        whose, due_ms = self.whose(router.plan), spread(len(letters), now_ms, self.rate)
+        return (handled_again(router, letter, whose, next(due_ms), now_ms, 1) for letter in letters)
+
+    def send(self, client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
+        """Replay the parked timers."""
+        from timewheel.core.rng import system_random
+        from timewheel.dead_letters import replay_parked
+
+        return replay_parked(client, admin, plan, self.whose(plan), letters, rng=system_random(), per_s=self.rate)
+
+
+def commands_for(
+    name: str,
+    selection: type[Selection],
+    replaying: type[Replay | ParkedReplay],
     *,
-    everything: Everything = False,
-    timer_ids: Ids = None,
-    reason: Reason = "",
-    source: Source = "",
-    most: Most = DEFAULT_LIMIT,
-    dry_run: DryRun = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove dead letters without sending them again. Their messages are lost.
+    remove: str,
+    removed: str,
+    helps: tuple[str, str, str],
+) -> typer.Typer:
+    """Make the commands for a kind of dead letters: list, show, replay, and the command that removes them.
 
-    Exit status 4 if a position or an id was not found.
+    Args:
+        name: The word before these commands.
+        selection: Options of the commands.
+        replaying: Options of replay.
+        remove: Name of the command that removes them.
+        removed: Participle of its verb.
+        helps: Help of the group, of replay and of the command that removes.
     """
-    from timewheel.dead_letters import ReplayResult, dead_letter_box
-    from timewheel.dead_letters import drop as take_out
 
-    wanted = desired_of(positions, timer_ids, reason, source, must_say=not everything)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    with access.admin() as admin:
-        found, plan = _found(admin, plan_file, wanted, most), _plan(plan_file)
-        if dry_run:
-            results = [ReplayResult(dead_letter=dead_letter) for dead_letter in found.dead_letters]
-        else:
-            with access.client(plan.due_topic, operation_timeout_seconds=20) as client:
-                results = take_out(client, dead_letter_box(plan), found.dead_letters, clock=admin.clock)
-    end(results, found, wanted, "would be dropped" if dry_run else "dropped", as_json=as_json)
+    def list_(chosen: Selection, *, cluster: AdminOptions, as_json: AsJson = False) -> None:
+        found, now_ms = _look(chosen, cluster)
+        render(_found_facts(found), lambda console: _show_table(console, chosen, found, now_ms), as_json=as_json)
+
+    def show(chosen: Selection, *, cluster: AdminOptions, as_json: AsJson = False) -> None:
+        found, _ = _look(chosen, cluster)
+        facts = _found_facts(found, with_payload=True)
+        render(facts, lambda console: _show_in_full(console, chosen, found), as_json=as_json)
+
+    def replay(
+        chosen: Replay,
+        *,
+        everything: Everything = False,
+        dry_run: DryRun = False,
+        cluster: ConnectionOptions,
+        as_json: AsJson = False,
+    ) -> None:
+        send, done = (None, chosen.would) if dry_run else (chosen.send, chosen.done)
+        _deal(chosen, cluster, send, chosen.decisions, done, everything=everything, as_json=as_json)
+
+    def remove_(
+        chosen: Selection,
+        *,
+        everything: Everything = False,
+        dry_run: DryRun = False,
+        cluster: ConnectionOptions,
+        as_json: AsJson = False,
+    ) -> None:
+        def drop(client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
+            from timewheel.dead_letters import drop
+
+            return drop(client, chosen.box(plan), letters, clock=admin.clock)
+
+        send, done = (None, f"would be {removed}") if dry_run else (drop, removed)
+        _deal(chosen, cluster, send, lambda *_: repeat(None), done, everything=everything, as_json=as_json)
+
+    group = command_group(name, helps[0])
+    of_list = f"List {selection.many} that are neither replayed nor {removed} yet. Nothing is consumed or changed."
+    of_show = f"Show {selection.many} in full, with properties and payload. Nothing is consumed or changed."
+    group.command("list", help=of_list)(with_options(list_, chosen=selection))
+    group.command("show", help=of_show)(with_options(show, chosen=selection))
+    group.command("replay", help=helps[1])(with_options(replay, chosen=replaying))
+    group.command(remove, help=helps[2])(with_options(remove_, chosen=selection))
+    return group
 
 
-def _plan(plan_file: Path) -> Plan:
-    from timewheel.core.plan import Plan
-
-    return Plan.load(plan_file)
-
-
-def _found(admin: AdminClient, plan_file: Path, wanted: DeadLetterFilter, most: int) -> DeadLetters:
-    from timewheel.dead_letters import dead_letter_box, dead_letters
-
-    return dead_letters(admin, dead_letter_box(_plan(plan_file)), wanted, most=most)
+def _look(chosen: Selection, cluster: AdminOptions) -> tuple[DeadLetters, int]:
+    """Return the selected dead letters, and the present time."""
+    wanted, plan = chosen.filter(), chosen.plan()
+    chosen.box(plan)  # a subscription that is not given is missed before any request
+    with cluster.admin() as admin:
+        return chosen.found(admin, plan, wanted), admin.clock.now_ms()
 
 
-def _would(
-    found: DeadLetters, plan: Plan, admin: AdminClient, again: Any, refused: Any, *, due_now: bool
-) -> list[ReplayResult]:
+def _deal(
+    chosen: Selection,
+    cluster: ConnectionOptions,
+    send: Callable[[Any, AdminClient, Plan, Sequence[DeadLetter]], list[ReplayResult]] | None,
+    decide: Callable[[Router, Sequence[DeadLetter], int], Iterable[ReplayTarget | Refused | None]],
+    done: str,
+    *,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Replay or remove the selected dead letters; without ``send`` only decide."""
     from timewheel.core.routing import Router
-    from timewheel.dead_letters import ReplayResult
 
-    router, now_ms = Router(plan), admin.clock.now_ms()
-    results = []
-    for dead_letter in found.dead_letters:
-        decision = again(router, dead_letter, now_ms, due_now=due_now)
-        is_refused = isinstance(decision, refused)
-        results.append(
-            ReplayResult(
-                dead_letter=dead_letter,
-                sent_to=None if is_refused else decision.topic,
-                refused=decision.reason if is_refused else None,
-            )
+    wanted, plan = chosen.filter(must_say=not everything), chosen.plan()
+    chosen.box(plan)  # a subscription that is not given is missed before any request
+    access = cluster.access()
+    with access.admin() as admin:
+        found = chosen.found(admin, plan, wanted)
+        letters = found.dead_letters
+        if send is None:
+            decisions = decide(Router(plan), letters, admin.clock.now_ms())
+            results = [_result(letter, decision) for letter, decision in zip(letters, decisions, strict=False)]
+        else:
+            with access.client(plan.due_topic, operation_timeout_seconds=TIMEOUT_S) as client:
+                results = send(client, admin, plan, letters)
+    end(results, found, wanted, done, as_json=as_json)
+
+
+def _result(letter: DeadLetter, decision: ReplayTarget | Refused | None) -> ReplayResult:
+    from timewheel.dead_letters import Refused, ReplayResult
+
+    if isinstance(decision, Refused):
+        return ReplayResult(dead_letter=letter, refused=decision.reason)
+    return ReplayResult(dead_letter=letter, sent_to=None if decision is None else decision.topic)
+
+
+dead_letters = commands_for(
+    "dead-letters",
+    Selection,
+    Replay,
+    remove="drop",
+    removed="dropped",
+    helps=(
+        "List, show, replay or drop dead letters.",
+        "Replay dead letters: send them again under their ids, to the topic that their producer would choose now, and "
+        "then remove them.\n\nEach message is published and confirmed before its dead letter is removed: a crash in "
+        "between leaves a copy, never a loss. Exit status: 1 if some dead letters could not be sent, and remain; 4 if "
+        "a position or an id was not found.",
+        "Remove dead letters without sending them again. Their messages are lost.\n\n"
+        "Exit status 4 if a position or an id was not found.",
+    ),
+)
+parked = commands_for(
+    "parked",
+    ParkedSelection,
+    ParkedReplay,
+    remove="discard",
+    removed="discarded",
+    helps=(
+        "List, show, replay or discard parked timers.",
+        "Replay parked timers: send them to their own subscription again, as first attempts, and then remove them."
+        "\n\nCancelled timers are also handled. Each timer is published and confirmed before its parked copy is "
+        "removed: a crash in between leaves a copy, never a loss. Exit status: 1 if some timers could not be sent, and "
+        "remain; 4 if a position or an id was not found.",
+        "Remove parked timers without handling them. The timers are lost.\n\n"
+        "Exit status 4 if a position or an id was not found.",
+    ),
+)
+
+
+def end(
+    results: Sequence[ReplayResult], found: DeadLetters, wanted: DeadLetterFilter, done: str, *, as_json: bool
+) -> None:
+    """Print the result for each letter, and the selected positions and ids that were not found; then end the command.
+
+    Raises:
+        typer.Exit: With status 1 if some letters remain; 4 if a position or an id was not found.
+    """
+    refused = [one for one in results if one.refused is not None]
+    missing = wanted.unmet(found.dead_letters)
+    facts = [{**_facts(one.dead_letter), "sent_to": one.sent_to, "refused": one.refused} for one in results]
+
+    def show(console: Console) -> None:
+        for one in results:
+            where = f" to {one.sent_to}" if one.sent_to else ""
+            said = f"left: {one.refused}" if one.refused else f"{done}{where}"
+            say(console, f"{one.dead_letter.place}  {one.dead_letter.timer_id or 'no id'}  {said}")
+        say(
+            console,
+            f"{len(results) - len(refused)} {done}, {len(refused)} left, of {len(found.dead_letters)} selected.",
         )
-    return results
+        unseen = "; not all entries were looked at, see --limit" if found.is_cut else ""
+        for named in missing:
+            say(console, f"{named}: not found, or not selected by --id, --reason and --from{unseen}")
+
+    render({**_count_facts(found), "dead_letters": facts, "missing": list(missing)}, show, as_json=as_json)
+    if refused:
+        raise typer.Exit(FAILED)
+    if missing:
+        raise typer.Exit(ALARM)
+
+
+def _show_table(console: Console, kind: Selection, found: DeadLetters, now_ms: int) -> None:
+    from timewheel._report.page import Table
+
+    rows = tuple(
+        (
+            str(one.place),
+            one.timer_id or "-",
+            span(now_ms - one.since_ms),
+            "-" if one.envelope is None else at(one.envelope.due_ms),
+            one.source.rpartition("/")[2] or "-",
+            one.reason,
+        )
+        for one in found.dead_letters
+    )
+    if rows:
+        header = ("position", "timer id", kind.since, "due", "from", "reason")
+        show_table(console, Table(caption=found.topic, header=header, rows=rows))
+    say(console, _count(kind, found))
+
+
+def _count(kind: Selection, found: DeadLetters) -> str:
+    seen = f"{len(found.dead_letters):,} of {found.inspected:,} {kind.many} in {found.topic} are selected"
+    return f"{seen}; there are {found.entries:,} entries, see --limit." if found.is_cut else f"{seen}."
+
+
+def _count_facts(found: DeadLetters) -> dict[str, Any]:
+    return {"topic": found.topic, "entries": found.entries, "inspected": found.inspected}
+
+
+def _found_facts(found: DeadLetters, *, with_payload: bool = False) -> dict[str, Any]:
+    return {
+        **_count_facts(found),
+        "dead_letters": [_facts(one, with_payload=with_payload) for one in found.dead_letters],
+    }
+
+
+def _facts(dead_letter: DeadLetter, *, with_payload: bool = False) -> dict[str, Any]:
+    import base64
+
+    payload = {"payload_base64": base64.b64encode(dead_letter.payload).decode()} if with_payload else {}
+    return {
+        "position": str(dead_letter.place),
+        "timer_id": dead_letter.timer_id,
+        "due_ms": None if dead_letter.envelope is None else dead_letter.envelope.due_ms,
+        "hops": None if dead_letter.envelope is None else dead_letter.envelope.hops,
+        "attempt": None if dead_letter.envelope is None else dead_letter.envelope.life.attempt,
+        "reason": dead_letter.reason,
+        "error": dead_letter.error,
+        "from": dead_letter.source,
+        "since_ms": dead_letter.since_ms,
+        "key": dead_letter.key,
+        "properties": dict(dead_letter.properties),
+        "payload_bytes": len(dead_letter.payload),
+        **payload,
+    }
+
+
+def _show_in_full(console: Console, kind: Selection, found: DeadLetters) -> None:
+    for dead_letter in found.dead_letters:
+        _show_dead_letter(console, kind, dead_letter)
+    if not found.dead_letters:
+        say(console, _count(kind, found))
+
+
+def _show_dead_letter(console: Console, kind: Selection, dead_letter: DeadLetter) -> None:
+    say(console, f"{dead_letter.place}  {dead_letter.timer_id or 'no id'}", style="bold")
+    lines = [("reason", dead_letter.reason)]
+    if dead_letter.error:
+        lines.append(("error", dead_letter.error))
+    lines += [("from", dead_letter.source or "-"), (kind.since.split()[0], at(dead_letter.since_ms))]
+    if dead_letter.envelope is not None:
+        lines += [("due", at(dead_letter.envelope.due_ms)), ("hops", str(dead_letter.envelope.hops))]
+        lines += [("attempts", str(dead_letter.envelope.life.attempt + 1))] if dead_letter.envelope.life.attempt else []
+    if dead_letter.key is not None:
+        lines.append(("key", dead_letter.key))
+    lines += [("property", f"{name} = {value}") for name, value in sorted(dead_letter.properties.items())]
+    shown = dead_letter.payload[:MAX_SHOWN_BYTES]
+    rest = f" and {len(dead_letter.payload) - len(shown):,} bytes more" if len(dead_letter.payload) > len(shown) else ""
+    lines.append(("payload", f"{len(dead_letter.payload):,} bytes: {shown!r}{rest}"))
+    for name, text in lines:
+        say(console, f"{name:9}{text}", indent=2)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.doctor_text import show_verdict
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
+from timewheel.cli.options import AsJson, with_options
 
 if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
@@ -21,6 +22,7 @@ __all__ = ["doctor", "exit_status"]
 FAIL_AT = ("warning", "error")
 
 
+@with_options
 def doctor(
     target: Annotated[
         str,
@@ -34,16 +36,12 @@ def doctor(
         typer.Option("--fix", help="Create the plan's missing topics, set their policies, then check again."),
     ] = False,
     fail_at: Annotated[str, typer.Option("--fail-at", help="warning or error: see exit status.")] = "warning",
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     junit: Annotated[
         Path | None,
         typer.Option("--junit", help="Also write JUnit's XML to this file, for a pipeline.", dir_okay=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check brokers, namespaces, topics, clients and clocks, before the first message or on a schedule.
 
@@ -60,7 +58,7 @@ def doctor(
 
     plan = _plan(target)
     _refuse(plan, fail_at, fix=fix, junit=junit)
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         verdict = verdict_on(_look(admin, plan, target))
         done = repair(admin, plan, verdict.findings) if fix and plan is not None else ()
         if done:

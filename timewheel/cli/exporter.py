@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
+from timewheel.cli.options import with_options
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ FRESH_LOOKS = 3
 """The exporter is ready for this many intervals after a successful look."""
 
 
+@with_options
 def exporter(
     targets: Annotated[
         list[str] | None,
@@ -46,11 +48,7 @@ def exporter(
         int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to sample for each snapshot.")
     ] = 200,
     at_once: AtOnce = 16,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.INFO,
 ) -> None:
@@ -82,7 +80,7 @@ def exporter(
     from timewheel.serving import LIVE_PATH, METRICS_PATH, READY_PATH, Answer, HttpServer
 
     names, plans = names_and_plans(targets or [])
-    with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,)) as admin:
+    with cluster.admin(hooks=(log_event,)) as admin:
         told = Exporter(
             admin,
             [EVERYTHING] if everything else names,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from timewheel.cli.exit_status import FAILED
-from timewheel.cli.planning import console_for, refused_requests, show_reading
+from timewheel.cli.planning import PlannerOptions, console_for, growth_of, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.extras import need_extras
 from timewheel.core.plurals import counted
@@ -20,56 +20,48 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Survey
 
-__all__ = ["FromSurvey", "need_one_source", "plan_from", "predict_from"]
-
-FromSurvey = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", help="A folder of `timewheel survey`, instead of a history: estimated in seconds.", file_okay=False
-    ),
-]
+__all__ = ["need_one_source", "plan_from", "predict_from"]
 
 
-def need_one_source(history: str | None, stored: Path | None, of_history: Mapping[str, object]) -> None:
+def need_one_source(history: str | None, asked: PlannerOptions, of_history: Mapping[str, object]) -> None:
     """Require either a history or a survey, and refuse options (by name) of a history together with a survey."""
-    if (history is None) == (stored is None):
+    if (history is None) == (asked.stored is None):
         raise typer.BadParameter("give a history or a survey (--from), not both", param_hint="HISTORY")
-    if stored is not None:
-        for option, given in of_history.items():
+    if asked.stored is not None:
+        columns = {"--timer-id": asked.timer_id, "--due": asked.due, "--delay": asked.delay}
+        for option, given in (*of_history.items(), *columns.items()):
             if given:
                 raise typer.BadParameter("it applies to a history, not to --from", param_hint=option)
 
 
-def _loaded(stored: Path) -> Survey:
+def _loaded(asked: PlannerOptions) -> Survey:
+    assert asked.stored is not None  # need_one_source
     need_extras("the planner", "planner")
     from timewheel.spark_planner import load_survey
 
-    return load_survey(stored)
+    return load_survey(asked.stored)
 
 
 def plan_from(
-    stored: Path,
-    topic: str | None,
+    asked: PlannerOptions,
     base_of: Callable[[str], Plan],
     profile: BrokerProfile,
     constraints_of: Callable[[], Constraints],
     *,
     max_delay_ms: int | None,
-    growth: float,
-    as_is: bool,
     out: Path | None,
     as_json: bool,
 ) -> NoReturn:
     """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit."""
     console = console_for(as_json=as_json)
-    survey = _loaded(stored)
+    survey = _loaded(asked)
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import estimate, estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.facts import describe_keys
     from timewheel.spark_planner.results.tables import estimated_tables
 
     with refused_requests():
-        wanted = survey.statistic.topic(topic)
+        wanted = survey.statistic.topic(asked.topic)
         found = estimate(
             survey,
             wanted,
@@ -77,8 +69,8 @@ def plan_from(
             profile,
             constraints_of(),
             max_delay_ms=max_delay_ms,
-            growth=growth,
-            as_is=as_is,
+            growth=growth_of(asked.growth, None, console),
+            as_is=asked.as_is,
         )
     show_reading(console, survey.statistic, wanted, found.continued)
     if keys := describe_keys(found):
@@ -96,19 +88,10 @@ def plan_from(
     raise typer.Exit(0 if found.keeps_limits else FAILED)
 
 
-def predict_from(
-    stored: Path,
-    topic: str | None,
-    plans: Mapping[str, Plan],
-    profile: BrokerProfile,
-    *,
-    growth: float,
-    as_is: bool,
-    as_json: bool,
-) -> None:
+def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: BrokerProfile, *, as_json: bool) -> None:
     """Evaluate plans, and report how far the gap law is off for native delays."""
     console = console_for(as_json=as_json)
-    survey = _loaded(stored)
+    survey = _loaded(asked)
     from timewheel.spark_planner import evaluate
     from timewheel.spark_planner.estimating import native_found
     from timewheel.spark_planner.extrapolation import continued_from
@@ -117,10 +100,11 @@ def predict_from(
     from timewheel.spark_planner.results.tables import evaluations_table
     from timewheel.spark_planner.summary.survey import DailyGaps
 
+    growth = growth_of(asked.growth, None, console)
     with refused_requests():
-        wanted = survey.statistic.topic(topic)
+        wanted = survey.statistic.topic(asked.topic)
     alone = survey.statistic.cells[wanted]
-    continued = continued_from(alone, as_is=as_is)
+    continued = continued_from(alone, as_is=asked.as_is)
     keys = survey.keys.get(wanted, EVEN)
     found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
     native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)

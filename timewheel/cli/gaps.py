@@ -6,14 +6,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.gaps_text import show_snapshot
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
+from timewheel.cli.options import with_options
+from timewheel.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +33,8 @@ __all__ = ["gaps"]
 FAIL_AT = ("never", "watch", "alarm")
 
 
+@with_options
 def gaps(
-    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -58,11 +60,7 @@ def gaps(
     ] = "never",
     limit: GapLimit = None,
     at_once: AtOnce = 16,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
     ] = None,
@@ -80,7 +78,7 @@ def gaps(
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = Console(highlight=False)
     with (
-        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
+        cluster.admin() as admin,
         _screen(console, live=watch and not as_json) as show,
     ):
         status = 0
@@ -100,7 +98,7 @@ def gaps(
                         snapshots=seeing.snapshots,
                         messages=messages,
                         top=top,
-                        reached_by=typed_words(context),
+                        reached_by=cluster.words,
                         plan_files=seeing.plan_files,
                     )
                 )
@@ -184,8 +182,6 @@ class _Seeing:
 
     def _look(self, *, quiet: bool) -> tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
-        from rich.console import Console
-
         from timewheel.inspect.errors import NoSuchTarget
         from timewheel.inspect.gaps import inspect_gaps, topics_of
         from timewheel.inspect.gaps.log import append_snapshot
@@ -195,7 +191,7 @@ class _Seeing:
         from timewheel.inspect.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
-        with _counting_topics(Console(stderr=True), quiet=quiet) as on_progress:
+        with progress_bar("looking at topics", quiet=quiet) as on_progress:
             seen = inspect_gaps(
                 self._admin,
                 found.topics,
@@ -248,25 +244,6 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 
     with Live(console=console, auto_refresh=False) as screen:
         yield show
-
-
-@contextmanager
-def _counting_topics(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bars = Progress(
-        TextColumn("looking at topics"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    task: Any = bars.add_task("", total=None)
-    with bars:
-        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def _print_json(

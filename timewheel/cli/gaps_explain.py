@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.looks import GapLimit, type_words
-from timewheel.cli.sample import inspecting_entries
-from timewheel.cli.terminal import say, show_line
+from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["explain"]
 
 
+@with_options
 def explain(
-    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -41,12 +41,8 @@ def explain(
     ] = 2_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the samples.")] = 0,
     limit: GapLimit = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    cluster: AdminOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Explain why a subscription has gaps: mixed delays, slow consumers, hot keys or single acknowledgements; and the
     cure.
@@ -64,8 +60,8 @@ def explain(
     from timewheel.inspect.gaps.targets import full_name
 
     with (
-        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
-        inspecting_entries(Console(stderr=True)) as on_progress,
+        cluster.admin() as admin,
+        progress_bar("looking at entries") as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
         found = look_into(
@@ -78,7 +74,7 @@ def explain(
             seed=seed,
             on_progress=on_progress,
         )
-    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=typed_words(context))
+    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=cluster.words)
     if as_json:
         print(json.dumps(_facts(found, advice)))
     else:

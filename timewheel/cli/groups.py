@@ -7,10 +7,12 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["USAGE_ERROR", "CommandGroup", "command_group"]
+__all__ = ["PANELS", "USAGE_ERROR", "CommandGroup", "command_group"]
 
 USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
 """Base class of all errors in a command line; typer has no public name for it."""
+PANELS = ("Set up", "Look", "Cure", "Plan", "Look after timers")
+"""Headings of the commands in `timewheel --help`."""
 WHOLE_CHARS = 1_000
 """Longer than any first sentence, so that click cuts no summary."""
 
@@ -29,12 +31,24 @@ class CommandGroup(TyperGroup):
             args = [both, *args[2:]]
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the base class has it
-        """Write each command with its whole first sentence, wrapped where click would cut it."""
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, command.get_short_help_str(WHOLE_CHARS)) for name, command in self.commands.items()]
-            )
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands by their panels, in the order of `PANELS`."""
+        rank = {panel: number for number, panel in enumerate(PANELS)}
+        return sorted(super().list_commands(ctx), key=lambda name: rank.get(self._panel(name), -1))
+
+    def _panel(self, name: str) -> str:
+        command: Any = self.commands[name]
+        return command.rich_help_panel or "Commands"
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each panel, and each command with its whole first sentence, wrapped where click would cut it."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            text = self.commands[name].get_short_help_str(WHOLE_CHARS)
+            panels.setdefault(self._panel(name), []).append((name, text))
+        for panel, commands in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(commands)
 
 
 def command_group(name: str, help: str) -> typer.Typer:  # noqa: A002 - as typer calls it

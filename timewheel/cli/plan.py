@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.broker_profile import BrokerUrl, ProfileName, shown_profile
-from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
+from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
+from timewheel.cli.from_survey import need_one_source, plan_from
+from timewheel.cli.options import with_options
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
 from timewheel.cli.plan_next import write_planned
 from timewheel.cli.planning import (
-    AsIs,
     AsJson,
-    Cores,
-    DelayColumn,
-    DelayUnitName,
-    DueColumn,
-    FileFormat,
-    Growth,
-    KeyColumn,
     MaybeHistory,
-    Memory,
-    PublishColumn,
+    PlannerOptions,
     Shadow,
-    SizeColumn,
-    TimerIdColumn,
-    TimeUnitName,
-    Topic,
-    TopicColumn,
     as_sampled,
     console_for,
     growth_of,
-    mapping_of,
     note_of,
     progress_on,
-    session,
     show_reading,
-    surveyed,
 )
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.gap_law import WATCH_SHARE
@@ -81,11 +63,11 @@ DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
 
 
+@with_options
 def plan(
     context: typer.Context,
     history: MaybeHistory = None,
     *,
-    stored: FromSurvey = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans."),
@@ -108,7 +90,6 @@ def plan(
         ),
     ] = False,
     shadow: Shadow = False,
-    topic: Topic = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
     ] = False,
@@ -118,22 +99,8 @@ def plan(
             "--max-plans", min=0, help="With --all-topics: number of topics to plan for, those at most risk first."
         ),
     ] = 20,
-    publish: PublishColumn = None,
-    due: DueColumn = None,
-    delay: DelayColumn = None,
-    size: SizeColumn = None,
-    key: KeyColumn = None,
-    topic_column: TopicColumn = None,
-    timer_id: TimerIdColumn = None,
-    time_unit: TimeUnitName = "auto",
-    delay_unit: DelayUnitName = "auto",
-    file_format: FileFormat = "auto",
-    profile: ProfileName = None,
-    broker: BrokerUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    asked: PlannerOptions,
+    cluster: ProfileOptions,
     max_delay: Annotated[
         str | None,
         typer.Option(
@@ -169,10 +136,6 @@ def plan(
     price_topic_month: PriceTopicMonth = None,
     price_relay_month: PriceRelayMonth = None,
     currency: Currency = "EUR",
-    growth: Growth = None,
-    as_is: AsIs = False,
-    cores: Cores = None,
-    memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
     """Choose a plan from a history of delays: price some 300 plans, explain the best, and replay every timer through
@@ -190,11 +153,13 @@ def plan(
 
     need_one_source(
         history,
-        stored,
-        {"--report": report, "--all-topics": all_topics, "--timer-id": timer_id, "--due": due, "--delay": delay},
+        asked,
+        {"--report": report, "--all-topics": all_topics},
     )
     if all_topics:
-        need_folder(out, {"--topic": topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay})
+        need_folder(
+            out, {"--topic": asked.topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay}
+        )
     else:
         _need_files({"--out": out, "--report": report})
     if report is not None or all_topics:
@@ -203,9 +168,7 @@ def plan(
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     note = note_of(history)
     console = console_for(as_json=as_json)
-    evaluated_by = shown_profile(
-        console, profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
-    )
+    evaluated_by = cluster.shown(console, None if note is None else note.profile)
     subscriptions, unpartitioned, partitions_min = as_sampled(
         note, due_topic, subscriptions, unpartitioned=unpartitioned
     )
@@ -227,27 +190,15 @@ def plan(
     def base_of(name: str) -> Plan:
         from timewheel.spark_planner import as_shadow
 
-        base = _base(due_topic, subscriptions, name, history or str(stored), evaluated_by.tick_ms)
+        base = _base(due_topic, subscriptions, name, history or str(asked.stored), evaluated_by.tick_ms)
         base = replace(base, partitions=0) if unpartitioned else base
         return as_shadow(base) if shadow else base
 
-    if stored is not None:
-        plan_from(
-            stored,
-            topic,
-            base_of,
-            evaluated_by,
-            constraints_of,
-            max_delay_ms=max_delay_ms,
-            growth=1.0 if growth is None else growth,
-            as_is=as_is,
-            out=out,
-            as_json=as_json,
-        )
+    if asked.stored is not None:
+        plan_from(asked, base_of, evaluated_by, constraints_of, max_delay_ms=max_delay_ms, out=out, as_json=as_json)
     assert history is not None  # need_one_source
-    with session(cores, memory) as spark:
+    with asked.session() as spark:
         from timewheel.spark_planner import Prices, plan_all, plan_for, planned_facts
-        from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
 
         constraints = constraints_of()
         prices = Prices(
@@ -257,28 +208,10 @@ def plan(
             topic_month=price_topic_month,
             relay_month=price_relay_month,
         )
-        volume = growth_of(growth, note, console)
-
-        inspect = partial(
-            surveyed,
-            spark,
-            history,
-            file_format,
-            mapping_of(
-                publish=publish,
-                due=due,
-                delay=delay,
-                size=size,
-                key=key,
-                topic=topic_column,
-                timer_id=timer_id,
-                time_unit=time_unit,
-                delay_unit=delay_unit,
-            ),
-        )
+        volume = growth_of(asked.growth, note, console)
         if all_topics:
             with progress_on(console) as on_progress:
-                seen = inspect(None, on_progress, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
+                seen = asked.survey(spark, history, on_progress, all_topics=True)
                 fleet = plan_all(
                     seen,
                     base_of,
@@ -286,13 +219,13 @@ def plan(
                     constraints,
                     most=max_plans,
                     growth=volume,
-                    as_is=as_is,
+                    as_is=asked.as_is,
                     on_progress=on_progress,
                 )
             answer_fleet(console, fleet, out, base_of, prices, as_json=as_json)
         with progress_on(console) as on_progress:
-            seen = inspect(topic, on_progress)
-            wanted = seen.topic(topic)
+            seen = asked.survey(spark, history, on_progress)
+            wanted = seen.topic(asked.topic)
             base = base_of(wanted)
             planned = plan_for(
                 seen,
@@ -302,7 +235,7 @@ def plan(
                 constraints,
                 max_delay_ms=max_delay_ms,
                 growth=volume,
-                as_is=as_is,
+                as_is=asked.as_is,
                 on_progress=on_progress,
             )
     show_planned(
@@ -311,7 +244,7 @@ def plan(
         _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted),
         prices,
     )
-    write_planned(context, console, planned, out, report, prices, note)
+    write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
     if not planned.keeps_limits or planned.is_short_of_room:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from timewheel.cli.connecting import (
-    ConnectionFile,
-    PlanFile,
-    Token,
-    TokenFile,
-    TrustFile,
-    admin_client,
-    typed_again,
-    typed_words,
-)
+from timewheel.cli.connecting import AdminOptions, typed_again
 from timewheel.cli.exit_status import ALARM, ATTENTION
+from timewheel.cli.options import PlanFile, with_options
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
-from timewheel.cli.sample import inspecting_entries
-from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.escapes import timewheel_command, with_plan_file
 from timewheel.core.gap_law import WATCH_SHARE
 
@@ -36,11 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 
-def check(
-    context: typer.Context,
-    plan_file: PlanFile,
-    *,
-    broker: Annotated[
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedBroker(AdminOptions):
+    """The connection of a check."""
+
+    admin_option: ClassVar[str] = "--broker"
+
+    admin_url: Annotated[
         str | None,
         typer.Option(
             "--broker",
@@ -48,7 +42,15 @@ def check(
             help="Web service of any broker: topics and settings; else PULSAR_ADMIN_URL.",
             show_default="http://localhost:8080",
         ),
-    ] = None,
+    ] = None
+
+
+@with_options
+def check(
+    context: typer.Context,
+    plan_file: PlanFile,
+    *,
+    cluster: CheckedBroker,
     profile: Annotated[
         Path | None,
         typer.Option("--profile", help="A file of `timewheel profile`, if the role may not read settings."),
@@ -86,10 +88,6 @@ def check(
     change: Annotated[
         bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
     ] = True,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
@@ -116,7 +114,7 @@ def check(
     silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
     constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
     console = console_for(as_json=as_json)
-    with admin_client(broker, token, token_file, tls_ca, connection, option="--broker") as admin:
+    with cluster.admin() as admin:
         checked = _checked(
             admin,
             plan,
@@ -136,7 +134,7 @@ def check(
     if change and checked.needs_change:
         found = _change(console, checked, cores, memory)
         if found is not None:
-            _show_change(context, console, found, plan_file, out)
+            _show_change(context, cluster, console, found, plan_file, out)
     if as_json:
         facts = {**checked_facts(checked), "change": None if found is None else change_facts(found, str(plan_file))}
         print(json.dumps(facts, indent=1))
@@ -174,7 +172,6 @@ def _checked(
     log: Path | None,
     **options: Any,
 ) -> Checked:
-    from rich.console import Console
 
     from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
     from timewheel.watch import check as inspect
@@ -183,7 +180,7 @@ def _checked(
     try:
         statistic = None if stat is None else load_statistic(stat)
         earlier = () if log is None else read_checks(log, plan.due_topic)
-        with inspecting_entries(Console(stderr=True)) as on_progress:
+        with progress_bar("looking at entries") as on_progress:
             return inspect(
                 admin,
                 plan,
@@ -200,10 +197,10 @@ def _checked(
 
 
 def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
-    from timewheel.cli.broker_profile import profile_of as stored
-    from timewheel.inspect.profile import profile_of as live
+    from timewheel.cli.broker_profile import stored_profile
+    from timewheel.inspect.profile import profile_of
 
-    return live(admin) if path is None else stored(str(path), None, None, None, None, None)[0]
+    return profile_of(admin) if path is None else stored_profile(str(path))
 
 
 def _show(console: Console, checked: Checked, plan_file: str) -> None:
@@ -240,7 +237,14 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
     return found
 
 
-def _show_change(context: typer.Context, console: Console, change: Change, plan_file: Path, out: Path | None) -> None:
+def _show_change(
+    context: typer.Context,
+    cluster: AdminOptions,
+    console: Console,
+    change: Change,
+    plan_file: Path,
+    out: Path | None,
+) -> None:
     from timewheel.core.planfile import save_plan
     from timewheel.watch.text import describe_change
 
@@ -249,5 +253,5 @@ def _show_change(context: typer.Context, console: Console, change: Change, plan_
     console.print()
     new = out or Path(f"new-{plan_file.name}")
     write = "" if out is not None else timewheel_command(*typed_again(context, out=new))
-    for text in describe_change(change, str(plan_file), str(new), write, typed_words(context)):
+    for text in describe_change(change, str(plan_file), str(new), write, cluster.words):
         show_line(console, text)

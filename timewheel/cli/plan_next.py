@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from timewheel.cli.connecting import typed_again, typed_words
+from timewheel.cli.connecting import typed_again
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Native
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from timewheel.core.plan import Plan
@@ -30,6 +32,7 @@ NEW_TOPIC = "-timers"
 
 def write_planned(
     context: typer.Context,
+    reached_by: Sequence[str],
     console: Console,
     planned: Planned,
     out: Path | None,
@@ -41,6 +44,7 @@ def write_planned(
 
     Args:
         context: Context of the command.
+        reached_by: Options by which a command reaches the cluster.
         console: The terminal.
         planned: The result.
         out: The plan's file.
@@ -60,16 +64,24 @@ def write_planned(
         report.write_text(page, encoding="utf-8")
         show_line(console, f"report  {report}")
     if out is not None:
-        show_next(context, console, planned.plan, out, note)
+        show_next(context, reached_by, console, planned.plan, out, note)
     elif report is None:
         _show_line(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
 
 
-def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, note: SampleNote | None) -> None:
+def show_next(
+    context: typer.Context,
+    reached_by: Sequence[str],
+    console: Console,
+    plan: Plan,
+    file: Path,
+    note: SampleNote | None,
+) -> None:
     """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none.
 
     Args:
         context: Context of the command.
+        reached_by: Options by which a command reaches the cluster.
         console: The terminal.
         plan: The chosen plan.
         file: The plan's file.
@@ -79,7 +91,7 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
     partitions = max(note.partitions, 1) if note is not None and is_there else 1
     if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
         return
-    reached = [*(note.reached_by if note else ()), *typed_words(context)]
+    reached = [*(note.reached_by if note else ()), *reached_by]
     if plan.intake:
         _show_line(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
     elif note is not None and is_there and note.native and note.shadow is None:

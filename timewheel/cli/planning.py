@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,34 +22,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import ColumnMapping, History, Progress, ProgressCallback, Statistic
+    from timewheel.spark_planner import History, Progress, ProgressCallback, Statistic
     from timewheel.spark_planner.extrapolation import Continued
     from timewheel.spark_planner.history.sampled import SampleNote
 
 __all__ = [
-    "AsIs",
     "AsJson",
     "Cores",
-    "DelayColumn",
-    "DelayUnitName",
-    "DueColumn",
-    "FileFormat",
-    "Growth",
+    "HistoryOptions",
     "HistorySource",
-    "KeyColumn",
     "MaybeHistory",
     "Memory",
-    "PublishColumn",
+    "PlannerOptions",
     "Shadow",
-    "SizeColumn",
-    "TimeUnitName",
-    "TimerIdColumn",
-    "Topic",
-    "TopicColumn",
     "as_sampled",
     "console_for",
     "growth_of",
-    "mapping_of",
     "need_new_folder",
     "note_of",
     "progress_on",
@@ -57,8 +45,6 @@ __all__ = [
     "session",
     "show_lost",
     "show_reading",
-    "surveyed",
-    "take_options_of",
 ]
 
 HistorySource = Annotated[
@@ -70,6 +56,12 @@ MaybeHistory = Annotated[
         metavar="HISTORY",
         help="Parquet, CSV, JSON lines, or a Spark table; none with --from.",
         show_default=False,
+    ),
+]
+FromSurvey = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", help="A folder of `timewheel survey`, instead of a history: estimated in seconds.", file_okay=False
     ),
 ]
 PublishColumn = Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")]
@@ -143,12 +135,49 @@ FILE_WIDTH = 120
 """Columns of text if the width is unknown: in a file, or at the end of a pipe."""
 
 
-def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> None:
-    """Give a command that takes ``**options`` the options of the command that it passes them to, for Typer."""
-    own, theirs = inspect.signature(by, eval_str=True), inspect.signature(command, eval_str=True)
-    arguments = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    options = [one for one in theirs.parameters.values() if one.kind is one.KEYWORD_ONLY]
-    by.__signature__ = own.replace(parameters=[*arguments, *options])  # type: ignore[attr-defined] # inspect reads it
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryOptions:
+    """Options of a command that reads a history by Spark: a group for `timewheel.cli.options.with_options`."""
+
+    topic: Topic = None
+    publish: PublishColumn = None
+    due: DueColumn = None
+    delay: DelayColumn = None
+    size: SizeColumn = None
+    key: KeyColumn = None
+    topic_column: TopicColumn = None
+    timer_id: TimerIdColumn = None
+    time_unit: TimeUnitName = "auto"
+    delay_unit: DelayUnitName = "auto"
+    file_format: FileFormat = "auto"
+    cores: Cores = None
+    memory: Memory = "2g"
+
+    def session(self) -> AbstractContextManager[SparkSession]:
+        """Start Spark; see `session`."""
+        return session(self.cores, self.memory)
+
+    def survey(
+        self, spark: SparkSession, source: str, on_progress: ProgressCallback, *, all_topics: bool = False
+    ) -> History:
+        """Read a history, by all its topics or by the topic of the options."""
+        from timewheel.spark_planner import ColumnMapping, read_history, survey
+        from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
+
+        names = ("publish", "due", "delay", "size", "key", "timer_id", "time_unit", "delay_unit")
+        mapping = ColumnMapping(topic=self.topic_column, **{name: getattr(self, name) for name in names})
+        raw = read_history(spark, source, file_format=self.file_format)
+        limits = {"cell_limit": FLEET_CELLS, "topic_limit": FLEET_TOPICS} if all_topics else {}
+        return survey(raw, mapping, topic=self.topic, source=source, on_progress=on_progress, **limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerOptions(HistoryOptions):
+    """Options of a command that evaluates plans on a history or on a survey."""
+
+    stored: FromSurvey = None
+    growth: Growth = None
+    as_is: AsIs = False
 
 
 @contextmanager
@@ -231,29 +260,6 @@ def need_new_folder(folder: Path, what: str) -> None:
         raise typer.BadParameter(f"{folder} is a file: {what}", param_hint="--out")
     if not folder.exists() and not folder.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {folder.parent} to make {folder.name} in", param_hint="--out")
-
-
-def mapping_of(**options: str | None) -> ColumnMapping:
-    """Return the mapping of the columns that the options name."""
-    from timewheel.spark_planner import ColumnMapping
-
-    return ColumnMapping(**options)  # type: ignore[arg-type] # it checks the units itself
-
-
-def surveyed(
-    spark: SparkSession,
-    source: str,
-    file_format: str,
-    mapping: ColumnMapping,
-    topic: str | None,
-    on_progress: ProgressCallback,
-    **limits: int,
-) -> History:
-    """Read a history; for the limits see `timewheel.spark_planner.survey`."""
-    from timewheel.spark_planner import read_history, survey
-
-    raw = read_history(spark, source, file_format=file_format)
-    return survey(raw, mapping, topic=topic, source=source, on_progress=on_progress, **limits)
 
 
 def note_of(source: str | None) -> SampleNote | None:

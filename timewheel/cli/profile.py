@@ -7,22 +7,20 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminOptions
+from timewheel.cli.options import with_options
 from timewheel.cli.terminal import print_line
 
 __all__ = ["profile"]
 
 
+@with_options
 def profile(
     *,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
     ] = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
 ) -> None:
     """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
@@ -35,7 +33,7 @@ def profile(
 
     from timewheel.inspect.profile import profile_of
 
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         facts = asdict(profile_of(admin))
     text = tomli_w.dumps(facts)
     if out is not None:

@@ -7,32 +7,11 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    keep_plan_file,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
-from timewheel.cli.http import HttpAddress
-from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
-from timewheel.cli.relay_service import (
-    Drain,
-    HopLinger,
-    MemoryMb,
-    PlanFiles,
-    Processes,
-    ReadyFile,
-    RelayId,
-    ServiceOptions,
-    WithStdin,
-    run_service,
-)
+from timewheel.cli.options import keep_plan_file, with_options
+from timewheel.cli.relay_service import ServiceOptions, run_service
 
 __all__ = ["relay"]
 
@@ -40,26 +19,8 @@ relay = command_group("relay", "Run relays as a service; leave a plan.")
 
 
 @relay.command()
-def run(
-    plan_files: PlanFiles,
-    *,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    relay_id: RelayId = None,
-    drain: Drain = "30s",
-    hop_linger: HopLinger = None,
-    memory_mb: MemoryMb = 512,
-    processes: Processes = 1,
-    http: HttpAddress = None,
-    ready_file: ReadyFile = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    log_format: LogFormat = Format.AUTO,
-    log_level: LogLevel = Level.INFO,
-    with_stdin: WithStdin = False,
-) -> None:
+@with_options
+def run(asked: ServiceOptions) -> None:
     """Hold and forward the timers of all given plans until SIGTERM or Ctrl-C.
 
     Several such processes share the partitions and take over from each other. A process that is stuck ends itself, so
@@ -73,43 +34,18 @@ def run(
 
     With --processes N the command starts N processes, restarts those that end, and is ready when all are ready.
     """
-    run_service(
-        ServiceOptions(
-            kind="relay",
-            plan_files=plan_files,
-            service_url=service_url,
-            admin_url=admin_url,
-            relay_id=relay_id,
-            drain=drain,
-            hop_linger=hop_linger,
-            memory_mb=memory_mb,
-            processes=processes,
-            http=http,
-            ready_file=ready_file,
-            token=token,
-            token_file=token_file,
-            tls_ca=tls_ca,
-            connection=connection,
-            log_format=log_format,
-            log_level=log_level,
-            with_stdin=with_stdin,
-        )
-    )
+    run_service(asked)
 
 
 @relay.command()
+@with_options
 def abort(
     plan_file: Annotated[
         Path,
         typer.Argument(metavar="PLAN", help="The plan file, now native.", show_default=False, callback=keep_plan_file),
     ],
     *,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
 ) -> None:
     """Leave a plan: send all timers in holding topics back to the due topic, under their exact due times.
 
@@ -121,6 +57,6 @@ def abort(
     """
     from timewheel.cli.relay_abort import put_back
 
-    complete = put_back(plan_file, access_to(service_url, admin_url, token, token_file, tls_ca, connection))
+    complete = put_back(plan_file, cluster.access())
     if not complete:
         raise typer.Exit(FAILED)

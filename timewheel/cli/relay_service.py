@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+
+from timewheel.cli.connecting import ConnectionOptions
+from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
+from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.protocol.dialing import Dialer
-    from timewheel.cli.logs import Format, Level
     from timewheel.cli.relay_factories import RelayFactory
-    from timewheel.core.connection import Connection
     from timewheel.core.plan import Plan
     from timewheel.core.plan_files import PlanFiles as Files
     from timewheel.core.plan_files import PlanTexts
     from timewheel.hooks import Hook
 
-__all__ = [
-    "Drain",
-    "HopLinger",
-    "MemoryMb",
-    "PlanFiles",
-    "Processes",
-    "ReadyFile",
-    "RelayId",
-    "ServiceOptions",
-    "WithStdin",
-    "run_service",
-]
+__all__ = ["ServiceOptions", "ShadowServiceOptions", "run_service"]
 
 PlanFiles = Annotated[
     list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
@@ -62,35 +53,43 @@ Processes = Annotated[
 ]
 ReadyFile = Annotated[Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")]
 WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")]
+JournalHold = Annotated[
+    str,
+    typer.Option(
+        "--journal-hold",
+        help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions:
-    """Options as they were typed.
+class ServiceOptions(ConnectionOptions):
+    """Options of a relay service: a group for `timewheel.cli.options.with_options`."""
 
-    Args:
-        kind: The kind of process: the first word of the command.
-    """
+    kind: ClassVar[str] = "relay"
+    """The first word of the command."""
 
-    kind: Literal["relay", "shadow"]
-    plan_files: list[Path]
-    service_url: str | None
-    admin_url: str | None
-    relay_id: str | None
-    drain: str
-    hop_linger: str | None
-    memory_mb: int
-    processes: int
-    http: str | None
-    ready_file: Path | None
-    token: str | None
-    token_file: Path | None
-    tls_ca: Path | None
-    connection: Path | None
-    log_format: Format
-    log_level: Level
-    with_stdin: bool
-    journal_hold: str = "3m"
+    plan_files: PlanFiles
+    relay_id: RelayId = None
+    drain: Drain = "30s"
+    hop_linger: HopLinger = None
+    memory_mb: MemoryMb = 512
+    processes: Processes = 1
+    http: HttpAddress = None
+    ready_file: ReadyFile = None
+    log_format: LogFormat = Format.AUTO
+    log_level: LogLevel = Level.INFO
+    with_stdin: WithStdin = False
+    journal_hold: str | None = field(init=False, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowServiceOptions(ServiceOptions):
+    """Options of a service that shadows."""
+
+    kind: ClassVar[str] = "shadow"
+
+    journal_hold: JournalHold = "3m"
 
 
 def run_service(asked: ServiceOptions) -> None:
@@ -99,9 +98,6 @@ def run_service(asked: ServiceOptions) -> None:
     Raises:
         typer.Exit: The service failed, and the error was printed.
     """
-    from timewheel.cli.connecting import connection_of
-    from timewheel.cli.http import address_of, or_say_why_not
-    from timewheel.cli.logs import log_to_stderr
     from timewheel.cli.stopping import call_at_hangup
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan_files import PlanFiles
@@ -112,26 +108,17 @@ def run_service(asked: ServiceOptions) -> None:
     drain_ms = parse_duration(asked.drain)
     files = PlanFiles(asked.plan_files)
     texts = files.read()
-    way = connection_of(
-        asked.service_url, asked.admin_url, asked.token, asked.token_file, asked.tls_ca, asked.connection
-    )
     if asked.processes > 1:
+        asked.merged()  # an invalid connection is refused before any process starts
         with or_say_why_not():
             raise typer.Exit(_run_processes(asked, texts.plans(), drain_ms, address))
-    _run_here(asked, way, files, texts, drain_ms, address)
+    _run_here(asked, files, texts, drain_ms, address)
 
 
 def _run_here(
-    asked: ServiceOptions,
-    way: Connection,
-    files: Files,
-    texts: PlanTexts,
-    drain_ms: int,
-    address: tuple[str, int] | None,
+    asked: ServiceOptions, files: Files, texts: PlanTexts, drain_ms: int, address: tuple[str, int] | None
 ) -> None:
     """Run the service in this process."""
-    from timewheel.cli.connecting import access_of
-    from timewheel.cli.http import or_say_why_not
     from timewheel.cli.relay_metrics import metrics_of_service
     from timewheel.cli.stopping import call_at_end, call_at_hangup
     from timewheel.cli.systemd import reporter
@@ -143,7 +130,7 @@ def _run_here(
     metrics, pages = (None, {}) if address is None else metrics_of_service()
     # Hooks of everything here: expired tokens and refused plans are counted as well as events of relays.
     hooks: tuple[Hook, ...] = (log_event,) if metrics is None else (log_event, metrics.count_event)
-    access = access_of(way, hooks)
+    access = asked.access(hooks)
     # Any broker of the cluster will do.
     topic = texts.plans()[0].due_topic
     with access.client_and_admin(topic) as (client, admin, url):
@@ -192,7 +179,7 @@ def _crew(
 
     hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
     alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
-    if dialer is None:
+    if dialer is None or asked.journal_hold is None:
         return RelayFactory(*alike)
     return ShadowFactory(*alike, dialer=dialer, hold_ms=parse_duration(asked.journal_hold))
 
@@ -238,7 +225,7 @@ def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str
         "--drain": asked.drain,
         "--hop-linger": asked.hop_linger,
         "--memory-mb": max(shared_mb, 1),
-        "--journal-hold": asked.journal_hold if asked.kind == "shadow" else None,
+        "--journal-hold": asked.journal_hold,
         "--token-file": asked.token_file,
         "--tls-ca": asked.tls_ca,
         "--connection": asked.connection,

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.looks import GapLimit
-from timewheel.cli.terminal import print_line
+from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.terminal import print_line, progress_bar
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from timewheel.inspect.sample import ProgressCallback, Sample
+    from timewheel.inspect.sample import Sample
     from timewheel.inspect.sample_figures import SampleFigures
     from timewheel.inspect.sample_file import SampledTopic
 
-__all__ = ["inspecting_entries", "sample"]
+__all__ = ["sample"]
 
 
+@with_options
 def sample(
-    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -40,12 +38,8 @@ def sample(
     ] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample: the same seed draws the same entries.")] = 0,
     limit: GapLimit = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    cluster: AdminOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Sample random entries of a topic: write when each was sent and when it is due. Nothing is consumed or changed.
 
@@ -54,8 +48,6 @@ def sample(
     """
     import json
     from dataclasses import asdict
-
-    from rich.console import Console
 
     from timewheel.core.clock import SystemClock
     from timewheel.core.extras import need_extras
@@ -70,15 +62,15 @@ def sample(
     if not out.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
-        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
-        inspecting_entries(Console(stderr=True)) as on_progress,
+        cluster.admin() as admin,
+        progress_bar("looking at entries") as on_progress,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, on_progress=on_progress)
         of_topic = sampled_topic(admin, taken, known.profile)
     figures = figures_of(taken)
     try:
-        write_sample(taken, figures, out, of_topic, reached_by=typed_words(context))
+        write_sample(taken, figures, out, of_topic, reached_by=cluster.words)
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
     following = timewheel_command("plan", str(out), "-o", "plan.toml")
@@ -87,7 +79,7 @@ def sample(
         print(json.dumps({**what, **asdict(figures), **asdict(of_topic), "file": str(out), "next": following}))
         return
     lines = [*_lines(taken, figures, of_topic, known.source), ("file", str(out))]
-    aid = shadow_commands(taken.topic, of_topic.shadow, typed_words(context))
+    aid = shadow_commands(taken.topic, of_topic.shadow, cluster.words)
     if aid:
         lines += [("either", f"{FIRST_AID}: {aid[0]}"), ("or", f"{FOR_GOOD}; that comes next")]
     for name, text in (*lines, ("next", following)):
@@ -148,22 +140,3 @@ def _moment(at_ms: int) -> str:
     import datetime as dt
 
     return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-@contextmanager
-def inspecting_entries(console: Console) -> Iterator[ProgressCallback]:
-    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bars = Progress(
-        TextColumn("looking at entries"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task: Any = bars.add_task("", total=None)
-    with bars:
-        yield lambda done, total: bars.update(task, completed=done, total=total)

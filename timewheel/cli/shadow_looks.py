@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,19 +11,10 @@ from timewheel.cli.exit_status import FAILED
 from timewheel.cli.terminal import print_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rich.console import Console
+    from collections.abc import Iterator
 
 
-__all__ = [
-    "AsJson",
-    "reading_entries",
-    "unseen_is_an_exit",
-]
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+__all__ = ["unseen_is_an_exit"]
 
 
 @contextmanager
@@ -37,22 +28,3 @@ def unseen_is_an_exit() -> Iterator[None]:
     except (AdminError, BinaryProtocolError) as error:
         print_error(error)
         raise typer.Exit(FAILED) from error
-
-
-@contextmanager
-def reading_entries(console: Console, what: str = "reading entries") -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on stderr in a terminal; elsewhere show nothing."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bars = Progress(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    task: Any = bars.add_task("", total=None)
-    with bars:
-        yield lambda done, total: bars.update(task, completed=done, total=total)

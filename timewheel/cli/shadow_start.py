@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    typed_words,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ATTENTION
-from timewheel.cli.shadow_looks import AsJson, reading_entries, unseen_is_an_exit
+from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.shadow_looks import unseen_is_an_exit
 from timewheel.cli.shadow_text import show_survey
-from timewheel.cli.terminal import say, show_line
+from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.escapes import timewheel_command, visible
 
 if TYPE_CHECKING:
@@ -34,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["start"]
 
 
+@with_options
 def start(
-    context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -61,12 +53,7 @@ def start(
         int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
     ] = 100_000,
     ignoring: Annotated[bool, typer.Option("--ignore-refusals", help="Start in spite of refusals.")] = False,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Make a plan's topics and start shadowing its due topic; with --dry-run only show the effect.
@@ -78,8 +65,6 @@ def start(
     """
     import json
 
-    from rich.console import Console
-
     from timewheel.cli.planning import console_for
     from timewheel.cli.shadow_plan import bare_plan, plan_of_topic
     from timewheel.core.durations import parse_duration
@@ -90,18 +75,11 @@ def start(
     from timewheel.shadow.survey import survey_facts
     from timewheel.shadow.surveying import read_topic
 
-    access = access_to(
-        service_url=service_url,
-        admin_url=admin_url,
-        token=token,
-        token_file=token_file,
-        tls_ca=tls_ca,
-        file=connection,
-    )
+    access = cluster.access()
     console = console_for(as_json=as_json)
     file = target if out is None else str(out)
     with access.admin() as admin:
-        with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as on_progress:
+        with unseen_is_an_exit(), progress_bar("reading entries") as on_progress:
             given = None if is_topic else _loaded(target)
             url = access.service_url_of(target if given is None else given.due_topic, admin)
             bare = given or bare_plan(admin, target)
@@ -125,7 +103,7 @@ def start(
         if text:
             say(console, written_words(plan, made, file, is_written=begins))
         next_words = _next_words(
-            file, done, typed_words(context), is_new=is_topic, is_refused=found.is_refused, is_moved=is_moved
+            file, done, cluster.words, is_new=is_topic, is_refused=found.is_refused, is_moved=is_moved
         )
         show_line(console, next_words)
     if found.is_refused and not begins:

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    typed_words,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.looks import entries_wait, every_ms_of, type_words
-from timewheel.cli.shadow_looks import AsJson, unseen_is_an_exit
+from timewheel.cli.options import AsJson, PlanFile, with_options
+from timewheel.cli.shadow_looks import unseen_is_an_exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,18 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["show_overview", "status"]
 
 
+@with_options
 def status(
-    context: typer.Context,
     plan_file: PlanFile,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option("--every", help="With --watch: interval between snapshots.")] = "10s",
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show a shadow: its state, its moving processes, lag, gaps, waiting entries and entries not moved. Nothing is
@@ -63,13 +49,13 @@ def status(
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         need_shadow(admin, plan, plan_file)
         while True:
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
-            found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=typed_words(context))
+            found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=cluster.words)
             if as_json:
                 print(json.dumps(overview_facts(found)), flush=True)
             else:

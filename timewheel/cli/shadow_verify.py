@@ -6,23 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    typed_words,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.shadow_looks import (
-    AsJson,
-    reading_entries,
-    unseen_is_an_exit,
-)
+from timewheel.cli.options import AsJson, PlanFile, with_options
+from timewheel.cli.shadow_looks import unseen_is_an_exit
+from timewheel.cli.terminal import progress_bar
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -36,16 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["show_audit", "verify"]
 
 
+@with_options
 def verify(
-    context: typer.Context,
     plan_file: PlanFile,
     *,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Verify that each timer of a shadowed topic is in exactly one place: read all its entries and all copies in the
@@ -64,15 +47,15 @@ def verify(
     from timewheel.shadow.verifying import verify as inspect
 
     plan = plan_with_intake(plan_file)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
-    with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as on_progress:
+    access = cluster.access()
+    with unseen_is_an_exit(), access.admin() as admin, progress_bar("reading entries") as on_progress:
         need_shadow(admin, plan, plan_file)
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
         found = inspect(admin, dialer, plan, on_progress=on_progress)
     if as_json:
         print(json.dumps(verification_facts(found)))
     else:
-        show_audit(Console(highlight=False), found, str(plan_file), reached_by=typed_words(context))
+        show_audit(Console(highlight=False), found, str(plan_file), reached_by=cluster.words)
     if not found.is_balanced:
         raise typer.Exit(ATTENTION)
     if found.missing or found.unread:

@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.cancellations import known_cancellations
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    typed_words,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.looks import entries_wait
 from timewheel.cli.moments import at
-from timewheel.cli.sample import inspecting_entries
-from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.cli.options import PlanFile, with_options
+from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import span
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plurals import counted
@@ -40,8 +30,8 @@ FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
 
 
+@with_options
 def status(
-    context: typer.Context,
     plan_file: PlanFile,
     *,
     samples: Annotated[
@@ -53,12 +43,7 @@ def status(
     fail_late: Annotated[
         str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
     ] = None,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and each relay's partitions. Nothing is consumed or changed.
@@ -78,11 +63,11 @@ def status(
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with (
         access.admin() as admin,
-        inspecting_entries(Console(stderr=True)) as on_progress,
+        progress_bar("looking at entries") as on_progress,
     ):
         is_dead = None if cancellations is None else cancellations.is_dead
         found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
@@ -93,7 +78,7 @@ def status(
         console = Console(highlight=False)
         _show(console, found, str(plan_file), limit_ms or 0, code=code, heads=heads)
         if code in (ATTENTION, ALARM):
-            doctor = timewheel_command("doctor", str(plan_file), *admin_options(typed_words(context)))
+            doctor = timewheel_command("doctor", str(plan_file), *admin_options(cluster.words))
             show_line(console, f"What is wrong, with its cure: {doctor}")
     if code:
         raise typer.Exit(code)

@@ -7,30 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.options import with_options
 from timewheel.cli.planning import (
     AsJson,
-    Cores,
-    DelayColumn,
-    DelayUnitName,
-    DueColumn,
-    FileFormat,
+    HistoryOptions,
     HistorySource,
-    KeyColumn,
-    Memory,
-    PublishColumn,
-    SizeColumn,
-    TimerIdColumn,
-    TimeUnitName,
-    Topic,
-    TopicColumn,
     console_for,
-    mapping_of,
     need_new_folder,
     note_of,
     progress_on,
-    session,
     show_lost,
-    surveyed,
 )
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.escapes import timewheel_command
@@ -47,6 +33,7 @@ __all__ = ["survey"]
 MAX_SHOWN = 20
 
 
+@with_options
 def survey(
     history: HistorySource,
     *,
@@ -63,19 +50,7 @@ def survey(
     keep: Annotated[
         int | None, typer.Option("--keep", min=1, help="Days to keep; earlier days are removed.", show_default="all")
     ] = None,
-    topic: Topic = None,
-    publish: PublishColumn = None,
-    due: DueColumn = None,
-    delay: DelayColumn = None,
-    size: SizeColumn = None,
-    key: KeyColumn = None,
-    topic_column: TopicColumn = None,
-    timer_id: TimerIdColumn = None,
-    time_unit: TimeUnitName = "auto",
-    delay_unit: DelayUnitName = "auto",
-    file_format: FileFormat = "auto",
-    cores: Cores = None,
-    memory: Memory = "2g",
+    asked: HistoryOptions,
     as_json: AsJson = False,
 ) -> None:
     """Read a history once and store the statistics that a plan is made from: some megabytes, by day, up to 5,000
@@ -93,33 +68,11 @@ def survey(
         following = timewheel_command("plan", history, "-o", "plan.toml")
         raise typer.BadParameter(f"a sample needs no survey; run: {following}", param_hint="HISTORY")
     console = console_for(as_json=as_json)
-    with session(cores, memory) as spark:
+    with asked.session() as spark:
         from timewheel.spark_planner import add_survey, drop_days_before
-        from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
 
-        mapping = mapping_of(
-            publish=publish,
-            due=due,
-            delay=delay,
-            size=size,
-            key=key,
-            topic=topic_column,
-            timer_id=timer_id,
-            time_unit=time_unit,
-            delay_unit=delay_unit,
-        )
         with progress_on(console) as on_progress:
-            seen = surveyed(
-                spark,
-                history,
-                file_format,
-                mapping,
-                topic,
-                on_progress,
-                cell_limit=FLEET_CELLS,
-                topic_limit=FLEET_TOPICS,
-            )
-            found = seen.survey(on_progress)
+            found = asked.survey(spark, history, on_progress, all_topics=True).survey(on_progress)
     written = add_survey(found, out, "replace" if replace else "add" if add else "refuse")
     dropped = [] if keep is None else drop_days_before(out, written[-1] + 1 - keep)
     show_lost(console, found.statistic)

@@ -7,18 +7,19 @@ reasons come from other sources, so each text passes `visible` here; JSON escape
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
     from timewheel._report.page import Table
 
-__all__ = ["print_error", "print_line", "say", "show_line", "show_table"]
+__all__ = ["print_error", "print_line", "progress_bar", "render", "say", "show_line", "show_table"]
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may continue in the next line."""
@@ -26,6 +27,18 @@ GAP = 2
 """Spaces between two columns."""
 INDENT = 4
 BETWEEN = " · "
+
+
+def render(facts: object, show: Callable[[Console], None], *, as_json: bool) -> None:
+    """Print the result of a command: the facts as a line of JSON, or sentences and tables on a terminal."""
+    import json
+
+    from rich.console import Console
+
+    if as_json:
+        print(json.dumps(facts), flush=True)
+    else:
+        show(Console(highlight=False))
 
 
 def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
@@ -52,6 +65,27 @@ def print_line(text: str, *, to_stderr: bool = False) -> None:
 def print_error(error: object) -> None:
     """Print an error, or a message about an error, on standard error."""
     print(f"timewheel: {visible_lines(str(error))}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress_bar(text: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar on stderr in a terminal, and yield its callback; elsewhere show nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    bars = Progress(
+        TextColumn(text),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    task: Any = bars.add_task("", total=None)
+    with bars:
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def show_table(console: Console, table: Table) -> None:

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.cancellations import cancellation_text, reading
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at, moment_ms
+from timewheel.cli.options import AsJson, PlanFile, with_options
 from timewheel.cli.terminal import say
 from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
 
@@ -35,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["timer"]
 
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
 timer = command_group("timer", "Show, cancel or reschedule a timer.")
 
 
 @timer.command()
+@with_options
 def cancel(
     plan_file: PlanFile,
     timer_ids: Annotated[
@@ -50,12 +42,7 @@ def cancel(
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="All timers of this group so far; may be given again.")
     ] = None,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Cancel timers by their ids, or all timers of a group sent so far. Timers that were not delivered yet will not be
@@ -72,7 +59,7 @@ def cancel(
     if not timer_ids and not groups:
         raise typer.BadParameter("name timer ids, or --group", param_hint="ID")
     plan = Plan.load(plan_file)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with (
         access.client(plan.due_topic, operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
@@ -101,6 +88,7 @@ def _say_cancelled(one: CancelResult) -> None:
 
 
 @timer.command()
+@with_options
 def reschedule(
     plan_file: PlanFile,
     timer_id: TimerId,
@@ -122,12 +110,7 @@ def reschedule(
         list[str] | None,
         typer.Option("--property", help="A property, NAME=VALUE; may be given again.", show_default=False),
     ] = None,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Reschedule a timer: send it under its id for another time; earlier sends under this id are cancelled.
@@ -152,7 +135,7 @@ def reschedule(
     payload = sys.stdin.buffer.read() if str(content) == "-" else _read(content)
     due_ms = moment_ms(moment, "--at")
     plan = Plan.load(plan_file)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     with (
         access.client(plan.due_topic, operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
@@ -176,6 +159,7 @@ def reschedule(
 
 
 @timer.command()
+@with_options
 def show(
     plan_file: PlanFile,
     timer_id: TimerId,
@@ -185,12 +169,7 @@ def show(
     due: Due = None,
     key: Key = None,
     max_reads: MaxReads = 500,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
     """Show all that is known about a timer: whether its id is cancelled, whether it is parked, and where it is.
@@ -209,7 +188,7 @@ def show(
     from timewheel.inspect.whereis.facts import whereabouts_facts
 
     plan = Plan.load(plan_file)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     table = _cancellations(plan, access)
     with access.admin() as admin:
         parked = _parked(admin, plan, timer_id)

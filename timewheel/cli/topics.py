@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    PlanFile,
-    Token,
-    TokenFile,
-    TrustFile,
-    admin_client,
-)
+from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.exit_status import FAILED
 from timewheel.cli.groups import command_group
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.cli.options import DryRun, PlanFile, with_options
 from timewheel.cli.terminal import print_line
 from timewheel.core.plurals import counted
 
@@ -35,19 +28,15 @@ topics = command_group("topics", "Create a plan's topics; roll the topics of a c
 
 AT_LATEST = ", for what reaches the due topic from now on"
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
 
 
 @topics.command()
+@with_options
 def ensure(
     plan_file: PlanFile,
     *,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     create_namespaces: Annotated[bool, typer.Option("--create-namespaces", help="Create missing namespaces.")] = False,
     grow: Annotated[
         bool, typer.Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
@@ -92,7 +81,7 @@ def ensure(
         target=str(plan_file),
     )
     refused: UndrainedTopics | None = None
-    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+    with cluster.admin() as admin:
         try:
             report = make(admin, dry_run=dry_run, ignore_former_topics=ignore_former_topics)
         except UndrainedTopics as error:
@@ -114,14 +103,11 @@ def ensure(
 
 
 @topics.command()
+@with_options
 def roll(
     plan_file: PlanFile,
     *,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: AdminOptions,
     watch: Annotated[bool, typer.Option("--watch", help="Run until Ctrl-C.")] = False,
     dry_run: DryRun = False,
     verbose: Verbose = False,
@@ -147,7 +133,7 @@ def roll(
     clock = SystemClock()
     if watch:
         log_to_stderr(log_format, log_level)
-    with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,) if watch else None) as admin:
+    with cluster.admin(hooks=(log_event,) if watch else None) as admin:
         if not watch:
             rolled = roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run)
             _print_rolled(rolled, verbose=verbose, as_json=as_json)

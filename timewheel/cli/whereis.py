@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.cancellations import cancellation_text, known_cancellations
-from timewheel.cli.connecting import (
-    AdminUrl,
-    ConnectionFile,
-    ServiceUrl,
-    Token,
-    TokenFile,
-    TrustFile,
-    access_to,
-    keep_plan_file,
-)
+from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at, moment_ms, precision_ms
+from timewheel.cli.options import keep_plan_file, with_options
 from timewheel.cli.terminal import say
 from timewheel.core.durations import span
 from timewheel.core.escapes import with_plan_file
@@ -65,6 +57,7 @@ Key = Annotated[str | None, typer.Option("--key", help="The timer's partition ke
 MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")]
 
 
+@with_options
 def whereis(
     plan_file: Annotated[
         Path,
@@ -79,12 +72,7 @@ def whereis(
     due: Due = None,
     key: Key = None,
     max_reads: MaxReads = 500,
-    service_url: ServiceUrl = None,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    connection: ConnectionFile = None,
+    cluster: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
     """Locate a timer: held, due, to be retried, parked, handled, cancelled or dead, with its past and future hops.
@@ -106,7 +94,7 @@ def whereis(
     wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]
     status = 0
     console = Console(highlight=False)
-    access = access_to(service_url, admin_url, token, token_file, tls_ca, connection)
+    access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with access.admin() as admin:
         for one in wanted:
