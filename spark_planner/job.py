@@ -15,7 +15,7 @@ from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints, at_growth, max_countable, times_until
+from timewheel.spark_planner.choice.constraints import TWICE, Constraints, at_growth, max_countable, times_until
 from timewheel.spark_planner.choice.hindrance import Hindrance
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.deciding import Deciding
@@ -27,10 +27,7 @@ from timewheel.spark_planner.progress import ProgressCallback, no_report, told
 from timewheel.spark_planner.replays import Replays
 from timewheel.spark_planner.traffic import History, Traffic, traffic_of
 
-__all__ = ["TWICE", "Planned", "Prediction", "compare", "plan_for", "predict"]
-
-TWICE = 2.0
-"""Multiple of a burst's volume for which a plan needs room: the next burst comes while timers of the first wait."""
+__all__ = ["Planned", "Prediction", "compare", "plan_for", "predict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

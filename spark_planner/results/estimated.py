@@ -12,6 +12,7 @@ from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.results.facts import assessed_facts, evaluation_facts
+from timewheel.spark_planner.results.room import describe_room
 from timewheel.spark_planner.results.skew import key_facts
 from timewheel.spark_planner.results.steady import extrapolation_facts
 from timewheel.spark_planner.results.tables import front_table, plans_table
@@ -20,7 +21,16 @@ __all__ = ["estimated_facts", "estimated_tables", "estimated_verdict"]
 
 
 def estimated_verdict(found: Estimated) -> str:
-    """State the recommendation and its certainty in two or three sentences."""
+    """State the recommendation, its certainty, and the remedies if it has little room."""
+    if not found.keeps_limits:
+        return _recommendation(found)
+    limit, is_short = found.profile.gap_limit_ranges, found.is_short_of_room
+    return _recommendation(found) + describe_room(
+        found.peak_gaps, limit, room=found.gap_room, is_short_of_room=is_short
+    )
+
+
+def _recommendation(found: Estimated) -> str:
     plan, limit = found.plan, found.profile.gap_limit_ranges
     when = "" if found.growth == 1 else f" for {found.growth:g} times this volume"
     if stays(plan):
@@ -82,6 +92,7 @@ def estimated_facts(found: Estimated) -> dict[str, Any]:
         "growth": found.growth,
         "keeps_limits": found.keeps_limits,
         "is_certain": found.is_certain,
+        "is_short_of_room": found.is_short_of_room,
         "native_gaps": asdict(found.native),
         "plan": dump_plan(found.plan),
         "reasons": list(choice.reasons),

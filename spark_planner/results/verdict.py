@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from timewheel.core.durations import spelled
-from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.hindrance import MOSTLY
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.history.sampled import sample_note
-from timewheel.spark_planner.job import TWICE, Planned
+from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.peaks import peaks_of
+from timewheel.spark_planner.results.room import describe_room
 
 __all__ = ["verdict"]
 
@@ -34,18 +34,7 @@ def _narrow(planned: Planned) -> str:
     said = ""
     if planned.growth != 1 and peaks_of(planned).then > planned.constraints.allowed_gaps(limit):
         said = f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
-    if gaps > WATCH_SHARE * limit + 1e-6:
-        said += (
-            f" That fits the limit, but is above the {WATCH_SHARE:.0%} of it from which gaps are a warning: for more "
-            f"room plan again with --gap-fraction {WATCH_SHARE:g}."
-        )
-    if planned.is_short_of_room:
-        said += (
-            f" This history is SHORT, and shows one burst: {planned.gap_room:.2g} times as many timers at a time, or a "
-            f"second burst while the first waits, reach the limit. Plan again with --growth {TWICE:g} to have room, or "
-            "from a longer history."
-        )
-    return said
+    return said + describe_room(gaps, limit, room=planned.gap_room, is_short_of_room=planned.is_short_of_room)
 
 
 def _hindrance(planned: Planned) -> str:

@@ -13,11 +13,11 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
-from timewheel.spark_planner.choice.constraints import Constraints, max_countable
+from timewheel.spark_planner.choice.constraints import TWICE, Constraints, max_countable
 from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
 from timewheel.spark_planner.exact.routes import routes
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import TWICE, Planned, plan_for
+from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results.charts import gaps_over_time
 from timewheel.spark_planner.results.headlines import headlines
 from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from timewheel.cli.exit_status import FAILED
+from timewheel.cli.plan_next import show_with_room, status_of, style_of
 from timewheel.cli.planning import console_for, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.extras import need_extras
@@ -48,6 +48,7 @@ def _loaded(stored: Path) -> Survey:
 
 
 def plan_from(
+    context: typer.Context,
     stored: Path,
     topic: str | None,
     base_of: Callable[[str], Plan],
@@ -60,7 +61,9 @@ def plan_from(
     out: Path | None,
     as_json: bool,
 ) -> NoReturn:
-    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit."""
+    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit, 3
+    as for a plan from a history.
+    """
     console = console_for(as_json=as_json)
     survey = _loaded(stored)
     from timewheel.core.planfile import save_plan
@@ -83,7 +86,7 @@ def plan_from(
     show_reading(console, survey.statistic, wanted, found.continued)
     if keys := describe_keys(found):
         say(console, keys)
-    say(console, estimated_verdict(found), style="bold green" if found.keeps_limits else "bold red")
+    say(console, estimated_verdict(found), style=style_of(found))
     for reason in found.choice.reasons if found.is_certain else ():
         say(console, reason, indent=2)
     for table in estimated_tables(found):
@@ -91,9 +94,11 @@ def plan_from(
     if out is not None:
         save_plan(found.plan, out)
         show_line(console, f"plan    {out}")
+    if found.is_short_of_room:
+        show_with_room(context, console)
     if as_json:
         print(json.dumps(estimated_facts(found), indent=1))
-    raise typer.Exit(0 if found.keeps_limits else FAILED)
+    raise typer.Exit(status_of(found))
 
 
 def predict_from(

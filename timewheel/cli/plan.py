@@ -11,10 +11,9 @@ import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, shown_profile
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
-from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
-from timewheel.cli.plan_next import write_planned
+from timewheel.cli.plan_next import status_of, style_of, write_planned
 from timewheel.cli.planning import (
     AsIs,
     AsJson,
@@ -222,6 +221,7 @@ def plan(
 
     if stored is not None:
         plan_from(
+            context,
             stored,
             topic,
             base_of,
@@ -303,8 +303,8 @@ def plan(
     write_planned(context, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
-    if not planned.keeps_limits or planned.is_short_of_room:
-        raise typer.Exit(ATTENTION if planned.keeps_limits else FAILED)
+    if status := status_of(planned):
+        raise typer.Exit(status)
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:
@@ -373,8 +373,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     for said in (describe_copies(planned), *describe_native(planned), describe_keys(planned)):
         if said:
             say(console, said)
-    style = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
-    say(console, verdict(planned), style=f"bold {style}")
+    say(console, verdict(planned), style=style_of(planned))
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
         say(console, said, style="bold", indent=2)
