@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self
 
-from timewheel.consumers.arguments import check_count, check_duration
+from timewheel.consumers.arguments import check_count, check_duration, timeout_ms_of
 from timewheel.consumers.async_running import AsyncHandler, AsyncRun, wait_out
 from timewheel.consumers.base_consumer import BaseConsumer
-from timewheel.consumers.errors import SubscribeRefused
+from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.feeding import Feed
 from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.message import DelayedMessage
@@ -75,15 +75,34 @@ class AsyncDelayedConsumer(BaseConsumer):
 
     # --------------------------------------------------------------------------------------------------------- receive
 
-    async def receive(self) -> DelayedMessage:
-        """Wait for the next due timer; a cancelled call takes no timer.
+    async def receive(
+        self,
+        timeout: dt.timedelta | None = None,  # noqa: ASYNC109 - the arguments of the blocking twin
+        *,
+        timeout_millis: int | None = None,
+    ) -> DelayedMessage:
+        """Wait for the next due timer, as `DelayedConsumer.receive`; a cancelled call takes no timer.
 
-        To limit the wait: ``async with asyncio.timeout(5)``.
+        Args:
+            timeout: Time to wait; None waits for ever.
+            timeout_millis: The same under pulsar-client's name, in milliseconds.
 
         Raises:
+            ReceiveTimeout: No timer was due in time; a subclass of both `pulsar.Timeout` and `TimeoutError`.
+            TypeError: ``timeout`` is a number, which has no unit.
             ClientMisuse: The consumer was stopped or closed.
         """
+        timeout_ms = timeout_ms_of(timeout, timeout_millis)
         await self.start()
+        if timeout_ms is None:
+            return await self._received()
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await self._received()
+        except TimeoutError:
+            raise ReceiveTimeout(timeout_ms) from None
+
+    async def _received(self) -> DelayedMessage:
         while (timer := await self._next()) is not None:
             if (message := await self._taken_soon(timer)) is not None:
                 return message

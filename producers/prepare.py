@@ -198,7 +198,7 @@ def _spread(due_ms: int, timer_id: str, jitter_ms: int, latest_ms: int) -> int:
 
 def _delay_ms(deliver_after: object) -> int:
     if not isinstance(deliver_after, dt.timedelta):
-        raise BadDueTime(deliver_after, "deliver_after is a timedelta")
+        raise BadDueTime(deliver_after, "deliver_after is a timedelta, such as timedelta(seconds=5)")
     delay_ms = _ceiled_ms(deliver_after)
     if delay_ms < 0:
         raise BadDueTime(deliver_after, "negative: use zero, or a deliver_at in the past, to deliver now")

@@ -6,7 +6,10 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import TypedDict
 
-__all__ = ["SendOptions"]
+from timewheel.core.errors import BadArgument
+from timewheel.core.near_words import did_you_mean
+
+__all__ = ["SendOptions", "unknown_option"]
 
 
 class SendOptions(TypedDict, total=False):
@@ -39,3 +42,13 @@ class SendOptions(TypedDict, total=False):
     event_timestamp: int | None
     group: str | None
     replace: bool | None
+
+
+def unknown_option(options: Mapping[str, object]) -> BadArgument | None:
+    """Return the error for the first option that a send does not have; None: it has all."""
+    known = tuple(SendOptions.__annotations__)
+    for name, value in options.items():
+        if name not in known:
+            near = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            return BadArgument(name, value, f"a send has no such option{near}")
+    return None

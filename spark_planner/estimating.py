@@ -18,7 +18,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 
 from .choice.choose import Choice, assess, coarse_cells, decide, price_candidates
-from .choice.constraints import Constraints, max_countable
+from .choice.constraints import TWICE, Constraints, max_countable, times_until
 from .extrapolation import Continued, continued_from
 from .history.keys import EVEN, KeyShares
 from .pricing.gap_curve import GapCurve
@@ -122,6 +122,24 @@ class Estimated:
     def keeps_limits(self) -> bool:
         """True if the plan is certain and breaks no constraint."""
         return self.is_certain and not self.choice.recommended.broken
+
+    @property
+    def peak_gaps(self) -> float:
+        """The most gaps in a partition at the planned volume, as the choice was made by them."""
+        evaluation = self.choice.recommended.evaluation
+        if isinstance(self.plan.scheme, Native):
+            return self.native.peak * self.growth * self.keys.fullest(self.plan.own_partitions)
+        return evaluation.peak_gaps_per_partition * max(self.native.ratio, 1.0)
+
+    @property
+    def gap_room(self) -> float:
+        """Multiple of the history's volume at which the plan's gaps reach the broker's limit."""
+        return self.growth * times_until(self.peak_gaps, self.profile.gap_limit_ranges)
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """True if the history is too short to be continued, and `TWICE` as many timers would break the gap limit."""
+        return self.continued.is_short and self.gap_room < TWICE
 
 
 def estimate(

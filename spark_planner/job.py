@@ -32,7 +32,7 @@ from .choice.choose import (
     decide,
     price_candidates,
 )
-from .choice.constraints import GAP_FRACTION, Constraints, at_growth, max_countable, times_until
+from .choice.constraints import GAP_FRACTION, TWICE, Constraints, at_growth, max_countable, times_until
 from .choice.reasons import describe
 from .errors import EmptyHistory
 from .exact.replay import Replay, replay, replay_all
@@ -363,10 +363,6 @@ class Deciding:
 
     def _allowed(self, limits: Constraints, cached: int) -> int:
         return max_countable(limits.allowed_gaps(cached), self.growth)
-
-
-TWICE = 2.0
-"""Multiple of a burst's volume for which a plan needs room: the next burst comes while timers of the first wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

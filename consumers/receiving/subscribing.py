@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names
+from timewheel.core.near_words import did_you_mean
 from timewheel.core.plan import Plan
 
 __all__ = ["Subscribed", "Subscribing"]
@@ -33,6 +35,13 @@ OWNED: Mapping[str, str] = {
     "topic": "the plan names the topics",
 }
 """Options of pulsar-client's ``subscribe`` that timewheel sets itself, each with the reason for refusing it."""
+
+_PASSED_THROUGH = frozenset(inspect.signature(pulsar.Client.subscribe).parameters) - OWNED.keys() - {"self"}
+_OF_CONSUMERS = (
+    *("consumer_type", "schema", "clock", "rng", "hooks", "max_held", "max_rate", "handled_window", "relay"),
+    *("former_topics", "relay_memory_bytes", "retry", "overdue", "inbox", "middleware"),
+)
+"""Arguments of the consumers themselves, which a misspelt option may mean."""
 
 CONSUMER_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
@@ -141,11 +150,12 @@ class Subscribing:
     @staticmethod
     def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:
         if subscription not in plan.subscriptions:
+            near = did_you_mean(subscription, plan.subscriptions)
             raise SubscribeRefused(
                 "subscription",
                 subscription,
-                f"the plan's are {', '.join(plan.subscriptions)}; a subscription outside the plan is not provisioned, "
-                "and misses earlier messages",
+                f"the plan's are {', '.join(plan.subscriptions)}{near}; a subscription outside the plan "
+                "is not provisioned, and misses earlier messages",
             )
         if consumer_type not in CONSUMER_TYPES:
             raise SubscribeRefused(
@@ -157,6 +167,10 @@ class Subscribing:
         for name, value in options.items():
             if name in OWNED:
                 raise SubscribeRefused(name, value, f"is set by timewheel: {OWNED[name]}")
+            if name not in _PASSED_THROUGH:
+                near = did_you_mean(name, (*_PASSED_THROUGH, *_OF_CONSUMERS))
+                known = f"; these pass through: {', '.join(sorted(_PASSED_THROUGH))}"
+                raise SubscribeRefused(name, value, f"no option of a consumer{near or known}")
         if options.get("receiver_queue_size") == 0:
             raise SubscribeRefused(
                 "receiver_queue_size", 0, "the client can neither wait for a time nor read partitions without a queue"
@@ -166,8 +180,8 @@ class Subscribing:
             raise SubscribeRefused(
                 "unacked_messages_timeout_ms",
                 timeout_ms,
-                f"must be over {hold_bound_ms(plan)} ms: a timer may be held here for that long until it is due, and "
-                "the client counts from its receipt",
+                f"must be over {hold_bound_ms(plan)} ms: so long a timer may be held here until it is due, and the "
+                "client counts from when it received it",
             )
 
 

@@ -11,6 +11,7 @@ from timewheel.client.own_numbers import own_numbers
 from timewheel.client.schemas import PassThroughSchema
 from timewheel.core.errors import ClientMisuse
 from timewheel.core.grouping import LARGEST_BATCH
+from timewheel.core.near_words import did_you_mean
 from timewheel.producers.sending.outgoing import Place
 
 __all__ = ["ProducerOptions"]
@@ -27,6 +28,9 @@ PASSED_THROUGH = frozenset(
         "send_timeout_millis",
     }
 )
+
+_OF_PRODUCERS = ("schema", "clock", "hooks", "max_pending", "max_producers", "max_message_bytes")
+"""Arguments of the producers themselves, which a misspelt option may mean."""
 
 OWNED: Mapping[str, str] = {
     "access_mode": "several producers write to every topic of a plan",
@@ -66,7 +70,9 @@ class ProducerOptions:
             if name in OWNED:
                 raise ClientMisuse(f"producer option {name!r} is set by timewheel: {OWNED[name]}")
             if name not in PASSED_THROUGH:
-                raise TypeError(f"no producer option {name!r}; these pass through: {', '.join(sorted(PASSED_THROUGH))}")
+                near = did_you_mean(name, {*PASSED_THROUGH, *_OF_PRODUCERS})
+                known = f"these pass through: {', '.join(sorted(PASSED_THROUGH))}"
+                raise TypeError(f"no producer option {name!r}{near}; {known}")
         if options.get(BATCH, 0) > LARGEST_BATCH:
             raise ClientMisuse(
                 f"producer option {BATCH!r} is {options[BATCH]}: a relay sets aside as a whole what has more than "

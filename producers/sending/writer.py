@@ -44,7 +44,7 @@ from timewheel.producers.cancel_messages import (
     message_of,
 )
 from timewheel.producers.prepare import prepare
-from timewheel.producers.send_options import SendOptions
+from timewheel.producers.send_options import SendOptions, unknown_option
 from timewheel.producers.send_outcome import send_outcome
 from timewheel.producers.sending.attempt import Attempt
 from timewheel.producers.sending.counters import Counters
@@ -199,9 +199,6 @@ class TimerWriter:
             options: See `SendOptions`.
             above: Generation that the timer replaces, if it is known.
         """
-        if not options.keys() <= SendOptions.__optional_keys__:
-            unknown = min(options.keys() - SendOptions.__optional_keys__)
-            raise TypeError(f"no send option {unknown!r}; there are {', '.join(sorted(SendOptions.__optional_keys__))}")
         now_ms = self._clock.now_ms()
         try:
             outgoing = prepare(
@@ -215,6 +212,11 @@ class TimerWriter:
                 partial(self._stamp, above=above) if above else self._stamp,
                 **options,
             )
+        except TypeError:
+            if (unknown := unknown_option(options)) is None:
+                raise
+            self.counters.raised(unknown)
+            raise unknown from None
         except SendRefused as error:
             self.counters.raised(error)
             raise

@@ -18,14 +18,14 @@ from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 
 from ..choice.choose import Assessed
-from ..choice.constraints import Cost, Room
+from ..choice.constraints import TWICE, Cost, Room
 from ..choice.reasons import describe, partitions_in_words, stays
 from ..estimating import Estimated
 from ..exact.ranges import Peak
 from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Trend, trend_of
 from ..fleet import Fleet, NativeFit
 from ..history.sampled import sample_note
-from ..job import MOSTLY, TWICE, Planned, Prediction
+from ..job import MOSTLY, Planned, Prediction
 from ..pricing.evaluate import Evaluation
 from ..summary.cells import Cells
 from ..traffic import History
@@ -621,14 +621,27 @@ def _narrow(planned: Planned) -> str:
     said = ""
     if planned.growth != 1 and peaks_of(planned).then > planned.constraints.allowed_gaps(limit):
         said = f" The count decides, which comes to about {counted(round(gaps), 'gap')} at that volume."
+    return said + _room(gaps, limit, room=planned.gap_room, is_short_of_room=planned.is_short_of_room)
+
+
+def _room(gaps: float, limit: int, *, room: float, is_short_of_room: bool) -> str:
+    """Describe the remedies of little room, with a space before each sentence; empty: there is room.
+
+    Args:
+        gaps: The most gaps in a partition, at the planned volume.
+        limit: The broker's limit.
+        room: Multiple of the history's volume at which the gaps reach the limit.
+        is_short_of_room: True if the history is a burst, and `TWICE` as many timers would break the limit.
+    """
+    said = ""
     if gaps > WATCH_SHARE * limit + 1e-6:
         said += (
             f" That fits the limit, but is above the {WATCH_SHARE:.0%} of it from which gaps are a warning: for more "
             f"room plan again with --gap-fraction {WATCH_SHARE:g}."
         )
-    if planned.is_short_of_room:
+    if is_short_of_room:
         said += (
-            f" This history is SHORT, and shows one burst: {planned.gap_room:.2g} times as many timers at a time, or a "
+            f" This history is SHORT, and shows one burst: {room:.2g} times as many timers at a time, or a "
             f"second burst while the first waits, reach the limit. Plan again with --growth {TWICE:g} to have room, or "
             "from a longer history."
         )
@@ -754,7 +767,16 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
 
 
 def estimated_verdict(found: Estimated) -> str:
-    """State the recommendation and its certainty in two or three sentences."""
+    """State the recommendation, its certainty, and the remedies if it has little room."""
+    if not found.keeps_limits:
+        return _estimated_recommendation(found)
+    limit, is_short = found.profile.gap_limit_ranges, found.is_short_of_room
+    return _estimated_recommendation(found) + _room(
+        found.peak_gaps, limit, room=found.gap_room, is_short_of_room=is_short
+    )
+
+
+def _estimated_recommendation(found: Estimated) -> str:
     plan, limit = found.plan, found.profile.gap_limit_ranges
     when = "" if found.growth == 1 else f" for {found.growth:g} times this volume"
     if stays(plan):
@@ -805,6 +827,7 @@ def estimated_facts(found: Estimated) -> dict[str, Any]:
         "growth": found.growth,
         "keeps_limits": found.keeps_limits,
         "is_certain": found.is_certain,
+        "is_short_of_room": found.is_short_of_room,
         "native_gaps": asdict(found.native),
         "plan": dump_plan(found.plan),
         "reasons": list(choice.reasons),

@@ -19,7 +19,7 @@ from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import left, retrying
 from tests.support.threads import StartedThreads
 from timewheel.consumers import AsyncDelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
-from timewheel.consumers.errors import SubscribeRefused
+from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.core.errors import ClientMisuse
 from timewheel.core.plan import Plan
@@ -108,6 +108,8 @@ def test_async_for_and_answers_by_hand(client: Any, pulsar_broker: Broker, plan:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await consumer.receive()
+            with pytest.raises(ReceiveTimeout, match="no timer was due within 200 ms"):
+                await consumer.receive(SECOND / 5)
             with DelayedProducer(client, plan) as producer:
                 producer.send(b"x", timer_id="one more")
             assert (await consumer.receive()).timer_id == "one more"

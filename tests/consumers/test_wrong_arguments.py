@@ -245,7 +245,12 @@ def plain(message: DelayedMessage) -> None: ...
 
 @pytest.mark.parametrize(
     "handler",
-    [coroutine, functools.partial(coroutine), AsyncCallable(), functools.partial(AsyncCallable()), mock.AsyncMock()],
+    [
+        *(coroutine, functools.partial(coroutine), AsyncCallable(), functools.partial(AsyncCallable())),
+        *(mock.AsyncMock(), mock.create_autospec(AsyncCallable().__call__)),
+        pytest.param(mock.create_autospec(coroutine), id="autospec"),
+        functools.partial(mock.create_autospec(coroutine)),
+    ],
 )
 def test_async_handlers_of_any_form_are_accepted(handler: Any) -> None:
     """`run` goes on to subscribe, which this client refuses."""
@@ -254,11 +259,63 @@ def test_async_handlers_of_any_form_are_accepted(handler: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "handler", [plain, functools.partial(plain), mock.MagicMock(spec=plain), mock.Mock(spec=plain)]
+    "handler",
+    [
+        *(plain, functools.partial(plain), mock.MagicMock(spec=plain), mock.Mock(spec=plain)),
+        pytest.param(mock.create_autospec(plain), id="autospec"),
+    ],
 )
 def test_a_plain_handler_is_refused_by_the_asyncio_consumer(handler: Any) -> None:
     with pytest.raises(SubscribeRefused, match="an async def"):
         ended(AsyncDelayedConsumer(CLIENT, PLAN, "billing").run(handler))
+
+
+@consumers
+@pytest.mark.parametrize("wrong", [5_000, 5.0, "5s"])
+def test_a_wait_without_a_unit_is_refused_with_both_ways_to_give_it(consumer: Any, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"timedelta\(seconds=5\); a number of milliseconds is timeout_millis="):
+        ended(consumer(CLIENT, PLAN, "billing").receive(wrong))
+
+
+@consumers
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("reciever_queue_size", "no option of a consumer; did you mean receiver_queue_size?"),
+        ("max_hold", "no option of a consumer; did you mean max_held?"),
+        ("xyz", "no option of a consumer; these pass through: auto_ack"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused_at_once(consumer: Any, name: str, remedy: str) -> None:
+    with pytest.raises(SubscribeRefused, match=f"^{name} = 7: {re.escape(remedy)}"):
+        consumer(CLIENT, PLAN, "billing", **{name: 7})
+
+
+@consumers
+def test_a_misspelt_subscription_is_refused_with_the_near_one(consumer: Any) -> None:
+    with pytest.raises(SubscribeRefused, match=r"did you mean billing\?"):
+        consumer(CLIENT, PLAN, "biling")
+
+
+@producers
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("deliver_afer", "a send has no such option; did you mean deliver_after?"),
+        ("delay", "a send has no such option; there are deliver_at, deliver_after, timer_id"),
+    ],
+)
+def test_an_option_of_a_send_that_there_is_not_is_refused_by_name(producer: Any, name: str, remedy: str) -> None:
+    def send() -> None:
+        async def sent() -> None:
+            made = producer(CLIENT, PLAN)
+            result = made.send(b"x", **{name: SECOND})
+            if inspect.isawaitable(result):
+                await result
+
+        asyncio.run(sent())
+
+    refused(send, name, SECOND, remedy)
 
 
 def ended(result: Any) -> None:

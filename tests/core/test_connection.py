@@ -137,13 +137,15 @@ def test_a_file_says_all_of_it_and_its_paths_are_relative_to_its_folder(tmp_path
         (f"[connection]\ntocken = '{SWORDFISH}'", "connection.tocken is not a key"),
         (
             f"[connection.oauth2]\nissuer_url='https://x'\nprivate_key='{SWORDFISH}'\nkey='{SWORDFISH}'",
-            "oauth2.key is not",
+            "oauth2.key is not a key of a connection's file; [connection.oauth2] has issuer_url, private_key",
         ),
         ("[connection.oauth2]\nissuer_url='https://x'", "oauth2.private_key is required"),
         (f"[connection]\ntoken = ['{SWORDFISH}']", "connection.token"),
         (f"[connection]\ntls_validate_hostname = '{SWORDFISH}'", "connection.tls_validate_hostname"),
-        (f"[connection]\ntoken = {SWORDFISH}", "is no TOML"),
-        (f"token = '{SWORDFISH}'\n[connection]", "token is not a key"),
+        (f"[connection]\ntocken = '{SWORDFISH}'", "did you mean token?"),
+        (f"[connection]\ntoken = {SWORDFISH}", "is no TOML in line 2: text and durations are quoted"),
+        (f"[connection]\ntoken = '{SWORDFISH}", "is no TOML"),
+        (f"token = '{SWORDFISH}'\n[connection]", "token is not a key of a connection's file; write it below a line ["),
         (f"[connection]\ntoken='{SWORDFISH}'\ntoken_file='x'", "give one of"),
     ],
 )

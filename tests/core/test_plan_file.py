@@ -27,6 +27,7 @@ from timewheel.core.planfile import (
     parse_plan,
     save_plan,
 )
+from timewheel.core.secret import Secret
 
 TOP = 'format = 1\ndue_topic = "persistent://acme/crm/reminders"\nsubscriptions = ["billing"]\n'
 GOOD = TOP + '[tiered]\nwindow = "12h"\ntiers = ["12h", "1d", "5d"]\n'
@@ -138,7 +139,18 @@ BROKEN: list[tuple[Any, ...]] = [
     ("\x00", "file", "\x00", "TOML"),
     ("partitions = " + "1" * 5_000, "file", None, "TOML"),
     ("a = " + "[" * 50_000, "file", None, "TOML"),
-    (GOOD + GOOD, "file", None, "TOML"),
+    (GOOD + GOOD, "file", "[tiered]", "twice (at line 10, column 8)"),
+    (GOOD.replace('"12h"\n', "5m  # short\n"), "file", "window = 5m  # short", 'write window = "5m"  # short'),
+    (GOOD.replace('"12h"\n', "5m\n").replace("\n", "\r\n"), "file", "window = 5m", "(at line 5, column 11); text and"),
+    (GOOD.replace('["12h", "1d", "5d"]', "[12h, '1d', 5d]"), "file", None, """write tiers = ["12h", '1d', "5d"]"""),
+    (GOOD.replace('["12h", "1d", "5d"]', "[\n12h,\n1d]"), "file", "12h,", 'write "12h",'),
+    (TOP + "[wheel]\nrings = [{slot = 1d, slots = 32}]", "file", None, 'write rings = [{slot = "1d", slots = 32}]'),
+    ("relay = service\n" + GOOD, "file", "relay = service", 'write relay = "service"'),
+    ("due_topic = persistent://acme/crm/x", "file", None, 'write due_topic = "persistent://acme/crm/x"'),
+    ("max_delay = “30d”\n" + GOOD, "file", "max_delay = “30d”", 'write max_delay = "30d"'),
+    ("retry = True\n" + GOOD, "file", "retry = True", "true and false are lower case: write retry = true"),
+    ("relay = " + "x" * 5_000, "file", None, "TOML"),
+    ("token = aaaa.bbbb\n" + GOOD, "file", Secret(""), "TOML"),  # which is a secret
     # form
     ("", "format", None, "for example: format = 1"),
     ("future = 1\n" + TOP.replace("format = 1", "format = 2") + "[native]", "format", 2, "reads format 1"),
@@ -170,7 +182,8 @@ BROKEN: list[tuple[Any, ...]] = [
     # schemes
     (TOP, "scheme", [], "exactly one"),
     (GOOD + "[calendar]", "scheme", ["tiered", "calendar"], "exactly one"),
-    ("tiered = 5\n" + TOP, "tiered", 5, "must be a table"),
+    ("tiered = 5\n" + TOP, "tiered", 5, "must be a table: write [tiered] in a line of its own"),
+    (TOP + "[wheel]\nrings = ['1d']", "wheel.rings.0", "1d", "must be a table"),
     # types
     ("partitions = '4'\n" + GOOD, "partitions", "4", "integer"),
     ("partitions = 4.0\n" + GOOD, "partitions", 4.0, "integer"),
@@ -179,6 +192,11 @@ BROKEN: list[tuple[Any, ...]] = [
     ("partitions = 0x" + "f" * 5_000 + "\n" + GOOD, "partitions", None, "1024"),
     ("relay = 'elsewhere'\n" + GOOD, "relay", "elsewhere", "'embedded' or 'service'"),
     ("readers = 'all'\n" + GOOD, "readers", "all", "'timewheel' or 'any'"),
+    ("relay = 'servce'\n" + GOOD, "relay", "servce", "did you mean service?"),
+    ("relay = 'SERVICE'\n" + GOOD, "relay", "SERVICE", "did you mean service?"),
+    ("readers = 'timewhel'\n" + GOOD, "readers", "timewhel", "did you mean timewheel?"),
+    (GOOD + "hold = 'realy'", "tiered.hold", "realy", "did you mean relay?"),
+    (GOOD + "[cancel]\non_log_unavailable = 'Hold'", "cancel.on_log_unavailable", "Hold", "did you mean hold?"),
     ("holding_namespace = 7\n" + GOOD, "holding_namespace", 7, "string"),
     (GOOD.replace('["billing"]', '"billing"'), "subscriptions", "billing", "for example: subscriptions = ["),
     (GOOD.replace('["billing"]', "[7]"), "subscriptions.0", 7, "string"),
@@ -219,6 +237,12 @@ def test_every_error_of_a_file_names_the_file(text: str, tmp_path: Path) -> None
             read()
         assert str(caught.value).startswith(f"plan {file}: {caught.value.field}")
         assert caught.value.file == str(file)
+
+
+def test_the_mark_with_which_some_editors_begin_a_file_is_read_over(tmp_path: Path) -> None:
+    file = tmp_path / "reminders.toml"
+    file.write_text(GOOD, encoding="utf-8-sig")
+    assert load_plan(file) == parse_plan(GOOD)
 
 
 def test_the_example_of_every_key_is_a_line_that_works() -> None:

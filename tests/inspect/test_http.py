@@ -329,6 +329,14 @@ def test_repeating_goes_on_for_the_clocks_time_and_no_attempt_begins_after_it() 
     assert len(brokers.requests) >= 20 / 2
 
 
+@pytest.mark.parametrize("copied", ["", "/", "/admin", "/admin/", "/admin/v2", "/admin/v2/", "/admin/v2/clusters"])
+@pytest.mark.parametrize("prefix", ["", "/proxy"])
+def test_a_url_that_was_copied_with_the_path_of_the_admin_api_is_cut(copied: str, prefix: str) -> None:
+    brokers = Brokers(ok())
+    brokers.http(f"{ASKED}{prefix}{copied}").get("/x")
+    assert brokers.urls == [f"{ASKED}{prefix}/admin/v2/x"]
+
+
 def test_nobody_listens_and_no_answer_are_told_apart() -> None:
     with pytest.raises(AdminUnreachable, match="no connection to http://asked:8080") as not_sent:
         Brokers(httpx.ConnectError("refused")).http(retry_for_s=0).get("/x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,6 +256,26 @@ def test_the_commands_answer_from_a_folder(fleet: Path, tmp_path: Path, spark: S
     assert "Count them" in predicted.stderr
     compared = runner.invoke(app, ["compare", str(plan_file), str(plan_file), "--from", str(stat), "--topic", "b"])
     assert compared.exit_code == 0, compared.output
+
+
+def test_a_burst_without_room_gets_the_command_that_makes_room(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    sent_ms = np.sort(rng.integers(0, HOUR_MS, 4_000)) + START_MS
+    burst = of_sends(sent_ms, sent_ms + rng.integers(HOUR_MS, 12 * HOUR_MS, 4_000))
+    add_survey(burst, tmp_path / "stat")
+    profile, plan_file = tmp_path / "broker.toml", tmp_path / "plan.toml"
+    profile.write_text(f"gap_limit_ranges = {int(burst.gaps[''].peak * 1.6)}\nname = 'small'\n")
+    words = ["plan", "--from", str(tmp_path / "stat"), "--profile", str(profile), "-o", str(plan_file)]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 3, told.output
+    assert "This history is SHORT, and shows one burst: 1." in " ".join(told.output.split())
+    (line,) = (line for line in told.output.splitlines() if line.startswith("room "))
+    name, *again = shlex.split(line.removeprefix("room").strip())
+    assert (name, again[-2:]) == ("timewheel", ["--growth", "2"])
+    assert CliRunner().invoke(app, again).exit_code == 0
+    near = CliRunner().invoke(app, [*words, "--as-is", "--gap-fraction", "1", "--growth", "1.5"])
+    assert near.exit_code == 0, near.output
+    assert "above the 80% of it from which gaps are a warning" in " ".join(near.output.split())
 
 
 @pytest.mark.parametrize(

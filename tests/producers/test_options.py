@@ -19,8 +19,12 @@ def test_options_that_timewheel_sets_are_refused_by_name_and_reason(name: str) -
 
 
 def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(TypeError, match="send_timeout_millis"):
+    with pytest.raises(
+        TypeError, match=r"did you mean send_timeout_millis\?; these pass through: batching_max_allowed"
+    ):
         ProducerOptions(BYTES, {"send_timeout_ms": 1})
+    with pytest.raises(TypeError, match=r"did you mean max_pending\?"):
+        ProducerOptions(BYTES, {"maxpending": 1})
 
 
 def test_batches_are_no_larger_than_a_relay_takes() -> None:

@@ -198,7 +198,7 @@ def test_what_is_refused_ends_its_span_and_calls_no_callback() -> None:
     with pytest.raises(ReservedProperty):
         producer.send_async(b"x", lambda *of: told.append(of), properties={"tw-x": "1"})
     unknown: Any = {"deliver_afetr": DAYS}
-    with pytest.raises(TypeError, match=r"no send option .deliver_afetr.; .*\bdeliver_after\b"):
+    with pytest.raises(BadArgument, match="did you mean deliver_after"):
         producer.send(b"x", **unknown)
     producer.close()
     with pytest.raises(ClientMisuse):

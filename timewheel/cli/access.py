@@ -174,6 +174,7 @@ class Access:
         """
         from timewheel.broker.protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.broker.protocol.dialing import Dialer
+        from timewheel.client.port_probe import mistake_in
         from timewheel.core.connection import named_by
 
         service_url = service_url or self.connection.service_url
@@ -185,7 +186,14 @@ class Access:
             authentication = ByCertificate()
         hint = self._service_hint(service_url)
         with named_by(self._named):
-            return Dialer(service_url, authentication=authentication, tls=self._tls, url_hint=hint, **options)
+            return Dialer(
+                service_url,
+                authentication=authentication,
+                tls=self._tls,
+                url_hint=hint,
+                mistake_in=mistake_in,
+                **options,
+            )
 
     def client_options(self) -> dict[str, Any]:
         """Return the arguments of a `pulsar.Client` except its URL and its logger."""
@@ -230,18 +238,20 @@ class Access:
 
 
 def _states_of(url: str) -> Iterator[str]:
-    """Yield, for each address of a service URL, whether a program listens there now."""
+    """Yield, for each address of a service URL, the program that listens there now, or that there is none."""
     import socket
 
     from timewheel.broker.protocol.addresses import ServiceUrl
+    from timewheel.client.port_probe import mistake_in
 
+    scheme = url.partition("://")[0]
     for address in ServiceUrl.parse(url).addresses:
         try:
             socket.create_connection(address, LOOK_CONNECT_MS / 1_000).close()
         except OSError as error:
             yield f"nothing can be reached at {address} ({error.strerror or error})"
         else:
-            yield f"something listens at {address}, and does not answer as a broker; TLS needs pulsar+ssl://"
+            yield mistake_in(scheme, *address) or f"something listens at {address}, and does not answer as a broker"
 
 
 def _identity_of(connection: Connection) -> tuple[str | None, str | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from timewheel.cli.exit_status import FAILED
+from timewheel.cli.plan_next import show_with_room, status_of, style_of
 from timewheel.cli.planning import PlannerOptions, console_for, growth_of, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.extras import need_extras
@@ -43,6 +43,7 @@ def _loaded(asked: PlannerOptions) -> Survey:
 
 
 def plan_from(
+    context: typer.Context,
     asked: PlannerOptions,
     base_of: Callable[[str], Plan],
     profile: BrokerProfile,
@@ -52,7 +53,9 @@ def plan_from(
     out: Path | None,
     as_json: bool,
 ) -> NoReturn:
-    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit."""
+    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit, 3
+    as for a plan from a history.
+    """
     console = console_for(as_json=as_json)
     survey = _loaded(asked)
     from timewheel.core.planfile import save_plan
@@ -75,7 +78,7 @@ def plan_from(
     show_reading(console, survey.statistic, wanted, found.continued)
     if keys := describe_keys(found):
         say(console, keys)
-    say(console, estimated_verdict(found), style="bold green" if found.keeps_limits else "bold red")
+    say(console, estimated_verdict(found), style=style_of(found))
     for reason in found.choice.reasons if found.is_certain else ():
         say(console, reason, indent=2)
     for table in estimated_tables(found):
@@ -83,9 +86,11 @@ def plan_from(
     if out is not None:
         save_plan(found.plan, out)
         show_line(console, f"plan    {out}")
+    if found.is_short_of_room:
+        show_with_room(context, console)
     if as_json:
         print(json.dumps(estimated_facts(found), indent=1))
-    raise typer.Exit(0 if found.keeps_limits else FAILED)
+    raise typer.Exit(status_of(found))
 
 
 def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: BrokerProfile, *, as_json: bool) -> None:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.broker_profile import ProfileOptions
-from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.from_survey import need_one_source, plan_from
 from timewheel.cli.options import with_options
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
-from timewheel.cli.plan_next import write_planned
+from timewheel.cli.plan_next import status_of, style_of, write_planned
 from timewheel.cli.planning import (
     AsJson,
     MaybeHistory,
@@ -195,7 +194,9 @@ def plan(
         return as_shadow(base) if shadow else base
 
     if asked.stored is not None:
-        plan_from(asked, base_of, evaluated_by, constraints_of, max_delay_ms=max_delay_ms, out=out, as_json=as_json)
+        plan_from(
+            context, asked, base_of, evaluated_by, constraints_of, max_delay_ms=max_delay_ms, out=out, as_json=as_json
+        )
     assert history is not None  # need_one_source
     with asked.session() as spark:
         from timewheel.spark_planner import Prices, plan_all, plan_for, planned_facts
@@ -247,8 +248,8 @@ def plan(
     write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
-    if not planned.keeps_limits or planned.is_short_of_room:
-        raise typer.Exit(ATTENTION if planned.keeps_limits else FAILED)
+    if status := status_of(planned):
+        raise typer.Exit(status)
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:
@@ -319,8 +320,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     for said in (describe_copies(planned), *describe_native(planned), describe_keys(planned)):
         if said:
             say(console, said)
-    style = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
-    say(console, verdict(planned), style=f"bold {style}")
+    say(console, verdict(planned), style=style_of(planned))
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
         say(console, said, style="bold", indent=2)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from timewheel.cli.connecting import typed_again
+from timewheel.cli.exit_status import ATTENTION, FAILED
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Native
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Planned, Prices
+    from timewheel.spark_planner.estimating import Estimated
     from timewheel.spark_planner.history.sampled import SampleNote
 
-__all__ = ["show_next", "write_planned"]
+__all__ = ["show_next", "show_with_room", "status_of", "style_of", "write_planned"]
 
 SHADOW_FILE = "shadow.toml"
 NEW_TOPIC = "-timers"
@@ -67,6 +69,28 @@ def write_planned(
         show_next(context, reached_by, console, planned.plan, out, note)
     elif report is None:
         _show_line(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
+    if planned.is_short_of_room:
+        show_with_room(context, console)
+
+
+def show_with_room(context: typer.Context, console: Console) -> None:
+    """Print the command again, for a plan with room for a second burst."""
+    from timewheel.spark_planner.choice.constraints import TWICE
+
+    _show_line(console, "room", typed_again(context, growth=f"{TWICE:g}"))
+
+
+def style_of(planned: Planned | Estimated) -> str:
+    """Return the style of a verdict."""
+    color = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
+    return f"bold {color}"
+
+
+def status_of(planned: Planned | Estimated) -> int:
+    """Return the exit status of an answer."""
+    if not planned.keeps_limits:
+        return FAILED
+    return ATTENTION if planned.is_short_of_room else 0
 
 
 def show_next(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 
 from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
@@ -47,9 +48,11 @@ def check_client_and_plan(client: object, plan: object) -> None:
 
 
 def is_async(call: object) -> bool:
-    """True for an ``async def``, for an object with an async ``__call__``, and for a partial of either."""
+    """True for an ``async def``, an object with an async ``__call__``, and a partial or an autospec of either."""
     while isinstance(call, functools.partial):
         call = call.func
+    if type(call) is types.FunctionType:
+        call = getattr(call, "mock", call)  # `unittest.mock.create_autospec` hides its mock behind a function
     # A mock with the spec of a function passes as a function, and its flags are a mock too, which counts as true.
     flags = getattr(getattr(call, "__code__", None), "co_flags", 0)
     is_marked = isinstance(flags, int) and inspect.iscoroutinefunction(call)

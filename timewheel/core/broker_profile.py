@@ -12,6 +12,7 @@ from typing import Literal
 from timewheel.core.digits import whole_number
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.errors import ProfileError
+from timewheel.core.near_words import did_you_mean
 
 __all__ = ["BROKER_SETTINGS", "DEFAULT_PROFILE", "PROFILE_NAMES", "AckFormat", "BrokerProfile"]
 
@@ -160,7 +161,7 @@ class BrokerProfile:
         values: dict[str, object] = {name: getattr(base, name) for name in known}
         for key, value in facts.items():
             if key != "base" and key not in known:
-                raise ProfileError(key, value, "no such field of a broker profile")
+                raise ProfileError(key, value, f"no such field of a broker profile{did_you_mean(key, known)}")
         values |= {key: value for key, value in facts.items() if key != "base"}
         return cls(**values)  # type: ignore[arg-type]  # __post_init__ checks each value's type and range
 

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from timewheel.core.connection import Connection, OAuth2
 from timewheel.core.errors import BadConnection
+from timewheel.core.near_words import did_you_mean
 from timewheel.core.secret import Secret
+from timewheel.core.toml_errors import QUOTING, line_of, mended_line
 
 __all__ = ["is_open_to_others", "load_connection", "parse_connection", "secrets_open_to_all"]
 
@@ -55,7 +57,7 @@ def load_connection(path: Path) -> Connection:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise BadConnection(str(path), f"cannot be read: {reason}") from error
@@ -80,8 +82,11 @@ def parse_connection(text: str, folder: Path) -> Connection:
     """
     try:
         data = tomllib.loads(text)
-    except (ValueError, RecursionError):
-        raise BadConnection("file", "is no TOML") from None
+    except (ValueError, RecursionError) as error:
+        # The place without the line, which may hold a secret.
+        place = f" in line {line_of(error)}" if line_of(error) else ""
+        rule = f": {QUOTING}" if mended_line(text, error) else ""
+        raise BadConnection("file", f"is no TOML{place}{rule}") from None
     try:
         given = _File.model_validate(data).connection
     except ValidationError as error:
@@ -152,6 +157,12 @@ def _as_bad_connection(error: ValidationError) -> BadConnection:
     if first["type"] == "missing":
         return BadConnection(field, "is required")
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_OAuth2.model_fields if field.startswith("connection.oauth2.") else _Connection.model_fields)
-        return BadConnection(field, f"is not a key of a connection's file; [connection] has {known}")
+        table, model = (
+            ("connection.oauth2", _OAuth2) if field.startswith("connection.oauth2.") else ("connection", _Connection)
+        )
+        if "." not in field:
+            return BadConnection(field, "is not a key of a connection's file; write it below a line [connection]")
+        near = did_you_mean(first["loc"][-1], model.model_fields)
+        known = f"; [{table}] has {', '.join(model.model_fields)}"
+        return BadConnection(field, f"is not a key of a connection's file{near or known}")
     return BadConnection(field, first["msg"])

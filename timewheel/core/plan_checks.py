@@ -6,6 +6,7 @@ import re
 
 from timewheel.core.durations import format_duration
 from timewheel.core.errors import PlanError
+from timewheel.core.near_words import did_you_mean
 
 __all__ = ["a_subscription", "a_truth", "a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
 
@@ -57,7 +58,7 @@ def a_truth(name: str, value: object) -> None:
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Require an allowed value."""
     if value not in allowed:
-        raise PlanError(name, value, "one of " + ", ".join(allowed))
+        raise PlanError(name, value, f"one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
 
 
 def texts(durations_ms: tuple[int, ...]) -> list[str]:

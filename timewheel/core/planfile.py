@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +20,10 @@ from timewheel.core.cancel_policy import Cancel, WhenBlind
 from timewheel.core.connection import Connection
 from timewheel.core.durations import format_duration, parse_duration
 from timewheel.core.errors import PlanError
+from timewheel.core.near_words import did_you_mean
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.secret import Secret
+from timewheel.core.toml_errors import QUOTING, line_of, lines_of, mended_line
 
 __all__ = ["dump_plan", "edit_plan", "load_plan", "parse_plan", "read_plan_text", "save_plan"]
 
@@ -164,7 +165,7 @@ def read_plan_text(path: Path) -> str:
         # Read at most that much, whatever size the file claims to have.
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")  # some editors begin a file with the mark of UTF-8
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a null character
         raise PlanError("file", str(path), f"must be a readable UTF-8 file ({error})") from error
     if len(content) > MAX_FILE_BYTES:
@@ -190,13 +191,23 @@ def _parsed(text: str) -> Plan:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting without end
-        raise PlanError("file", text[:40], f"must be TOML: {error}") from error
+        raise _no_toml(text, error) from error
     try:
         file = _File.model_validate(data)
     except ValidationError as error:
         told = _as_plan_error(error)
         raise told from (None if isinstance(told.value, Secret) else error)
     return _to_plan(file)
+
+
+def _no_toml(text: str, error: Exception) -> PlanError:
+    """Return the error for a text that is no TOML: with the line, and with the same line in quotes if that helps."""
+    limit = f"must be TOML: {error}"
+    line = lines_of(text)[line_of(error) - 1].strip() if line_of(error) else text[:40]
+    if line.partition("=")[0].strip() in _OF_CONNECTION:
+        return PlanError("file", Secret(""), limit)
+    mended = mended_line(text, error)
+    return PlanError("file", line, f"{limit}; {QUOTING}: write {mended}" if mended else limit)
 
 
 def dump_plan(plan: Plan) -> str:
@@ -349,12 +360,15 @@ def _as_plan_error(error: ValidationError) -> PlanError:
     if kind == "extra_forbidden":
         return PlanError(field, first["input"], _unknown(loc))
     if kind == "model_type":
-        return PlanError(field, first["input"], "must be a table")
+        header = f": write [{field}] in a line of its own, and its keys below it" if field in _TABLES else ""
+        return PlanError(field, first["input"], f"must be a table{header}")
     key = next((part for part in reversed(loc) if isinstance(part, str)), "")
     example = next((f"for example: {line}" for line in EXAMPLES if line.startswith(f"{key} = ")), "")
     if kind == "missing":
         return PlanError(field, None, f"it is required; {example}", is_missing=True)
     limit = first["msg"].removeprefix("Value error, ")
+    if kind == "literal_error":
+        limit += did_you_mean(first["input"], re.findall(r"'(\w+)'", first["ctx"]["expected"]))
     return PlanError(field, first["input"], f"{limit}; {example}" if example else limit)
 
 
@@ -370,12 +384,9 @@ def _unknown(loc: Sequence[int | str]) -> str:
     key, table = str(loc[-1]), next((str(part) for part in reversed(loc[:-1]) if isinstance(part, str)), "")
     broken = f"is not a key of {_place(table)}"
     own = _TABLES[table].model_fields
-    if near := get_close_matches(key, own, 1):
-        return f"{broken}; did you mean {near[0]}?"
-    for other, model in _TABLES.items():
-        if near := get_close_matches(key, model.model_fields, 1):
-            return f"{broken}; did you mean {near[0]} of {_place(other)}?"
-    return f"{broken}, which has {', '.join(own) or 'none'}"
+    in_others = (did_you_mean(key, model.model_fields, f" of {_place(other)}") for other, model in _TABLES.items())
+    near = did_you_mean(key, own) or next(filter(None, in_others), "")
+    return broken + (near or f", which has {', '.join(own) or 'none'}")
 
 
 def _place(table: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import namespace_of, partition_of
+from timewheel.core.near_words import did_you_mean
 
 __all__ = ["NO_TOPIC", "no_such_topic"]
 
@@ -29,5 +28,5 @@ def no_such_topic(admin: AdminClient, topic: str) -> str:
         return f"{NO_TOPIC}, and no namespace {namespace}: correct the name"
     except AdminError:
         return NO_TOPIC
-    near = get_close_matches(topic, sorted(names)[:MAX_NAMES], 1)
-    return f"{NO_TOPIC}; did you mean {near[0]}?" if near else f"{NO_TOPIC}; {namespace} has {len(names):,} others"
+    near = did_you_mean(topic, sorted(names)[:MAX_NAMES])
+    return NO_TOPIC + (near or f"; {namespace} has {len(names):,} others")

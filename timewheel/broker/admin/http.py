@@ -14,6 +14,7 @@ from timewheel.broker.admin.answers import error_of
 from timewheel.broker.admin.connections import AnswerTooLarge, Connections, Tls
 from timewheel.broker.admin.redirects import API, REDIRECTS, origin_of, owner_url
 from timewheel.broker.admin.retrying import Repeat, attempts, may_repeat
+from timewheel.client.port_probe import mistake_in
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 
@@ -34,6 +35,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 
+_PORTS = {"http": 80, "https": 443}
 _NO_HEADER = "illegal header line"
 """Begin of h11's error for an invalid header name."""
 _UNREADABLE = (
@@ -81,7 +83,8 @@ class AdminHttp:
     and not by httpx, which rightly sends no authorization to another host by itself; the owner needs it.
 
     Args:
-        admin_url: ``http://broker:8080`` or ``https://...``; a path before ``/admin/v2`` is kept (proxies).
+        admin_url: ``http://broker:8080`` or ``https://...``; a path before ``/admin`` is kept (proxies), and all
+            from there on is cut.
         token: Bearer token, or a function that returns the current token.
         tls: See `tls_context`; or a function that returns the current settings; None: the system's authorities.
         timeout_s: Seconds for each step of a request.
@@ -108,11 +111,13 @@ class AdminHttp:
             raise ValueError(f"not an admin URL: {admin_url!r}; write it like http://broker:8080")
         if base.userinfo or base.query or base.fragment:
             raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
-        self._base = str(base).rstrip("/")
+        self._base = str(base).partition(API)[0].rstrip("/").removesuffix("/admin")
         self.is_secure = base.scheme == "https"
         """True if the URL uses TLS."""
         self._url_hint = f"is the admin URL that of a broker?{f' {url_hint}' if url_hint else ''}"
+        self._source_hint = url_hint
         self._has_answered = False
+        self._probes = transport is None
         self._token = token
         self._retry_for_ms = int(retry_for_s * 1000)
         self._clock: Clock = clock or SystemClock()
@@ -233,13 +238,13 @@ class AdminHttp:
             try:
                 response = self._connections.request(method, url, headers=headers, content=content)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                reason = f"no connection to {origin_of(url)}: {error}{self._remedy(redirects)}"
+                reason = f"no connection to {origin_of(url)}: {self._cause(url, error, redirects)}"
                 raise AdminUnreachable(endpoint, reason, sent=False) from error
             except httpx.TransportError as error:
                 if str(error).startswith(_NO_HEADER):
                     raise AdminError(httpx.codes.OK, endpoint, _UNREADABLE) from error
-                reason = f"{origin_of(url)} gave no answer: {type(error).__name__} {error}"
-                raise AdminUnreachable(endpoint, f"{reason}{self._remedy(redirects)}", sent=True) from error
+                reason = f"{origin_of(url)} gave no answer: {self._cause(url, error, redirects)}"
+                raise AdminUnreachable(endpoint, reason, sent=True) from error
             except AnswerTooLarge as error:
                 raise AdminError(httpx.codes.OK, endpoint, f"{error}; {self._url_hint}") from error
             self._has_answered = True
@@ -251,6 +256,15 @@ class AdminHttp:
                 raise AdminError(
                     response.status_code, endpoint, f"more than {MAX_REDIRECTS} redirects, the last to {origin_of(url)}"
                 )
+
+    def _cause(self, url: httpx.URL, error: httpx.TransportError, redirects: int) -> str:
+        """Return the error with a remedy; before the first answer, a mistake in the URL explains it."""
+        said = str(error) if isinstance(error, httpx.ConnectError) else f"{type(error).__name__} {error}"
+        if self._probes and not (self._has_answered or redirects or isinstance(error, httpx.TimeoutException)):
+            mistake = mistake_in(url.scheme, url.host, url.port or _PORTS[url.scheme])
+            if mistake:
+                return f"{mistake}{f'; {self._source_hint}' if self._source_hint else ''}"
+        return said + self._remedy(redirects)
 
     def _remedy(self, redirects: int) -> str:
         if redirects:

@@ -32,6 +32,7 @@ class Dialer:
         request_ms: Time-out of each answer.
         open_transport: Connects to an address; None: through a socket.
         url_hint: Where the service URL came from, and how to give another; an error without a connection ends with it.
+        mistake_in: Returns the mistake in a URL, as `timewheel.client.port_probe.mistake_in`; None: no search.
 
     Raises:
         BadConnection: The URL is no service URL.
@@ -48,8 +49,10 @@ class Dialer:
         request_ms: int = REQUEST_MS,
         open_transport: Callable[[Address], Transport] | None = None,
         url_hint: str = "",
+        mistake_in: Callable[[str, str, int], str] | None = None,
     ) -> None:
         self._url_hint = url_hint
+        self._mistake_in = mistake_in
         self._service = ServiceUrl.parse(service_url)
         self._authentication = authentication or Anonymous()
         self._tls = (tls or ssl.create_default_context()) if self._service.is_tls else None
@@ -100,8 +103,16 @@ class Dialer:
             except BrokerLost as error:
                 lost = error
         assert lost is not None, "a service URL has at least one address"
+        is_given = addresses == self._service.addresses
+        no_tls = isinstance(lost.__cause__, ssl.SSLError) and not isinstance(
+            lost.__cause__, ssl.SSLCertVerificationError
+        )
+        if is_given and self._mistake_in is not None and (no_tls or not self._service.is_tls):
+            scheme = "pulsar+ssl" if self._service.is_tls else "pulsar"
+            if mistake := self._mistake_in(scheme, *addresses[-1]):
+                raise BrokerLost(lost.address, mistake, self._url_hint) from lost
         # A refused certificate has a remedy of its own.
-        if self._url_hint and addresses == self._service.addresses and not isinstance(lost.__cause__, ssl.SSLError):
+        if self._url_hint and is_given and not isinstance(lost.__cause__, ssl.SSLError):
             raise BrokerLost(
                 lost.address, lost.reason, f"is the service URL that of a broker? {self._url_hint}"
             ) from lost
