@@ -52,6 +52,8 @@ PLANNER = "planner"
 """The folder, and the lane of all tests that need Spark."""
 CHAOS = "chaos"
 """The folder, and the lane of all tests that share its broker."""
+WHEEL = "wheel"
+"""The lane of all tests that share the built wheel, or the broker at the addresses that the pages name."""
 INBOX = "inbox"
 """The folder, and the lane of all tests that share its Redis and its PostgreSQL."""
 LANES = {
@@ -61,7 +63,6 @@ LANES = {
     "tests/broker/test_plan_of_planner.py": PLANNER,
     **dict.fromkeys(
         (
-            # These three also share a broker, at the addresses that the pages name.
             "tests/docs/test_how_to.py",
             "tests/docs/test_readme.py",
             "tests/docs/test_tutorial.py",
@@ -69,7 +70,7 @@ LANES = {
             "tests/packaging/test_installed.py",
             "tests/typing/test_users_see_types.py",
         ),
-        "wheel",
+        WHEEL,
     ),
     **dict.fromkeys(
         (
@@ -100,6 +101,8 @@ LANES = {
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""
+LONG = (PLANNER, WHEEL, "tests/broker/test_relay_abort.py", "tests/broker/test_shadow_life.py")
+"""Lanes of several minutes."""
 EVIDENCE = "evidence"
 """The property of a test's report that contains a row."""
 SEED_VARIABLE = "TIMEWHEEL_SEED"
@@ -187,8 +190,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.path}: put tests/{folder} in FOLDERS of tests/conftest.py, by its cost")
         item.add_marker(folder)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # In parallel: the longest tests start first, so that they do not prolong the end of the run.
-        items.sort(key=lambda item: (_lane(item.nodeid) != PLANNER, -FOLDERS.index(_folder(item))))
+        # In parallel: the longest lanes start first, so that they do not prolong the end of the run.
+        items.sort(key=lambda item: (_lane(item.nodeid) not in LONG, -FOLDERS.index(_folder(item))))
     else:
         items.sort(key=lambda item: (FOLDERS.index(_folder(item)), _is_property(item)))
 

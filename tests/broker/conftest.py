@@ -15,6 +15,7 @@ from tests.broker.due_topic import MAX_UNACKED
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.secured import Secured, secured_broker
+from timewheel.broker.admin.client import AdminClient
 from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
 
 if TYPE_CHECKING:
@@ -61,6 +62,18 @@ def connect() -> Iterator[Connect]:
             return client
 
         yield open_client
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    """A raw client of the test's own."""
+    return connect(pulsar_broker)
+
+
+@pytest.fixture(scope="module")
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as opened:
+        yield opened
 
 
 @pytest.fixture

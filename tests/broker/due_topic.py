@@ -124,10 +124,6 @@ class Handled:
     def early(self) -> int:
         return sum(1 for late_ms in self.lateness_ms if late_ms < 0)
 
-    def percentile_ms(self, percent: float) -> int:
-        ordered = sorted(self.lateness_ms)
-        return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
-
 
 class Events:
     """A hook that keeps what it is told."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -64,3 +66,14 @@ def stored_entry(broker: Broker, topic: str, message_id: Any, *, partition: int 
     with AdminClient(broker.admin_url) as admin:
         position = EntryPosition(message_id.ledger_id(), message_id.entry_id())
         return admin.topics.entry(partition_topic(topic, partition), position)
+
+
+def crypto_keys(folder: Path) -> Any:
+    """A new pair to encrypt with, and to decrypt."""
+    private, public = folder / "private.pem", folder / "public.pem"
+    for arguments in (
+        ["genrsa", "-out", str(private), "2048"],
+        ["rsa", "-in", str(private), "-pubout", "-out", str(public)],
+    ):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+    return pulsar.CryptoKeyReader(str(public), str(private))

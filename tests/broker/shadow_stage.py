@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pulsar
 
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms
+from tests.broker.relay_stage import BUSINESS, TIERED, Stage, now_ms, plan_of
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Plan, Scheme
 from timewheel.core.rng import system_random
 from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.driver.inspector import TopicInspector
@@ -21,9 +23,9 @@ from timewheel.shadow.driver.mover import Mover
 from timewheel.shadow.driver.mover_tools import MoverTools
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
-from timewheel.testing import eventually
+from timewheel.testing import Broker, eventually
 
-__all__ = ["PlainConsumer", "ShadowStage"]
+__all__ = ["PlainConsumer", "ShadowStage", "moved", "shadow_plan", "staged"]
 
 
 class PlainConsumer:
@@ -136,3 +138,20 @@ class ShadowStage(Stage):
     def plain_producer(self, topic: str | None = None, **options: Any) -> Any:
         """As a service has one."""
         return self.client.create_producer(topic or self.plan.due_topic, block_if_queue_full=True, **options)
+
+
+def shadow_plan(scheme: Scheme = TIERED, **more: Any) -> Plan:
+    return plan_of(scheme, **{"relay": "service", "readers": "any", "intake": True, **more})
+
+
+@contextmanager
+def staged(broker: Broker, plan: Plan) -> Iterator[ShadowStage]:
+    """A stage on which a shadow is wanted."""
+    with ShadowStage(broker, plan) as stage:
+        stage.desired(State.SHADOWING)
+        yield stage
+
+
+def moved(shadow: Shadow) -> int:
+    """Entries that it has moved."""
+    return sum(one.moved for one in shadow.shadow_status().movers)

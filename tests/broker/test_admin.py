@@ -17,11 +17,9 @@ from timewheel.broker.admin.policies import (
     DEDUPLICATION,
     DELAYED_DELIVERY,
     INACTIVE_TOPIC,
-    KEEP_INACTIVE,
     MAX_UNACKED_PER_CONSUMER,
     MAX_UNACKED_PER_SUBSCRIPTION,
     MESSAGE_TTL_S,
-    NO_QUOTA,
     PERSISTENCE,
     POLICIES,
     RETENTION,
@@ -34,7 +32,7 @@ from timewheel.broker.admin.policies import (
     Policy,
     Retention,
 )
-from timewheel.core.errors import AdminError, AdminMissing, TopologyError
+from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
 
@@ -58,12 +56,6 @@ VALUES: list[tuple[Policy[Any], Any]] = [
     (MAX_UNACKED_PER_SUBSCRIPTION, 12_345),
     (PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1, mark_deletes_per_s=0.5)),
 ]
-
-
-@pytest.fixture(scope="module")
-def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
-    with AdminClient(pulsar_broker.admin_url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +210,7 @@ def test_a_terminated_topic_takes_no_more_and_still_delivers(
         consumer.close()
 
 
-@pytest.mark.parametrize("name", ["plain", "a b", "a%b", "a+b", "é€", "100%25", "q?x#y", "semi;colon:"])
+@pytest.mark.parametrize("name", ["a b%b+é€", "100%25", "q?x#y;colon:"])
 def test_odd_names_reach_what_clients_call_the_same(
     admin: AdminClient, namespace: str, pulsar_client: Any, name: str
 ) -> None:
@@ -297,68 +289,39 @@ def test_a_backlog_is_skipped_and_cleared(admin: AdminClient, topic: str, pulsar
 # --- policies
 
 
-def test_every_policy_has_a_test_value() -> None:
-    assert [policy for policy, _ in VALUES] == list(POLICIES)
-
-
-@pytest.mark.parametrize(("policy", "value"), [pair for pair in VALUES if pair[0].name], ids=str)
-def test_a_policy_of_a_topic_is_set_read_and_removed(
-    admin: AdminClient, topic: str, policy: Policy[Any], value: Any
-) -> None:
+def test_each_policy_of_a_topic_is_set_read_and_removed(admin: AdminClient, topic: str) -> None:
     admin.topics.create(topic, 1)
-    assert admin.topic_policies.get(topic, policy) is None
-    default = admin.topic_policies.get(topic, policy, applied=True)
-    assert default is not None
-    assert default != value
-
-    admin.topic_policies.set(topic, policy, value)
-    admin.topic_policies.await_value(topic, policy, value)
-    admin.topic_policies.await_value(topic, policy, value, applied=True)
-
-    admin.topic_policies.remove(topic, policy)
-    admin.topic_policies.await_value(topic, policy, None)
-    admin.topic_policies.await_value(topic, policy, default, applied=True)
-
-
-@pytest.mark.parametrize(("policy", "value"), VALUES, ids=str)
-def test_a_policy_of_a_namespace_is_set_read_and_removed(admin: AdminClient, policy: Policy[Any], value: Any) -> None:
-    tenant = f"policies-{uuid.uuid4().hex[:8]}"
-    namespace = f"{tenant}/n"
-    admin.tenants.create(tenant)
-    admin.namespaces.create(namespace)
-    assert admin.namespaces.policies(namespace).get(policy) is None
-
-    admin.namespaces.set_policy(namespace, policy, value)
-    eventually(lambda: admin.namespaces.policies(namespace).get(policy) == value)
-
-    admin.namespaces.remove_policy(namespace, policy)
-    eventually(lambda: admin.namespaces.policies(namespace).get(policy) is None)
-
-
-def test_a_topics_policies_beat_those_of_its_namespace(admin: AdminClient) -> None:
-    tenant = f"beats-{uuid.uuid4().hex[:8]}"
-    namespace = f"{tenant}/n"
-    admin.tenants.create(tenant)
-    admin.namespaces.create(namespace)
-    topic = f"persistent://{namespace}/t"
-    safe: list[tuple[Policy[Any], Any, Any]] = [  # policy, dangerous value of the namespace, safe value of the topic
-        (MESSAGE_TTL_S, 77, 0),
-        (SIZE_QUOTA, EVICTING, NO_QUOTA),
-        (AGE_QUOTA, EVICTING, NO_QUOTA),
-        (INACTIVE_TOPIC, InactiveTopic(delete=True), KEEP_INACTIVE),
-        (DEDUPLICATION, False, True),
-    ]
-    admin.topics.create(topic, 2)
-    for policy, dangerous, _ in safe:
-        admin.namespaces.set_policy(namespace, policy, dangerous)
-        admin.topic_policies.await_value(topic, policy, dangerous, applied=True)
-
-    for policy, _, value in safe:
+    own = [pair for pair in VALUES if pair[0].name]
+    assert [admin.topic_policies.get(topic, policy) for policy, _ in own] == [None] * len(own)
+    defaults = {policy: admin.topic_policies.get(topic, policy, applied=True) for policy, _ in own}
+    for policy, value in own:
+        assert defaults[policy] not in (None, value)
         admin.topic_policies.set(topic, policy, value)
-
-    for policy, dangerous, value in safe:
+    for policy, value in own:
+        admin.topic_policies.await_value(topic, policy, value)
         admin.topic_policies.await_value(topic, policy, value, applied=True)
-        assert admin.namespaces.policies(namespace).get(policy) == dangerous
+        admin.topic_policies.remove(topic, policy)
+    for policy, _ in own:
+        admin.topic_policies.await_value(topic, policy, None)
+        admin.topic_policies.await_value(topic, policy, defaults[policy], applied=True)
+
+
+def test_each_policy_of_a_namespace_is_set_read_and_removed(admin: AdminClient) -> None:
+    assert [policy for policy, _ in VALUES] == list(POLICIES)
+    tenant = f"policies-{uuid.uuid4().hex[:8]}"
+    admin.tenants.create(tenant)
+    for number, (policy, value) in enumerate(VALUES):
+        namespace = f"{tenant}/n{number}"
+        admin.namespaces.create(namespace)
+
+        def found(policy: Policy[Any] = policy, namespace: str = namespace) -> Any:
+            return admin.namespaces.policies(namespace).get(policy)
+
+        assert found() is None
+        admin.namespaces.set_policy(namespace, policy, value)
+        eventually(lambda: found() == value)  # noqa: B023 - called before the next
+        admin.namespaces.remove_policy(namespace, policy)
+        eventually(lambda: found() is None)
 
 
 def test_subscription_expiry_has_no_topic_level(admin: AdminClient, topic: str) -> None:
@@ -366,29 +329,6 @@ def test_subscription_expiry_has_no_topic_level(admin: AdminClient, topic: str) 
 
     with pytest.raises(ValueError, match="no topic level: set it on the namespace"):
         admin.topic_policies.set(topic, SUBSCRIPTION_EXPIRY_MIN, 0)
-
-
-def test_deduplication_is_in_force_on_every_partition_a_moment_after_it_is_set(admin: AdminClient, topic: str) -> None:
-    admin.topics.create(topic, 2)
-    admin.subscriptions.create(topic, "s")  # loads the partitions
-    before = admin.topics.partitioned_stats(topic).partitions
-    assert [partition.deduplication for partition in before.values()] == ["Disabled"] * 2
-
-    admin.topic_policies.set(topic, DEDUPLICATION, True)
-
-    def in_force() -> bool:
-        partitions = admin.topics.partitioned_stats(topic).partitions
-        return [partition.deduplication for partition in partitions.values()] == ["Enabled"] * 2
-
-    eventually(in_force)
-
-
-def test_waiting_for_a_policy_that_nobody_sets_ends_with_what_was_found(admin: AdminClient, topic: str) -> None:
-    admin.topics.create(topic, 1)
-    admin.topic_policies.set(topic, MESSAGE_TTL_S, 5)
-
-    with pytest.raises(TopologyError, match="messageTTL is 5, not 0"):
-        admin.topic_policies.await_value(topic, MESSAGE_TTL_S, 0, timeout_s=0.2)
 
 
 # --- stats
@@ -416,16 +356,15 @@ def sick_partition(admin: AdminClient, topic: str, pulsar_client: Any) -> Iterat
     consumer.close()
 
 
-def test_stats_count_gaps_backlog_and_delayed_messages(admin: AdminClient, sick_partition: str) -> None:
+def test_stats_count_what_a_subscription_has_of_a_topic_and_of_each_partition(
+    admin: AdminClient, topic: str, sick_partition: str
+) -> None:
     stats = admin.topics.stats(sick_partition)
     subscription = stats.subscriptions["s"]
-
     assert subscription.type == "Shared"
     assert subscription.gap_count == stats.gap_count == 3  # 1, 3-4 and 7
     assert subscription.gap_bytes > 0
-    assert subscription.backlog == 11 - 4
-    assert subscription.unacked == 10 - 4
-    assert subscription.delivered == 10
+    assert (subscription.backlog, subscription.unacked, subscription.delivered) == (11 - 4, 10 - 4, 10)
     assert subscription.delayed == 1
     assert subscription.delayed_index_bytes == stats.delayed_index_bytes > 0
     assert (subscription.expired, subscription.blocked) == (0, False)
@@ -433,39 +372,23 @@ def test_stats_count_gaps_backlog_and_delayed_messages(admin: AdminClient, sick_
     assert stats.storage_bytes == stats.published_bytes > 0
     assert stats.owner
 
-
-def test_stats_of_a_partitioned_topic_are_the_sum_and_each_partition(
-    admin: AdminClient, topic: str, sick_partition: str
-) -> None:
-    alone = admin.topics.stats(sick_partition).subscriptions["s"]
-
     whole = admin.topics.partitioned_stats(topic)
-
     assert whole.partition_count == 1
-    assert {name: stats.subscriptions["s"] for name, stats in whole.partitions.items()} == {sick_partition: alone}
+    assert {name: one.subscriptions["s"] for name, one in whole.partitions.items()} == {sick_partition: subscription}
     total = whole.total.subscriptions["s"]
     assert (total.gap_count, total.backlog, total.delayed) == (3, 11 - 4, 1)
-    assert total.delayed_index_bytes == alone.delayed_index_bytes
+    assert total.delayed_index_bytes == subscription.delayed_index_bytes
     assert admin.topics.partitioned_stats(topic, per_partition=False).partitions == {}
 
-
-def test_clients_are_told_on_demand(admin: AdminClient, sick_partition: str) -> None:
-    without = admin.topics.stats(sick_partition)
+    assert (stats.publishers, subscription.consumers) == (None, None), "clients are told on demand"
     with_clients = admin.topics.stats(sick_partition, clients=True, precise_backlog=True)
-
-    assert (without.publishers, without.subscriptions["s"].consumers) == (None, None)
     assert with_clients.publishers == 0
     assert with_clients.subscriptions["s"].backlog == 11 - 4
-    consumers = with_clients.subscriptions["s"].consumers
-    assert consumers is not None
+    consumers = with_clients.subscriptions["s"].consumers or ()
     assert [(found.name, found.unacked, found.blocked) for found in consumers] == [("reader", 10 - 4, False)]
 
-
-def test_internal_stats_name_each_acknowledged_range(admin: AdminClient, topic: str, sick_partition: str) -> None:
     internals = admin.topics.internal_stats(sick_partition)
-    cursor = internals.cursors["s"]
-    ledger = internals.ledgers[-1].ledger_id
-
+    cursor, ledger = internals.cursors["s"], internals.ledgers[-1].ledger_id
     assert (internals.entries, internals.entries_added) == (11, 11)
     assert sum(ledger.entries for ledger in internals.ledgers) == 11
     assert internals.last_confirmed == admin.topics.last_position(sick_partition) == EntryPosition(ledger, 10)
@@ -563,20 +486,17 @@ def test_a_batch_is_one_entry(admin: AdminClient, topic: str, pulsar_client: Any
     assert entry.position.entry == 0
 
 
-def test_an_entry_that_is_not_there_is_missing_at_once(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+def test_an_entry_that_is_not_there_is_missing(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
     admin.topics.create(topic, 1)
     partition = f"{topic}-partition-0"
     admin.subscriptions.create(topic, "s")
     publish(pulsar_client, partition, 1)
     last = admin.topics.last_position(partition)
-    began = time.monotonic()
 
     with pytest.raises(AdminMissing, match="LastConfirmedEntry"):
         admin.topics.entry(partition, EntryPosition(last.ledger, last.entry + 1))
     with pytest.raises(AdminMissing, match="not found"):
         admin.topics.entry(partition, EntryPosition(last.ledger + 1_000_000, 0))
-
-    assert time.monotonic() - began < 5  # far below the 20 s for which reads are repeated
 
 
 # --- brokers

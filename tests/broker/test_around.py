@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,15 +23,7 @@ from timewheel.errors import InboxUnavailable
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 WAIT_S = 60
-
-
-@pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
 
 
 @pytest.fixture

@@ -70,13 +70,6 @@ def test_without_a_broker_a_run_in_ci_fails_with_the_reason(tmp_path: Path) -> N
     assert "apt install maven" in ran.stdout
 
 
-def test_without_the_broker_that_was_asked_for_a_run_by_hand_fails(tmp_path: Path) -> None:
-    ran = run_users_test(tmp_path, TIMEWHEEL_TEST_BROKER="container")
-    assert ran.returncode == 1
-    assert "1 error" in ran.stdout
-    assert "TIMEWHEEL_TEST_BROKER asks for one: no Docker engine answers at" in ran.stdout
-
-
 def test_a_given_broker_is_used_and_left_running(pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setenv("TIMEWHEEL_TEST_BROKER", pulsar_broker.service_url)

@@ -20,8 +20,6 @@ from timewheel.provision.calendar_life import CalendarRoller, RetiredTopic, Roll
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.broker.conftest import Connect
     from timewheel.hooks import Event
     from timewheel.testing import Broker
@@ -32,12 +30,6 @@ END_MS = START_MS + HOUR_MS + GRACE_MS
 """When the first interval has passed, its grace included."""
 CALM_LOOKS = 20
 """Looks at a consumer, 50 ms apart, between which it did not connect anew."""
-
-
-@pytest.fixture(scope="module")
-def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
-    with AdminClient(pulsar_broker.admin_url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -33,18 +33,10 @@ from timewheel.producers import DelayedProducer
 from timewheel.provision import FormerTopics, ensure
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 AHEAD_MS = 700
 IDS = [f"meeting-{number}" for number in range(20)]
 TIMES_EACH = 5
 LATER = dt.timedelta(seconds=6)
-
-
-@pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
 
 
 class Ahead(SystemClock):

@@ -21,6 +21,7 @@ import tomli_w
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
+from tests.support.command_line import timewheel
 from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
@@ -85,8 +86,7 @@ def who(secured: Secured, issuer: OAuth2Server, tmp_path: Path) -> Callable[...,
 
 
 def run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "timewheel", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return timewheel(*arguments, timeout=timeout_s)
 
 
 def shown(relay: RelayProcess) -> str:

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 import pytest
@@ -23,17 +23,9 @@ from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 WAIT_S = 60
 DELAY_MS = 3_000
 COUNT = 40
-
-
-@pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
 
 
 def beside_a_shadow(broker: Broker, topic: str, **changes: Any) -> Plan:

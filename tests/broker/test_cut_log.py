@@ -42,11 +42,6 @@ WAIT_S = 60
 
 
 @pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
-
-
-@pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
     return provisioned(pulsar_broker, plan_of(topic))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import zlib
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +12,7 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.command_line import timewheel
 from tests.support.raw_producer import RawEntry, RawProducer, batch_member, metadata_of
 from timewheel.client.native import NO_SCHEMA, schema_version_of
 from timewheel.core.envelope import Envelope
@@ -59,14 +59,7 @@ def run(stage: Stage, folder: Path, *arguments: str) -> subprocess.CompletedProc
     save_plan(stage.plan, plan_file)
     word, *others = arguments
     service = ["--service-url", stage.broker.service_url] if word in ("replay", "drop") else []
-    command = ["-m", "timewheel", "dead-letters", word, str(plan_file), *others]
-    return subprocess.run(
-        [sys.executable, *command, *service, "--admin-url", stage.broker.admin_url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return timewheel("dead-letters", word, plan_file, *others, *service, "--admin-url", stage.broker.admin_url)
 
 
 def buried(stage: Stage) -> dict[str, Envelope]:

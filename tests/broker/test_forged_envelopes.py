@@ -59,8 +59,8 @@ def test_timers_for_a_subscription_that_the_plan_has_not_are_handed_out_as_unrea
         forge(stage, stage.plan.due_topic, {TIMER_PROPERTY: line, FOR_PROPERTY: "nobody"})
         handled = Handled()
         with running(consumer := consumer_of(stage), handled):
-            eventually(lambda: good_of(handled) == GOOD, 30)
-            eventually(lambda: backlog(pulsar_broker, stage.plan.due_topic) == 0, 30)
+            eventually(lambda: good_of(handled) == GOOD, 60)
+            eventually(lambda: backlog(pulsar_broker, stage.plan.due_topic) == 0, 60)
         assert consumer.counts.envelope_errors == FORGED
         assert stage.events.named("envelope_unreadable")
         assert not stage.events.named("republish_failed")
@@ -72,10 +72,10 @@ def test_lines_of_a_later_version_keep_nobody_waiting(pulsar_broker: Broker, ret
         forge(stage, stage.plan.due_topic, {TIMER_PROPERTY: "3 anything"})
         handled = Handled()
         with running(consumer := consumer_of(stage), handled):
-            eventually(lambda: good_of(handled) == GOOD, 30)
+            eventually(lambda: good_of(handled) == GOOD, 60)
             if retry:
                 eventually(lambda: consumer.counts.parked == FORGED, 60, message="what came again and again is parked")
-                eventually(lambda: backlog(pulsar_broker, stage.plan.due_topic) == 0, 30)
+                eventually(lambda: backlog(pulsar_broker, stage.plan.due_topic) == 0, 60)
         if retry:
             assert backlog(pulsar_broker, stage.names.parked(BUSINESS), PARKED_SUBSCRIPTION) == FORGED
         assert stage.events.named("timer_too_new")
@@ -89,7 +89,7 @@ def test_in_a_calendar_what_is_due_beyond_its_topics_goes_back_to_where_it_came_
         forge(stage, topic, {TIMER_PROPERTY: f"1 {now_ms() + 40 * DAY_MS} 0 0 0 1"})
         handled = Handled()
         with running(consumer := consumer_of(stage), handled):
-            eventually(lambda: good_of(handled) == GOOD, 30)
+            eventually(lambda: good_of(handled) == GOOD, 60)
             eventually(lambda: consumer.counts.republished == FORGED, 60)
         assert backlog(pulsar_broker, topic) == FORGED, "under the broker's delay"
         assert set(handled.times) == {f"good{number}" for number in range(GOOD)}
@@ -104,7 +104,7 @@ def test_one_that_entered_in_1970_hops_no_more_often_than_others(pulsar_broker: 
         stage.put(stage.tiers[0], soon)
         stage.flush()
         relay = stage.relay(hop_linger_ms=20)
-        eventually(lambda: "soon" in stage.copies(), 40, poll=0.2)
+        eventually(lambda: "soon" in stage.copies(), 60, poll=0.2)
         (due,) = stage.due()
         assert due.publish_timestamp() < soon.due_ms, "in time"
         stored = [message.properties() for topic in stage.tiers for message in stage.stored(topic)]

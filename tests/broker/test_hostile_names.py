@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import pulsar
 import pytest
 
+from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
@@ -141,21 +143,27 @@ def stage(pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 NAMES = sorted(Stage((), (), "", "", "", Path()).commands())
+ON_A_TERMINAL = (
+    "dead-letters show", "doctor", "doctor of a topic", "explain", "gaps", "no command", "sample", "status", "whereis",
+)  # fmt: skip
+"""All kinds of text: sentences, tables, errors. Every command prints by the same module."""
+
+
+@functools.cache
+def done(stage: Stage, name: str) -> subprocess.CompletedProcess[str]:
+    return timewheel(*stage.commands()[name])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_command_writes_what_a_terminal_would_act_on(stage: Stage, name: str) -> None:
-    words = stage.commands()[name]
-    done = subprocess.run([sys.executable, "-m", "timewheel", *words], capture_output=True, timeout=120, check=False)
-
-    text = (done.stdout + done.stderr).decode()
+    text = done(stage, name).stdout + done(stage, name).stderr
     assert "Traceback" not in text
     assert text.strip()
     assert all(line.isprintable() for line in text.split("\n")), text
     assert "\ntimewheel: all is well" not in text
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ON_A_TERMINAL)
 def test_on_a_terminal_neither(stage: Stage, name: str) -> None:
     words = stage.commands()[name]
     own, theirs = pty.openpty()
@@ -181,11 +189,7 @@ def test_on_a_terminal_neither(stage: Stage, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gaps", "gaps of a topic", "explain", "doctor of a topic", "doctor", "sample"])
 def test_a_printed_command_runs_nothing_that_a_name_says(stage: Stage, name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "timewheel", *stage.commands()[name]],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if "timewheel " in line or "pulsar-admin " in line]
+    lines = [line for line in done(stage, name).stdout.splitlines() if "timewheel " in line or "pulsar-admin " in line]
     commands = [line[line.index(tool) :] for line in lines for tool in ("timewheel ", "pulsar-admin ") if tool in line]
     assert commands
     for command in (one for one in commands if "PWNED" in one):
@@ -196,9 +200,7 @@ def test_a_printed_command_runs_nothing_that_a_name_says(stage: Stage, name: str
 
 
 def test_a_table_for_spreadsheets_has_no_formula(stage: Stage) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "timewheel", *stage.commands()["gaps"]], timeout=120, check=False, capture_output=True
-    )
+    done(stage, "gaps")
     with (stage.folder / "gaps.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert f"'{FORMULA}" in {row["subscription"][: len(FORMULA) + 1] for row in rows}
@@ -206,10 +208,7 @@ def test_a_table_for_spreadsheets_has_no_formula(stage: Stage) -> None:
 
 
 def test_json_is_ascii_and_has_the_names_as_they_are(stage: Stage) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "timewheel", *stage.commands()["dead-letters list"], "--json"],
-        capture_output=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert done.stdout.isascii()
-    ids = {dead_letter["timer_id"] for dead_letter in json.loads(done.stdout)["dead_letters"]}
+    told = timewheel(*stage.commands()["dead-letters list"], "--json").stdout
+    assert told.isascii()
+    ids = {dead_letter["timer_id"] for dead_letter in json.loads(told)["dead_letters"]}
     assert ids == {ESCAPES}

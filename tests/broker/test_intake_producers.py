@@ -36,7 +36,7 @@ def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> N
     producer.send(b"fine", properties={DUE_PROPERTY: str(now_ms())})
 
     assert [message.data() for message in stage.await_due(1)] == [b"fine"], "what stands behind them goes on"
-    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 6, 20)
+    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 6, 60)
     dead_letters = {message.data(): message.properties() for message in stage.stored(stage.names.dead_letter)}
     assert "no due time" in dead_letters[b"forgotten"][DEAD_REASON]
     assert "garbled" in dead_letters[b"garbled"][DEAD_REASON]
@@ -59,7 +59,7 @@ def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_cop
         producer.close()
     stage.plain_producer(stage.names.intake).send(b"x", properties=properties)
 
-    eventually(lambda: len(stage.due()) == 2, 30)
+    eventually(lambda: len(stage.due()) == 2, 60)
     stage.await_all_acknowledged()
     assert stage.copies() == {"order-7": 2}
     stored = [message for message in stage.stored(stage.names.intake) if ID_PROPERTY in message.properties()]
@@ -83,7 +83,7 @@ def test_no_sender_has_the_message_of_another_acknowledged(pulsar_broker: Broker
             line = Envelope(f"forged-{number}", now_ms(), now_ms(), revision=plan.revision)
             intake.send(b"enveloped%d" % number, properties={**line.properties(), FROM_PROPERTY: place})
 
-        eventually(lambda: len(consumer.handled) == 15, 30)
+        eventually(lambda: len(consumer.handled) == 15, 60)
         assert consumer.again == 0
         assert not any(FROM_PROPERTY in message.properties() for message in consumer.messages.values())
         consumer.close()

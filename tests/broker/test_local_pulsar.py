@@ -112,26 +112,6 @@ def test_it_starts_from_the_archive_of_its_classes(broker: LocalPulsar) -> None:
     assert f"pulsar-{broker.version}/classes-java-" in mapped
 
 
-def test_policies_of_a_topic_hold(broker: LocalPulsar, admin: httpx.Client, connect: Connect, topic: str) -> None:
-    client = connect(broker)
-    client.subscribe(topic, "s", initial_position=EARLIEST).close()
-    path = f"/{path_of(topic)}"
-    assert admin.post(f"{path}/messageTTL", params={"messageTTL": 0}).status_code == 204
-    assert admin.post(f"{path}/deduplicationEnabled", json=True).status_code == 204
-
-    def dedup_is_on() -> bool:
-        status: str = admin.get(f"{path}/stats").json()["deduplicationStatus"]
-        return status == "Enabled"
-
-    assert eventually(dedup_is_on)
-    assert admin.get(f"{path}/messageTTL").json() == 0
-    producer = client.create_producer(topic, "p", batching_enabled=False)
-    producer.send(b"first", sequence_id=1)
-    producer.send(b"again", sequence_id=1)
-    producer.send(b"second", sequence_id=2)
-    assert receive(client, topic, 2) == [b"first", b"second"]
-
-
 def test_restart_keeps_ports_messages_and_acks(broker: LocalPulsar, connect: Connect, topic: str) -> None:
     client = connect(broker, operation_timeout_seconds=120)
     service_url, pid = broker.service_url, broker.pid

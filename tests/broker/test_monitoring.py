@@ -165,10 +165,10 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
 
         assert value("timewheel_producer_stored_total") == 40
         assert value("timewheel_producer_refused_total") == 1
-        eventually(lambda: value("timewheel_consumer_done_total") == 20, 30)
+        eventually(lambda: value("timewheel_consumer_done_total") == 20, 60)
         assert value("timewheel_consumer_lateness_seconds_count") == 20
-        eventually(lambda: value('sum(timewheel_relay_hops_total{job="relay", lane="on_time"})') > 0, 30)
-        eventually(lambda: value('timewheel_timers{due="next_hour"}') == 20, 30)
+        eventually(lambda: value('sum(timewheel_relay_hops_total{job="relay", lane="on_time"})') > 0, 60)
+        eventually(lambda: value('timewheel_timers{due="next_hour"}') == 20, 60)
         for name in BROKERS:
             assert scraping.query(name), name
         rules = [rule for group in scraping.groups() for rule in group["rules"]]
@@ -176,8 +176,8 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
         assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
         assert [rule["name"] for rule in rules if rule["alerts"]] == [], "all is well here"
         producer.send_async(b"x", raising)
-        eventually(lambda: scraping.query('ALERTS{alertname="TimewheelError", event="send_callback_failed"}'), 30)
-        eventually(lambda: scraping.query(EVENTS), 30)
+        eventually(lambda: scraping.query('ALERTS{alertname="TimewheelError", event="send_callback_failed"}'), 60)
+        eventually(lambda: scraping.query(EVENTS), 60)
 
         exporter.process.send_signal(signal.SIGTERM)
         assert exporter.process.wait(30) == 0, exporter.log.read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +9,7 @@ from typing import Literal
 import pytest
 
 from tests.broker.relay_service import RelayProcess
+from tests.support.command_line import timewheel
 from timewheel.broker.admin import AdminClient
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
@@ -43,14 +42,7 @@ def admin_alone(pulsar_broker: Broker, tmp_path: Path, monkeypatch: pytest.Monke
 
 def ran(folder: Path, connection: Path, *words: str) -> str:
     """What a command printed that ended well."""
-    done = subprocess.run(
-        [sys.executable, "-m", "timewheel", *words, "--connection", str(connection)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = timewheel(*words, "--connection", connection, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -60,15 +52,7 @@ def test_timers_are_cancelled_looked_at_and_relayed(
 ) -> None:
     plan = plan_of(topic, "relay")
     save_plan(plan, tmp_path / "plan.toml")
-    missing = [sys.executable, "-m", "timewheel", "timer", "cancel", "plan.toml", "one"]
-    done = subprocess.run(
-        [*missing, "--connection", str(admin_alone)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = timewheel("timer", "cancel", "plan.toml", "one", "--connection", admin_alone, cwd=tmp_path)
     assert done.returncode == 1
     assert "timewheel topics ensure PLAN" in done.stderr, "also where there is nothing to look up yet"
     with AdminClient(pulsar_broker.admin_url) as admin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import _pulsar
 import pulsar
@@ -19,15 +19,7 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 MAX_BYTES = 5 * 1024 * 1024
-
-
-@pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
+from tests.support.command_line import timewheel
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
@@ -90,12 +89,12 @@ def replay_after_a_change(broker: Broker) -> tuple[set[str], int]:
         stage.put(source, Envelope("B", at_ms + 3_000 + 1_000, at_ms))
         stage.flush()
         first = stage.relay(client=Unanswered(stage.client, small))
-        eventually(lambda: "B" in stage.copies(), 20, poll=0.1)
+        eventually(lambda: "B" in stage.copies(), 60, poll=0.1)
         first.stop(200)
         assert set(stage.copies()) == {"B"}
         changed = replace(stage.plan, scheme=WIDE, revision=2)
         with Relay(stage.client, changed, hooks=(stage.events,)) as second:
-            eventually(lambda: second.status().total("forwarded") >= 2, 20, poll=0.1, message=str(second.status()))
+            eventually(lambda: second.status().total("forwarded") >= 2, 60, poll=0.1, message=str(second.status()))
             return set(stage.copies()), second.status().total("deduplicated")
 
 
@@ -254,17 +253,17 @@ def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when
         tier = Names(former).of_step(steps(former)[0])[0]
         stage.put(tier, Envelope("late comer", at_ms + 5_000, at_ms))
         stage.flush()
-        drained = eventually(lambda: [one for one in inspect() if one.drained_by], 20)
+        drained = eventually(lambda: [one for one in inspect() if one.drained_by], 60)
         assert (drained[0].name, drained[0].drained_by) == (tier, (relay.relay_id,))
         assert left_behind(replace(stage.plan, relay="embedded"), drained) == ()
         assert [message.properties()["tw-id"] for message in stage.await_due(1)] == ["late comer"]
         assert len(relay.status().partitions) == 2
         stage.close_producers()
-        eventually(lambda: not inspect()[0].backlog, 20)
+        eventually(lambda: not inspect()[0].backlog, 60)
         (removal,) = remove_drained(stage.admin, stage.plan)
         assert (removal.topic, removal.stage) == (tier, RemovalStage.REMOVED)
         # It holds nothing of that topic any more; the thread that did ends a moment later.
-        eventually(lambda: len(relay.status().partitions) == 1 and relay.ready, 20)
+        eventually(lambda: len(relay.status().partitions) == 1 and relay.ready, 60)
         assert inspect() == ()
 
 
@@ -279,7 +278,7 @@ def test_a_topic_that_cannot_be_read_is_told_and_the_relay_is_not_ready(pulsar_b
         stage.put(strange, Envelope("t", now_ms() + 5_000, now_ms()))
         stage.flush()
         other = stage.relay(start=False, former_topics=FormerTopics(stage.admin, stage.plan)).start()
-        eventually(lambda: other.status().unreadable == (strange,), 20)
+        eventually(lambda: other.status().unreadable == (strange,), 60)
         assert not other.ready
         (told,) = stage.events.named("relay_former_topic_unreadable")
         assert (told.level, told.fields["topic"], told.fields["backlog"]) == ("error", strange, 1)
@@ -298,7 +297,7 @@ def test_control_a_delete_while_a_client_is_away_for_a_moment_makes_it_revive_th
         assert eventually(lambda: stage.admin.topics.delete(tier), 1, poll=0.01), "its consumer is not connected"
         # It says that it is connected for a moment more, so the broker is asked.
         revived = partition_topic(tier, 0)
-        eventually(lambda: revived in stage.admin.topics.list("public/default"), 20, message="the client made no topic")
+        eventually(lambda: revived in stage.admin.topics.list("public/default"), 60, message="the client made no topic")
         assert stage.admin.topics.partitions(tier) is None
 
 
@@ -311,7 +310,7 @@ def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(pulsar_broke
         stage.admin.topics.terminate(tier)
         assert not delete_once_left(stage.admin, [tier])
         consumer.close()
-        eventually(lambda: delete_once_left(stage.admin, [tier]) == {tier}, 20)
+        eventually(lambda: delete_once_left(stage.admin, [tier]) == {tier}, 60)
         assert stage.admin.topics.partitions(tier) is None
 
 
@@ -339,9 +338,8 @@ def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
         stage.admin.topics.create(empty, 1)
         save_plan(plan, tmp_path / "plan.toml")
         for options, said in (("--dry-run", "empty: would be removed"), ("--verbose", "removed")):
-            command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml"), options]
-            command += ["--admin-url", pulsar_broker.admin_url, "--remove-drained"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = ("topics", "ensure", tmp_path / "plan.toml", options, "--remove-drained")
+            done = timewheel(*command, "--admin-url", pulsar_broker.admin_url)
             assert done.returncode == 1
             assert re.search("would take|all as it should be", done.stdout)
             assert f"{empty}: {said}\n" in done.stdout
@@ -367,7 +365,7 @@ def test_what_a_later_version_wrote_waits_for_it_and_stops_nobody(pulsar_broker:
         newer = {"tw-id": "newer", "tw-timer": "3 whatever it says"}
         for topic in (stage.tiers[0], stage.plan.due_topic):
             stage.producer(topic).send(b"later", properties=newer)
-        eventually(lambda: relay.status().total("dead") == 1, 20)
+        eventually(lambda: relay.status().total("dead") == 1, 60)
         assert relay.ready
         (dead_letter,) = stage.stored(stage.names.dead_letter)
         assert "version 2" in dead_letter.properties()["tw-dead-reason"]
@@ -397,9 +395,8 @@ def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_p
         save_plan(plan, tmp_path / "plan.toml")
 
         def ensured(*options: str) -> str:
-            command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml"), *options]
-            command += ["--admin-url", pulsar_broker.admin_url, "--remove-drained"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = ("topics", "ensure", tmp_path / "plan.toml", *options, "--remove-drained")
+            done = timewheel(*command, "--admin-url", pulsar_broker.admin_url)
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout
 

@@ -6,8 +6,6 @@ import datetime as dt
 import json
 import random
 import shlex
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -26,6 +24,7 @@ from typer.testing import CliRunner
 
 from tests.broker.due_topic import Handled, running
 from tests.broker.relay_stage import Stage, plan_of
+from tests.support.command_line import timewheel
 from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
@@ -310,10 +309,7 @@ def test_what_cannot_be_checked_is_one_clear_line(live: Live, tmp_path: Path) ->
         check(live.admin, empty, profile)
     broken = tmp_path / "checks.jsonl"
     broken.write_text("no json\n")
-    command = ["-m", "timewheel", "plan", "check", live.file(tmp_path), "--broker", live.broker.admin_url]
-    done = subprocess.run(
-        [sys.executable, *command, "--log", str(broken)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = timewheel("plan", "check", live.file(tmp_path), "--broker", live.broker.admin_url, "--log", broken)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "checks.jsonl, line 1" in done.stderr
     assert broken.read_text() == "no json\n", "a log that cannot be read is not written on"

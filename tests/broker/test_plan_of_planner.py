@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +16,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT
+from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
@@ -37,7 +36,6 @@ from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.broker.conftest import Connect
@@ -60,17 +58,6 @@ class Planned(NamedTuple):
     @property
     def plan(self) -> Plan:
         return Plan.load(self.file)
-
-
-def timewheel(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "timewheel", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-
-
-@pytest.fixture(scope="module")
-def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
-    with AdminClient(pulsar_broker.admin_url) as client:
-        yield client
 
 
 def some_candidates(*arguments: Any) -> tuple[Plan, ...]:

@@ -23,7 +23,8 @@ from timewheel.testing import LocalPulsar
 TOPIC = "persistent://public/default/o'clock;$(>hacked)&co"
 GROUP = "billing"
 LIMIT = 1_000
-SENT = 6_000
+PARTITIONS = 2
+SENT = 12_000
 SHORT = 3
 """Exit status of a plan that fits a burst, and not twice as many timers."""
 HOUR_MS = 3_600_000
@@ -37,44 +38,34 @@ def broker() -> Iterator[LocalPulsar]:
         yield broker
 
 
-@pytest.fixture(params=[0, 2], ids=["option", "partitions and variable"])
-def topic(broker: LocalPulsar, request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def topic(broker: LocalPulsar) -> str:
     """A topic past its limit, and a service's subscription."""
-    name = f"{TOPIC}-{request.param}"
     with AdminClient(broker.admin_url) as admin:
-        if request.param:
-            admin.topics.create(name, request.param)
-        else:
-            admin.topics.create_unpartitioned(name)
+        admin.topics.create(TOPIC, PARTITIONS)
     client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    consumer = client.subscribe(name, GROUP, pulsar.ConsumerType.Shared)
-    producer = client.create_producer(name, batching_enabled=False, block_if_queue_full=True)
+    consumer = client.subscribe(TOPIC, GROUP, pulsar.ConsumerType.Shared)
+    producer = client.create_producer(TOPIC, batching_enabled=False, block_if_queue_full=True)
     now_ms = time.time_ns() // 1_000_000
-    sent = SENT * max(request.param, 1)
     drawn = random.Random(28)  # partitions take turns: an order with a period would leave them few gaps
-    delays_ms = [drawn.choice(DELAYS_MS) for _ in range(sent)]
+    delays_ms = [drawn.choice(DELAYS_MS) for _ in range(SENT)]
     for delay_ms in delays_ms:
         producer.send_async(b"renew", None, deliver_at=now_ms + delay_ms)
     producer.flush()
     for _ in range(sum(delay_ms < HOUR_MS for delay_ms in delays_ms)):
         consumer.acknowledge(consumer.receive(20_000))
     client.close()
-    return name
+    return TOPIC
 
 
 class Shell:
-    """A shell in which lines are typed.
+    """A shell in a folder, in which lines are typed."""
 
-    Args:
-        folder: Where it is.
-        variables: That it has.
-    """
-
-    def __init__(self, folder: Path, **variables: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         here = {name: value for name, value in os.environ.items() if not name.startswith(("PULSAR_", "TIMEWHEEL_"))}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._variables = {**here, "PATH": path, **variables}
+        self._variables = {**here, "PATH": path}
 
     def type(self, line: str, *statuses: int) -> str:
         """What a line prints; it ends with one of these statuses, or 0."""
@@ -102,12 +93,9 @@ def printed(output: str, command: str) -> str:
 def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     broker: LocalPulsar, topic: str, tmp_path: Path
 ) -> None:
-    partitions = int(topic.rpartition("-")[2])
-    # The cluster is reached by an option, which is typed once, or by a variable.
-    shell = Shell(tmp_path, **({"PULSAR_ADMIN_URL": broker.admin_url} if partitions else {}))
-    options = [] if partitions else ["--admin-url", broker.admin_url]
-
-    looked = shell.type(shlex.join(["timewheel", "gaps", topic, *options]))
+    shell = Shell(tmp_path)
+    # The cluster is reached by an option, which is typed once.
+    looked = shell.type(shlex.join(["timewheel", "gaps", topic, "--admin-url", broker.admin_url]))
     assert f"limit     {LIMIT:,}, read from the broker" in looked
     explained = shell.type(printed(looked, "gaps explain"))
     assert "mixed delays" in explained
@@ -122,14 +110,13 @@ def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     assert "Assumed" not in planned
     assert "Stay with native delays" not in planned
     # A topic that has partitions may have more of them, and then native delays can be enough.
-    assert not isinstance(plan.scheme, Native) or plan.partitions > partitions > 0
+    assert not isinstance(plan.scheme, Native) or plan.partitions > PARTITIONS
     assert (plan.due_topic, plan.subscriptions, plan.tick_ms) == (topic, (GROUP,), 1_000)
-    assert plan.partitions == partitions if not partitions else plan.partitions >= partitions
-    waiting = SENT * max(partitions, 1) // 2
+    assert plan.partitions >= PARTITIONS
     held = re.search(r"FIRST   (\S+) holds ([\d,]+|about [\d,]+) timers under the broker's own delay", planned)
     assert held is not None, planned
     assert held[1] == topic
-    assert int(re.sub(r"\D", "", held[2])) == pytest.approx(waiting, rel=0.1)
+    assert int(re.sub(r"\D", "", held[2])) == pytest.approx(SENT // 2, rel=0.1)
     assert printed(planned, "shadow start").startswith(shlex.join(["timewheel", "shadow", "start", topic, "-o"]))
 
     anew = shell.type(printed(planned, "plan"), SHORT)

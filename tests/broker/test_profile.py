@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tomllib
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
+from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.core.broker_profile import BrokerProfile
@@ -42,8 +41,7 @@ def test_a_profile_has_the_limits_that_the_broker_was_given(tuned: LocalPulsar, 
 
     # The command writes what the planner's --profile takes.
     out = tmp_path / "broker.toml"
-    command = [sys.executable, "-m", "timewheel", "profile", "--admin-url", tuned.admin_url, "-o", str(out), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = timewheel("profile", "--admin-url", tuned.admin_url, "-o", out, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert BrokerProfile.from_mapping(json.loads(done.stdout)) == profile
     assert BrokerProfile.from_mapping(tomllib.loads(out.read_text())) == profile

@@ -19,10 +19,8 @@ from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     INACTIVE_TOPIC,
-    MAX_UNACKED_PER_CONSUMER,
     MESSAGE_TTL_S,
     SIZE_QUOTA,
-    SUBSCRIPTION_EXPIRY_MIN,
     BacklogQuota,
     InactiveTopic,
     Policy,
@@ -50,12 +48,6 @@ SCHEMES: list[Scheme] = [
     Calendar(),
     Wheel(rings=(Ring(slot_ms=DAY_MS, slots=8),)),
 ]
-
-
-@pytest.fixture(scope="module")
-def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
-    with AdminClient(pulsar_broker.admin_url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -405,15 +397,6 @@ def test_a_missing_namespace_or_tenant_is_named_with_the_command_that_makes_it(
         go(admin, plan_in("nobody/none"), create_namespaces=True)
 
 
-def test_an_unpartitioned_topic_is_refused_before_anything_is_made(admin: AdminClient, namespace: str) -> None:
-    plan = plan_in(namespace)
-    admin.topics.create_unpartitioned(plan.due_topic)
-    with pytest.raises(TopologyError, match="without partitions") as caught:
-        go(admin, plan)
-    assert caught.value.topic == plan.due_topic
-    assert admin.topics.list(namespace) == (plan.due_topic,)
-
-
 def test_partitions_grow_on_purpose_only_and_are_never_taken_away(
     admin: AdminClient, namespace: str, pulsar_client: Any
 ) -> None:
@@ -461,40 +444,6 @@ def test_a_publish_before_provisioning_is_found_and_not_papered_over(
     assert go(admin, plan).findings == ()
 
 
-def test_subscription_expiry_is_reported_since_it_cannot_be_mended(admin: AdminClient, namespace: str) -> None:
-    admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 30)
-    plan = plan_in(namespace)
-    for report in (go(admin, plan, dry_run=True), go(admin, plan)):
-        (finding,) = report.errors
-        assert (finding.where, finding.level) == (namespace, "error")
-        assert "30 min" in finding.problem
-    admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 0)
-    assert go(admin, plan).errors == ()
-
-
-def test_a_bound_on_consumers_that_is_too_low_is_reported_from_wherever_it_comes(
-    admin: AdminClient, namespace: str
-) -> None:
-    plan = plan_in(namespace)
-    assert go(admin, plan).findings == (), "the broker's own 50,000 suffice"
-    admin.namespaces.set_policy(namespace, MAX_UNACKED_PER_CONSUMER, 1_000)
-    (finding,) = eventually(lambda: go(admin, plan).findings)
-    assert (finding.level, finding.where) == ("warning", plan.due_topic)
-    assert "1,000 messages" in finding.problem
-    admin.topic_policies.set(plan.due_topic, MAX_UNACKED_PER_CONSUMER, 50_000)
-    eventually(lambda: not go(admin, plan).findings)
-
-
-def test_a_strangers_subscription_on_a_holding_topic_is_reported(admin: AdminClient, namespace: str) -> None:
-    plan = plan_in(namespace)
-    go(admin, plan)
-    tier = topology(plan, NOW_MS).holding[0].name
-    admin.subscriptions.create(tier, "debug")
-    report = go(admin, plan)
-    assert report.steps == ()
-    assert [(finding.level, finding.where) for finding in report.findings] == [("warning", tier)]
-
-
 # --------------------------------------------------------------- looked for once a minute, so the first tests began it
 
 
@@ -503,31 +452,6 @@ def test_delayed_messages_survive_a_time_to_live_that_drops_them_elsewhere(
 ) -> None:
     admin, plans = harsh
     check_dropped_elsewhere_only(admin, plans[TTL])
-
-
-def test_many_relays_within_consumers_are_counted_and_told(admin: AdminClient, pulsar_client: Any, topic: str) -> None:
-    plan = Plan(due_topic=topic, subscriptions=("billing",), scheme=TIERED, partitions=2)
-    assert ensure(admin, plan, now_ms=NOW_MS).findings == ()
-    tier = f"{topic}.tw.tier-12h"
-    relays = [
-        pulsar_client.subscribe(
-            partition_topic(tier, 0),
-            RELAY_SUBSCRIPTION,
-            consumer_type=pulsar.ConsumerType.Failover,
-            consumer_name=f"relay-{number}",
-        )
-        for number in range(50)
-    ]
-
-    (finding,) = ensure(admin, plan, now_ms=NOW_MS).findings
-
-    assert (finding.level, finding.where) == ("warning", tier)
-    assert "50 relays read each partition" in finding.problem
-    assert ensure(admin, replace(plan, relay="service"), now_ms=NOW_MS).findings == ()
-    relays.pop().close()
-    assert ensure(admin, plan, now_ms=NOW_MS).findings == ()
-    for relay in relays:
-        relay.close()
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
+from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import SUBSCRIPTION_EXPIRY_MIN
 from timewheel.core.durations import SECOND_MS
@@ -22,7 +23,6 @@ from timewheel.core.planfile import save_plan
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from timewheel.testing import Broker
@@ -37,23 +37,12 @@ partitions = 2
 TIERED = '[tiered]\nwindow = "1d"\ntiers = ["1d", "5d"]'
 
 
-@pytest.fixture(scope="module")
-def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
-    with AdminClient(pulsar_broker.admin_url) as client:
-        yield client
-
-
 @pytest.fixture
 def namespace(admin: AdminClient) -> str:
     tenant = f"cli-{uuid.uuid4().hex[:8]}"
     assert admin.tenants.create(tenant)
     assert admin.namespaces.create(f"{tenant}/crm")
     return f"{tenant}/crm"
-
-
-def timewheel(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "timewheel", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
 @pytest.fixture
@@ -185,7 +174,7 @@ def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
     def delayed() -> int:
         return admin.topics.partitioned_stats(topic).total.subscriptions["billing"].delayed
 
-    eventually(lambda: delayed() == 20, 30, message="the broker has read all of them")
+    eventually(lambda: delayed() == 20, 60, message="the broker has read all of them")
 
     first = timewheel("topics", "ensure", str(plan_file), *where)
     said = f"info: {topic}: 20 timers wait here under the broker's own delay: this plan moves none of them"

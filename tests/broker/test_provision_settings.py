@@ -64,4 +64,4 @@ def test_the_names_that_a_broker_remembers_are_counted(connect: Connect, topic: 
             said = "4 producers' names are remembered of a partition, of 5"
             return [said in finding.problem for finding in findings if finding.where == topic] == [True]
 
-        eventually(told, 20)
+        eventually(told, 60)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.consumers import DelayedConsumer
@@ -61,8 +62,7 @@ class Leaving:
         return command + (["--service-url", broker.service_url] if words[0] == "relay" else [])
 
     def run(self, *words: str, file: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = self.command(*words, file=file)
-        return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        return timewheel(*self.command(*words, file=file)[3:], timeout=180)
 
     @contextmanager
     def begun(self) -> Iterator[subprocess.Popen[str]]:
@@ -92,10 +92,13 @@ def held(stage: Stage) -> int:
 def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
     pulsar_broker: Broker, tmp_path: Path, name: str
 ) -> None:
-    """The stay is ten days, and the way out takes seconds."""
+    """The stay is ten days, and the way out takes seconds. One scheme waits for what is due next: in the due topic all
+    are alike.
+    """
     with Stage(pulsar_broker, staged(*SCHEMES[name], partitions=2)) as stage:
         stage.hold([SCHEMES[name][1]] * FAR, prefix="far")
-        near = {envelope.timer_id for envelope in stage.hold([NEAR_MS] * NEAR, prefix="near")}
+        near_ms = NEAR_MS if name == "tiers" else SCHEMES[name][1]
+        near = {envelope.timer_id for envelope in stage.hold([near_ms] * NEAR, prefix="near")}
         stage.close_producers()
         leaving = Leaving(stage, tmp_path)
         leaving.provision()
@@ -116,16 +119,20 @@ def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
         assert removed.stdout.count(": removed") == len(topology(stage.plan, 0).holding), removed.stdout
 
         consumer = stage.enter(DelayedConsumer(stage.client, leaving.plan, BUSINESS, hooks=(stage.events,)))
-        while near:
-            message = consumer.receive(timeout_millis=NEAR_MS + 20_000)
+        eventually(lambda: consumer.ready, 60)
+        while near and name == "tiers":
+            message = consumer.receive(timeout_millis=NEAR_MS + 60_000)
             assert message.due_at is not None
             assert message.due_at <= dt.datetime.now(dt.UTC)
             assert message.timer_id in near, "twice, or not yet due"
             near.remove(message.timer_id)
             consumer.acknowledge(message)
-        stats = stage.admin.topics.partitioned_stats(stage.plan.due_topic, precise_backlog=True)
-        delayed = sum(part.subscriptions[BUSINESS].delayed for part in stats.partitions.values())
-        assert delayed == FAR, "the broker delays the others"
+
+        def delayed() -> int:
+            stats = stage.admin.topics.partitioned_stats(stage.plan.due_topic, precise_backlog=True)
+            return sum(part.subscriptions[BUSINESS].delayed for part in stats.partitions.values())
+
+        eventually(lambda: delayed() == FAR + len(near), 60, message="the broker delays the others")
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -214,7 +221,7 @@ def test_back_to_tiers_in_the_middle_what_is_put_back_stays_and_the_rest_waits_a
         ensure(stage.admin, stage.plan, now_ms=now_ms())
         relay = stage.relay()
         stage.hold([20 * DAY_MS] * 5, prefix="after")
-        eventually(lambda: any(part.head_release_ms for part in relay.status().partitions), 30)
+        eventually(lambda: any(part.head_release_ms for part in relay.status().partitions), 60)
         assert {name[:6] for name in stage.copies()} == {"before"}
         assert held(stage) >= 1
 
@@ -299,9 +306,9 @@ def test_a_timer_beyond_the_delay_that_the_broker_takes_is_named_as_the_reason(
 def test_a_calendar_is_left_by_its_consumers(pulsar_broker: Broker, tmp_path: Path) -> None:
     with Stage(pulsar_broker, plan_of(Calendar(interval_ms=60_000))) as stage:
         at_ms = now_ms()
-        route = stage.router.route(at_ms + 20_000, at_ms)
+        route = stage.router.route(at_ms + 3_000, at_ms)
         assert not isinstance(route, Hold)
-        stage.put(route.topic, Envelope("t", at_ms + 20_000, at_ms), deliver_at=route.deliver_at_ms)
+        stage.put(route.topic, Envelope("t", at_ms + 3_000, at_ms), deliver_at=route.deliver_at_ms)
         stage.flush()
         stage.close_producers()
         leaving = Leaving(stage, tmp_path, former_intervals_ms=(60_000,))

@@ -51,7 +51,7 @@ def test_they_share_the_work_are_started_again_and_end_together(stage: Stage, tm
     more = ["--processes", "2"]
     with RelayProcess(stage.broker, stage.plan, tmp_path, relay_id="host", more=more) as relay:
         relay.await_ready()
-        eventually(lambda: {name.rpartition("-")[2] for name in readers(stage)} == {"0", "1"}, 30)
+        eventually(lambda: {name.rpartition("-")[2] for name in readers(stage)} == {"0", "1"}, 60)
         move(stage, "a")
         for number in (0, 1):
             told = httpx.get(f"http://127.0.0.1:{relay.port + 1 + number}/metrics", timeout=10).text
@@ -59,7 +59,7 @@ def test_they_share_the_work_are_started_again_and_end_together(stage: Stage, tm
 
         killed, other = children(relay)
         killed.kill()
-        eventually(lambda: not relay.status()["ready"], 30)
+        eventually(lambda: not relay.status()["ready"], 60)
         assert relay.ask("/livez").status_code == 200, "it is started again by its parent, and not by an orchestrator"
         eventually(lambda: [one["restarts"] for one in relay.status()["processes"]] == [1, 0], 60)
         eventually(lambda: relay.status()["ready"], 60)
@@ -118,7 +118,7 @@ def test_one_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: 
 
 def test_one_that_has_been_ready_is_started_again_whatever_it_ends_with(tmp_path: Path) -> None:
     child = child_that(f"open({str(tmp_path / 'ready')!r}, 'w').close(); os.read(0, 1); os._exit(7)", tmp_path)
-    eventually(lambda: child.ready, 30)
+    eventually(lambda: child.ready, 60)
     assert child.inspect(0) is None
     child.end()
     assert inspected(child, 0) is None

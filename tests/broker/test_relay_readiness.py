@@ -50,7 +50,7 @@ def test_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPulsar) ->
         relay = stage.relay(start=False)
         relay.start()
         # Subscribed, and nothing delivered yet: a broker begins to read a second later.
-        eventually(lambda: sum(part.state is PartitionState.RUNNING for part in relay.status().partitions) >= 4, 20)
+        eventually(lambda: sum(part.state is PartitionState.RUNNING for part in relay.status().partitions) >= 4, 60)
         broker.pause()
         try:
             assert not relay.ready
@@ -95,8 +95,8 @@ def test_neither_relay_nor_consumer_is_ready_without_a_connection_and_a_service_
         service.await_ready()
         assert [service.ask(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
         broker.kill()
-        eventually(lambda: not relay.ready, 5)
-        eventually(lambda: not consumer.ready, 5)
+        eventually(lambda: not relay.ready, 60)
+        eventually(lambda: not consumer.ready, 60)
         assert not any(partition.connected for partition in relay.status().partitions)
         with pytest.raises(ReceiveTimeout):
             consumer.receive(timeout_millis=LOST_AFTER_MS + 1_500)

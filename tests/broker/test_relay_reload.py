@@ -175,7 +175,7 @@ def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Pat
             relay.await_ready()
 
             def await_reported(name: str, count: int = 1) -> list[dict[str, object]]:
-                eventually(lambda: len(relay.told(name)) >= count * processes, 30, message=relay.log.read_text())
+                eventually(lambda: len(relay.told(name)) >= count * processes, 60, message=relay.log.read_text())
                 return relay.told(name)
 
             (plans / "second.toml").write_text("half a pl")

@@ -59,35 +59,15 @@ def test_it_says_when_it_is_ready_and_drains_at_sigterm(
     stage.assert_no_copies()
 
 
-def test_one_process_runs_many_plans(pulsar_broker: Broker, stage: Stage, tmp_path: Path) -> None:
-    with Stage(pulsar_broker, plan_of()) as other:
-        save_plan(other.plan, tmp_path / "other.toml")
-        with RelayProcess(pulsar_broker, stage.plan, tmp_path, more=[str(tmp_path / "other.toml")]) as relay:
-            relay.await_ready()
-            for each in (stage, other):
-                each.hold([2_100])
-            for each in (stage, other):
-                each.await_due(1)
-
-
 def test_what_happens_is_told_in_lines_of_json(stage: Stage, tmp_path: Path) -> None:
     with RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
         relay.await_ready()
         stage.producer(stage.tiers[0]).send(b"garbled", properties={"tw-id": "x", "tw-timer": "1 soon"})
-        eventually(relay.log.read_text, 20)
+        eventually(relay.log.read_text, 60)
         assert relay.terminate() == 0, relay.log.read_text()
     (told,) = map(json.loads, relay.log.read_text().splitlines())
     assert (told["logger"], told["event"], told["level"]) == ("timewheel", "relay_dead_letter", "warning")
     assert told["topic"] == f"{stage.tiers[0]}-partition-0"
-
-
-def test_topics_that_are_missing_end_it_with_one_line(pulsar_broker: Broker, tmp_path: Path) -> None:
-    plan = plan_of()
-    with RelayProcess(pulsar_broker, plan, tmp_path) as relay:
-        assert relay.process.wait(30) == 1
-    assert relay.log.read_text().splitlines() == [
-        f"timewheel: {plan.due_topic}: is missing, or is not partitioned; run: timewheel topics ensure PLAN"
-    ]
 
 
 STUCK = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pulsar
 import pytest
@@ -38,9 +38,6 @@ from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 OTHER = "audit"
 WAIT_S = 60
 SECOND = dt.timedelta(seconds=1)
@@ -48,11 +45,6 @@ SECOND = dt.timedelta(seconds=1)
 
 def retrying(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
     return plan_of(topic, scheme, **{"cancel": None, "retry": True, **changes})
-
-
-@pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
 
 
 @pytest.fixture
@@ -315,26 +307,6 @@ def test_what_has_no_topic_to_wait_in_is_kept_until_there_is_one(
         assert backlog(pulsar_broker, added, RELAY_SUBSCRIPTION) == 1
 
 
-def test_a_park_that_the_broker_refuses_is_told_as_refused_and_as_parked_only_once_it_is_stored(
-    client: Any, pulsar_broker: Broker, plan: Plan
-) -> None:
-    parked = Names(plan).parked(SUBSCRIPTION)
-    events = Events()
-    with DelayedProducer(client, plan) as producer, AdminClient(pulsar_broker.admin_url) as admin:
-        producer.send(b"x", timer_id="t")
-        admin.topics.terminate(parked)
-        consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
-        with running(consumer, Attempts(1, ParkTimer("bad"))):
-            eventually(lambda: events.named("republish_failed"), WAIT_S)
-            assert not events.named("timer_parked")
-            assert (consumer.counts.parked, backlog(pulsar_broker, plan.due_topic)) == (0, 1), "not acknowledged"
-            admin.topics.delete(parked, force=True)
-            provisioned(pulsar_broker, plan)
-            eventually(lambda: events.named("timer_parked"), WAIT_S)
-            assert consumer.counts.parked == 1
-    assert len(parked_in(client, plan, 1)) == 1
-
-
 def test_a_topic_that_took_timers_before_and_refuses_them_now_is_opened_anew_when_it_is_there_again(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -350,9 +322,11 @@ def test_a_topic_that_took_timers_before_and_refuses_them_now_is_opened_anew_whe
             refused = eventually(lambda: events.named("republish_failed"), WAIT_S)
             assert "TopicTerminated" in str(refused[0].fields["error"])
             assert (consumer.counts.parked, backlog(pulsar_broker, plan.due_topic)) == (1, 1), "not acknowledged"
+            assert len(events.named("timer_parked")) == 1, "told once it is stored"
             admin.topics.delete(parked, force=True)
             provisioned(pulsar_broker, plan)
-            eventually(lambda: consumer.counts.parked == 2, WAIT_S)
+            eventually(lambda: consumer.counts.parked == len(events.named("timer_parked")) == 2, WAIT_S)
+    assert len(parked_in(client, plan, 1)) == 1
 
 
 def test_without_the_topic_where_timers_are_parked_a_consumer_does_not_begin(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -14,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.test_shadow import DELAY_MS, shadow_plan, staged
+from tests.broker.shadow_stage import shadow_plan, staged
+from tests.broker.test_shadow import DELAY_MS
+from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.inspect.profile import profile_of
 from timewheel.inspect.sample import NothingToSample, Sample, sample
@@ -23,19 +23,12 @@ from timewheel.inspect.sample_file import NOTE
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from timewheel.testing import Broker
 
 HOUR_MS = 3_600_000
 SENT = 300
-
-
-@pytest.fixture(scope="module")
-def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
-    with AdminClient(pulsar_broker.admin_url) as client:
-        yield client
 
 
 def now_ms() -> int:
@@ -211,11 +204,6 @@ def test_where_there_is_nothing_the_error_says_why(admin: AdminClient, topic: st
 # --- the command
 
 
-def timewheel(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "timewheel", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
-
-
 def test_the_command_writes_a_history_and_says_how_to_plan_from_it(
     admin: AdminClient, pulsar_client: Any, topic: str, pulsar_broker: Broker, tmp_path: Path
 ) -> None:
@@ -278,11 +266,10 @@ def test_what_cannot_be_sampled_is_one_clear_line(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("partitions", [0, 2])
-def test_of_a_topic_with_a_shadow_each_timer_is_counted_once(pulsar_broker: Broker, partitions: int) -> None:
+def test_of_a_topic_with_a_shadow_each_timer_is_counted_once(pulsar_broker: Broker) -> None:
     """By brute force: a row for each send, with its whole delay; neither copies nor what the shadow sent for itself."""
     sent: Counter[int] = Counter()
-    with staged(pulsar_broker, shadow_plan(partitions=partitions)) as on:
+    with staged(pulsar_broker, shadow_plan(partitions=2)) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
         producer, rng = on.plain_producer(), random.Random(5)
         for number in range(SENT):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,15 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema
 
-from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
-from tests.broker.shadow_stage import ShadowStage
-from timewheel.core.plan import Plan
-from timewheel.shadow.machine.states import State
+from tests.broker.producing import crypto_keys
+from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 
 AHEAD_MS = 6_000
 """Above the longest stay in the due topic (2.0 s) and the guard: it is moved."""
 RECEIVE_MS = 20_000
-
-
-def shadow_plan(**more: Any) -> Plan:
-    return plan_of(relay="service", readers="any", intake=True, **more)
 
 
 def decisions(shadow: Shadow) -> dict[str, int]:
@@ -34,8 +28,7 @@ def decisions(shadow: Shadow) -> dict[str, int]:
 
 @pytest.fixture
 def on(pulsar_broker: Broker) -> Iterator[ShadowStage]:
-    with ShadowStage(pulsar_broker, shadow_plan()) as stage:
-        stage.desired(State.SHADOWING)
+    with staged(pulsar_broker, shadow_plan()) as stage:
         yield stage
 
 
@@ -119,18 +112,8 @@ def test_records_of_two_versions_of_a_schema_are_read_by_a_reader_of_the_new_one
     assert got == {"a": 3, "b": 9, "c": 3}
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> pulsar.CryptoKeyReader:
-    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
-    subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
-    subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
-    return pulsar.CryptoKeyReader(str(public), str(private))
-
-
-def test_what_is_encrypted_or_chunked_stays_is_told_and_comes_in_its_time(
-    on: ShadowStage, keys: pulsar.CryptoKeyReader
-) -> None:
-    shadow, due_ms = on.shadow(), now_ms() + AHEAD_MS
+def test_what_is_encrypted_or_chunked_stays_is_told_and_comes_in_its_time(on: ShadowStage, tmp_path: Path) -> None:
+    shadow, due_ms, keys = on.shadow(), now_ms() + AHEAD_MS, crypto_keys(tmp_path)
     consumer = consumer_of(on, crypto_key_reader=keys)
     encrypting = on.plain_producer(encryption_key="key", crypto_key_reader=keys)
     encrypting.send(b"secret", deliver_at=due_ms)
@@ -138,8 +121,8 @@ def test_what_is_encrypted_or_chunked_stays_is_told_and_comes_in_its_time(
     large = bytes(range(256)) * 24_000  # 6 MB, in two parts
     chunking.send(large, deliver_at=due_ms)
     on.plain_producer().send(b"plain", deliver_at=due_ms)
-    eventually(lambda: decisions(shadow).get("moved") == 1, 20)
-    eventually(lambda: decisions(shadow).get("chunk") == 2 and decisions(shadow).get("encrypted") == 1, 20)
+    eventually(lambda: decisions(shadow).get("moved") == 1, 60)
+    eventually(lambda: decisions(shadow).get("chunk") == 2 and decisions(shadow).get("encrypted") == 1, 60)
     assert {event.fields["why"] for event in on.events.named("shadow_stays_native")} == {"chunk", "encrypted"}
     got: set[bytes] = set()
     while len(got) < 3:
@@ -154,7 +137,7 @@ def test_a_copy_that_would_be_too_large_stays(on: ShadowStage) -> None:
     consumer = consumer_of(on)
     payload = bytes(5 * 1024 * 1024 - 4_096)
     on.plain_producer(compression_type=pulsar.CompressionType.NONE).send(payload, deliver_at=due_ms)
-    eventually(lambda: [event.fields["why"] for event in on.events.named("shadow_stays_native")] == ["large"], 20)
+    eventually(lambda: [event.fields["why"] for event in on.events.named("shadow_stays_native")] == ["large"], 60)
     message = consumer.receive(RECEIVE_MS)
     assert len(message.data()) == len(payload)
     assert "tw-id" not in message.properties()

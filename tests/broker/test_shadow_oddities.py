@@ -11,7 +11,8 @@ import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
 from tests.broker.relay_stage import BUSINESS, now_ms
-from tests.broker.test_shadow_life import AHEAD_MS, DAYS, moved, send, shadow_plan, staged
+from tests.broker.shadow_stage import moved, shadow_plan, staged
+from tests.broker.test_shadow_life import AHEAD_MS, DAYS, send
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
@@ -32,14 +33,14 @@ def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(
     with staged(pulsar_broker, shadow_plan()) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
         send(on, range(1), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: consumer.handled["0"] == 1, 20)
+        eventually(lambda: consumer.handled["0"] == 1, 60)
         given = consumer.messages["0"].properties()
         assert "tw-timer" in given, "it came by the shadow"
         due_ms = now_ms() + AHEAD_MS
         producer = on.plain_producer()
         producer.send(f"again {due_ms}".encode(), properties={**given, "colour": "red"}, deliver_at=due_ms)
-        eventually(lambda: moved(shadow) == 2, 20)
-        eventually(lambda: consumer.handled["again"] == 1, 20)
+        eventually(lambda: moved(shadow) == 2, 60)
+        eventually(lambda: consumer.handled["again"] == 1, 60)
         assert consumer.lateness_ms["again"] >= -1_000, "by the broker's tick at the most"
         again = consumer.messages["again"].properties()
         assert (again["colour"], again["tw-id"] == given["tw-id"]) == ("red", False)
@@ -62,14 +63,14 @@ bytes in Java and Go."""
 def test_no_entry_stops_its_neighbours(pulsar_broker: Broker) -> None:
     with staged(pulsar_broker, shadow_plan(max_delay_ms=600_000)) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
-        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 20)
+        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 60)
         due_ms = now_ms() + AHEAD_MS
         with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
             for number, (_, facts) in enumerate(ODD.values()):
                 raw.send(metadata_of(deliver_at_ms=due_ms + 300_000, **facts), b"odd")
                 send(on, range(number, number + 1), due_ms=due_ms)
-        eventually(lambda: moved(shadow) == len(ODD), 20)
-        eventually(lambda: len(consumer.handled) == len(ODD), 40)
+        eventually(lambda: moved(shadow) == len(ODD), 60)
+        eventually(lambda: len(consumer.handled) == len(ODD), 60)
         assert consumer.again == 0
         (mover,) = shadow.shadow_status().movers
         assert mover.failures == 0, mover.reason
@@ -95,7 +96,7 @@ def test_what_nobody_may_register_stays_and_all_else_is_lifted(pulsar_broker: Br
         for number in range(3):
             producer.send(Renewal(number=str(number)), deliver_at=now_ms() + 3 * DAY_MS)
         send(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
-        eventually(lambda: moved(shadow) == 20, 30)
+        eventually(lambda: moved(shadow) == 20, 60)
         decisions = [event.fields["why"] for event in on.events.named("shadow_stays_native")]
         assert decisions == [MoveDecision.SCHEMA.value]
         assert shadow.shadow_status().movers[0].failures == 0
@@ -112,7 +113,7 @@ def test_many_schema_versions_cost_a_few_sessions_and_those_beyond_the_bound_sta
             on.plain_producer(schema=JsonSchema(record)).send(record(), deliver_at=due_ms)
         send(on, range(20), due_ms=due_ms)
         shadow = on.shadow()
-        eventually(lambda: moved(shadow) == MAX_VERSIONS + 20, 40, message=str(shadow.shadow_status()))
+        eventually(lambda: moved(shadow) == MAX_VERSIONS + 20, 60, message=str(shadow.shadow_status()))
         assert shadow.shadow_status().movers[0].decisions[MoveDecision.SCHEMA.value] == beyond
         (told,) = on.events.named("shadow_stays_native")
         assert f"of the {MAX_VERSIONS} versions that were met first" in str(told.fields["reason"])
@@ -125,16 +126,16 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
     with staged(pulsar_broker, plan) as on:
         shadow = on.shadow()
         send(on, range(FIRST_NUDGE), due_ms=now_ms() + 3 * DAY_MS)
-        eventually(lambda: shadow.shadow_status().movers[0].nudges == 1, 20, poll=0.01)
+        eventually(lambda: shadow.shadow_status().movers[0].nudges == 1, 60, poll=0.01)
         on.desired(state)
-        eventually(lambda: shadow.view.desired.state is state, 20)
+        eventually(lambda: shadow.view.desired.state is state, 60)
         back = 0 if state is State.PAUSED else FIRST_NUDGE
 
         def pending() -> int:
             stats = on.admin.topics.stats(on.parts()[0], precise_backlog=True)
             return stats.subscriptions[BUSINESS].backlog
 
-        eventually(lambda: pending() == back, 40, message="nobody is to be given the nudge")
+        eventually(lambda: pending() == back, 60, message="nobody is to be given the nudge")
 
 
 def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(pulsar_broker: Broker) -> None:
@@ -146,12 +147,12 @@ def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(
                     properties={"tw-nudge": "1"}, deliver_at_ms=now_ms() + 3 * DAY_MS, publish_ms=publish_ms
                 )
                 raw.send(nudge)
-        eventually(lambda: shadow.shadow_status().movers[0].decisions[MoveDecision.NUDGE.value] == 2, 20)
+        eventually(lambda: shadow.shadow_status().movers[0].decisions[MoveDecision.NUDGE.value] == 2, 60)
 
         def pending() -> int:
             return on.admin.topics.stats(on.parts()[0], precise_backlog=True).subscriptions[BUSINESS].backlog
 
-        eventually(lambda: pending() == 0, 20)
+        eventually(lambda: pending() == 0, 60)
 
 
 def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:
@@ -167,13 +168,13 @@ def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broke
             properties = on.admin.topics.properties(journal)
             return caught_up_in(properties, 0, desired_in(properties))
 
-        eventually(lambda: noted() is not None, 20)
+        eventually(lambda: noted() is not None, 60)
         assert noted() == ahead_ms
         shadow.stop(5_000)
         send(on, range(20_000), due_ms=now_ms() + 3 * DAY_MS)
         on.mover()
-        eventually(lambda: noted() is None, 20, poll=0.01)
-        eventually(lambda: noted() == ahead_ms, 40)
+        eventually(lambda: noted() is None, 60, poll=0.01)
+        eventually(lambda: noted() == ahead_ms, 60)
 
 
 def test_a_reload_while_the_journal_is_read_is_noticed(pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +191,7 @@ def test_a_reload_while_the_journal_is_read_is_noticed(pulsar_broker: Broker, mo
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
         shadow = on.shadow()
         send(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
-        eventually(lambda: moved(shadow) == 20, 30)
+        eventually(lambda: moved(shadow) == 20, 60)
         mover = shadow.shadow_status().movers[0]
         assert mover.failures == 1
         assert "loaded again" in str(mover.reason)

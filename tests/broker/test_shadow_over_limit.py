@@ -43,7 +43,7 @@ def filled(on: ShadowStage, *delays_ms: int) -> None:
         producer.send_async(f"{number}".encode(), None)
     producer.flush()
     eventually(lambda: len(consumer.handled) == EACH, 60)
-    eventually(lambda: gaps(on) >= EACH - 1, 30)
+    eventually(lambda: gaps(on) >= EACH - 1, 60)
 
 
 def plan() -> Plan:

@@ -74,11 +74,11 @@ def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Bro
         assert RELAY_SUBSCRIPTION in backlogs
 
         intruder = on.client.subscribe(plan.due_topic, "intruder", consumer_type=pulsar.ConsumerType.Exclusive)
-        eventually(lambda: told()["shadow_refused"] == 1, 30)
+        eventually(lambda: told()["shadow_refused"] == 1, 60)
         answer = service.ask("/readyz")
         assert (answer.status_code, "intruder" in shadow()["refusal"]) == (503, True), answer.text
         intruder.unsubscribe()
-        eventually(lambda: service.ask("/readyz").status_code == 200, 30)
+        eventually(lambda: service.ask("/readyz").status_code == 200, 60)
         assert told()["shadow_refused"] == 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from tests.broker.test_gaps import run as run_gaps
+from tests.support.command_line import timewheel
 from tests.support.tokens import token_for
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS, HOUR_MS
@@ -48,13 +48,7 @@ STRETCHES = ["next minute", "next hour", "next day", "day 2", "day 4"]
 def run(broker: Broker, plan: Plan, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     plan_file = folder / "plan.toml"
     save_plan(plan, plan_file)
-    return subprocess.run(
-        [sys.executable, "-m", "timewheel", "status", str(plan_file), *arguments, "--admin-url", broker.admin_url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return timewheel("status", plan_file, *arguments, "--admin-url", broker.admin_url)
 
 
 def fill(stage: Stage, each: int) -> None:

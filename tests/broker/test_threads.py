@@ -42,7 +42,7 @@ def start_consumer(stages: dict[str, Stage]) -> Stop:
     consumer = DelayedConsumer(stage.client, stage.plan, BUSINESS)
     running = threading.Thread(target=lambda: consumer.run(lambda _: None, workers=2), name="timewheel test user")
     running.start()
-    eventually(lambda: consumer.ready, 30)
+    eventually(lambda: consumer.ready, 60)
 
     def stop() -> None:
         consumer.stop()
@@ -92,7 +92,7 @@ ORDERS = [
 def no_thread_left() -> Iterator[StartedThreads]:
     started = StartedThreads()
     yield started
-    eventually(lambda: started.names() == [], 20)
+    eventually(lambda: started.names() == [], 60)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
 from tests.broker.test_retry import WAIT_S, left
+from tests.support.command_line import timewheel
 from timewheel.broker.admin import AdminClient
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
@@ -30,15 +30,7 @@ from timewheel.inspect.whereis.facts import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def client(pulsar_broker: Broker, connect: Connect) -> Any:
-    return connect(pulsar_broker)
 
 
 @pytest.fixture
@@ -53,10 +45,7 @@ def run(pulsar_broker: Broker, plan: Plan, tmp_path: Path) -> Run:
     urls = ["--admin-url", pulsar_broker.admin_url, "--service-url", pulsar_broker.service_url]
 
     def command(word: str, *arguments: str, entered: str | None = None) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "timewheel", "timer", word, "plan.toml", *arguments, *urls]
-        return subprocess.run(
-            line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, input=entered
-        )
+        return timewheel("timer", word, "plan.toml", *arguments, *urls, cwd=tmp_path, entered=entered or "")
 
     return command
 
@@ -135,8 +124,7 @@ def test_the_commands_tell_it(client: Any, pulsar_broker: Broker, plan: Plan, tm
     urls = ["--admin-url", pulsar_broker.admin_url]
 
     def said(*words: str, service_url: str = pulsar_broker.service_url) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "timewheel", *words, *urls, "--service-url", service_url]
-        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return timewheel(*words, *urls, "--service-url", service_url, cwd=tmp_path)
 
     there = said("whereis", "plan.toml", timer.id)
     assert there.returncode == 0, there.stderr

@@ -12,7 +12,7 @@ from opentelemetry import trace
 
 from tests.broker.due_topic import running
 from tests.broker.producing import now_ms, stored_entries
-from tests.broker.relay_stage import BUSINESS, WHEEL, plan_of
+from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
@@ -46,7 +46,6 @@ class Case(NamedTuple):
 CASES = {
     "tiered": Case(Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000)), 5_300, 2),
     "broker-held": Case(Tiered(window_ms=1_500, tiers_ms=(1_500,), hold="broker"), 2_500, 1),
-    "wheel": Case(WHEEL, 3_500, 1),
     "calendar": Case(Calendar(interval_ms=2_000), 2_000, 0),
     "native": Case(Native(), 1_000, 0),
 }

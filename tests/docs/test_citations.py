@@ -18,7 +18,6 @@ from tests.support.citations import (
     citations,
     dangling_links,
     entries,
-    insiders_numbers,
     lacking,
     loose_tests,
     missing_pages,
@@ -117,10 +116,6 @@ def test_every_link_to_a_heading_meets_one() -> None:
     assert [fault for path in pages() for fault in dangling_links(path, pages())] == []
 
 
-def test_no_file_cites_a_number_that_only_its_author_can_look_up() -> None:
-    assert {path: found for path, text in texts().items() if (found := insiders_numbers(text))} == {}
-
-
 # --------------------------------------------------------------------------------------------------- seeded faults
 
 
@@ -214,13 +209,6 @@ def test_a_link_to_a_heading_that_is_not_there_is_found(link: str, is_dangling: 
         f"docs/{OTHER}": "## A heading\n\n```\n# In a fence\n```\n",
     }
     assert bool(dangling_links(f"docs/{THIS}", carried)) is is_dangling
-
-
-@pytest.mark.parametrize(
-    "text", ["(ru" + "le 7)", "ru" + "les 17 and 18", "(I" + "7, I" + "11)", "def test_ru" + "le_01_x"]
-)
-def test_a_number_of_insiders_is_found(text: str) -> None:
-    assert insiders_numbers(text)
 
 
 def test_an_anchor_is_as_github_makes_it() -> None:

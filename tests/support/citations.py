@@ -22,9 +22,6 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _NODE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PAGE = re.compile(r"(?<![\w*}/.-])[\w.][\w./-]*\.md\b")
-_NUMBER = re.compile(
-    r"\brules? \d|(?:rule|fault)_\d|\btest_f\d|\b[Pp]romise \d|\binvariant I\d|\b[IF]\d{1,2}\b(?=[):,])"
-)
 
 
 class Entry(NamedTuple):
@@ -144,11 +141,6 @@ def dangling_links(page: str, pages: Mapping[str, str]) -> list[str]:
         if target not in pages or anchor not in anchors(pages[target]):
             found.append(f"{page}: {link}")
     return found
-
-
-def insiders_numbers(text: str) -> list[str]:
-    """Return lines that name a rule, a fault or a promise by a number, which only its author can look up."""
-    return [line.strip() for line in text.splitlines() if _NUMBER.search(line)]
 
 
 def _resolved(folder: str, link: str) -> str:
