@@ -31,7 +31,7 @@ SEEDS ?= 3
 DEMO_READY := $(VENV)/.demo-installed
 DEV_READY := $(VENV)/.dev-installed
 
-.PHONY: help venv demo test proof check format bench api docs-tables constraints clean need-python need-java need-chromium need-stores
+.PHONY: help venv demo test proof check format bench api docs docs-tables constraints clean need-python need-java need-chromium need-stores
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,10 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@mv tests/packaging/public_api.txt.new tests/packaging/public_api.txt
 	@git --no-pager diff --stat -- tests/packaging/public_api.txt
 
+docs: $(DEV_READY) ## build the site of all pages and public names in build/site; a dead link is an error
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html; for the search: $(PY) -m http.server --directory build/site"
+
 docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, errors, signs of trouble, a relay's states and evidence into docs
 	@$(PY) -m tests.support.events_table
 	@$(PY) -m tests.support.machine_table
@@ -98,7 +102,7 @@ docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, err
 	@$(PY) -m tests.support.dashboard
 	@$(PY) -m tests.support.specification_vectors
 	@$(PY) -m tests.support.evidence
-	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/reference.md docs/runbook docs/how-to/metrics.md docs/internals.md docs/specification-vectors.json monitoring
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/evidence.md docs/how-to/check-a-setup.md docs/explanation/shadows.md docs/reference.md docs/runbook docs/how-to/metrics.md docs/state-machines.txt docs/specification-vectors.json monitoring
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

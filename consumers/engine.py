@@ -1,6 +1,6 @@
 """The consumer's decisions, pure: takes an event and the time, returns the commands to execute.
 
-docs/internals.md has the table of a timer's life in a consumer.
+docs/state-machines.txt has the table of a timer's life in a consumer.
 
 An extra copy is acknowledged when its timer is *handled*, never before: until then it may be the only stored copy.
 """

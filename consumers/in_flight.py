@@ -1,6 +1,6 @@
 """A message as received, and a timer in flight in a consumer.
 
-docs/internals.md has the table of stages and events with their effects, drawn from the engine.
+docs/state-machines.txt has the table of stages and events with their effects, drawn from the engine.
 """
 
 from __future__ import annotations

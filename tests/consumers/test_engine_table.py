@@ -1,4 +1,4 @@
-"""The table of a timer's life in one consumer, in docs/internals.md, is what random walks through the engine meet."""
+"""The table of a timer's life in one consumer, in docs/state-machines.txt, is what random walks through the engine meet."""
 
 from __future__ import annotations
 

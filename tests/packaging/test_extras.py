@@ -32,7 +32,7 @@ def test_the_requirements_are_those_of_the_package() -> None:
 
     assert {extra: set(modules.values()) for extra, modules in EXTRAS.items()} == of_libraries
     # No code of ours imports SQLAlchemy; what the extra testing lacks, pytest and the engines say.
-    assert declared.keys() - EXTRAS.keys() == {"sql", "testing", "all", "dev"}
+    assert declared.keys() - EXTRAS.keys() == {"sql", "testing", "all", "docs", "dev"}
 
 
 def test_all_that_is_missing_is_named_at_once_and_java_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Generates the outline of a timer's stages in a consumer in docs/internals.md from walks through the engine.
+"""Generates the outline of a timer's stages in a consumer in docs/state-machines.txt from walks through the engine.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -15,7 +15,7 @@ from timewheel.consumers.in_flight import Stage
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 
-PAGE = ROOT / "docs" / "internals.md"
+PAGE = ROOT / "docs" / "state-machines.txt"
 TABLES = {"where nothing can be cancelled": False, "where timers can be cancelled": True}
 SEEDS = range(3_000)
 STEPS = 60

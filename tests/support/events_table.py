@@ -5,8 +5,6 @@ As a program it writes the page; `make docs-tables` runs it.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn
 from timewheel.events import CATALOGUE
@@ -17,9 +15,8 @@ BEGIN = "<!-- drawn from timewheel/events/ by `make docs-tables` -->\n"
 
 
 def _line(kind: type[Event]) -> str:
-    facts = ", ".join(f"`{field.name}`" for field in fields(kind))
     remedy = kind.do.removeprefix("Nothing.").strip()
-    return f"- `{kind.name}` ({facts}): {kind.means}{f' *{remedy}*' if remedy else ''}\n"
+    return f"- `{kind.name}`: {kind.means}{f' *{remedy}*' if remedy else ''}\n"
 
 
 def table() -> str:

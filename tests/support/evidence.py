@@ -39,7 +39,7 @@ TAIL = """## Not proved
 
 - Broker, relays and load shared a machine of 2 to 4 cores, with a standalone Pulsar. No play has a cluster of brokers,
   a lost host, a divided network or replication.
-- Plays take minutes; most delays are seconds to minutes, not days.
+- Most delays are seconds to minutes, not days.
 - Exactly-once handling: a killed consumer handles its timers in flight again, and late hops leave copies.
 - A broker's memory of 10,000 producer names, and its stop at 50,000 pending timers
   ([facts](broker-facts.md#starved-due-topic)).
@@ -160,7 +160,7 @@ def _line(name: str, figures: str, own: Sequence[Row]) -> str:
     seeds = {row.seed for row in own} - {None}
     origin = (
         f"{len(own)}/{len(seeds)}" if seeds else str(len(own)),
-        ", ".join(sorted({row.pulsar for row in own if row.pulsar})),
+        "/".join(sorted({row.pulsar for row in own if row.pulsar})),
         _span(sorted({row.date for row in own})),
         ", ".join(sorted({short(row.machine.partition(", load ")[0]) for row in own})),
     )

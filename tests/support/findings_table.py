@@ -1,4 +1,4 @@
-"""Generates the lists of findings in the how-to guides from the checks of the doctor and of a shadow.
+"""Generates the lists of findings in the pages from the checks of the doctor and of a shadow.
 
 As a program it writes the pages; `make docs-tables` runs it.
 """
@@ -15,7 +15,7 @@ from timewheel.shadow.refusing import KINDS as SHADOW_KINDS
 
 PAGE = ROOT / "docs" / "how-to" / "check-a-setup.md"
 BEGIN = "<!-- drawn from timewheel/inspect/doctor/ by `make docs-tables` -->\n"
-SHADOW_PAGE = ROOT / "docs" / "how-to" / "shadow-a-topic.md"
+SHADOW_PAGE = ROOT / "docs" / "explanation" / "shadows.md"
 SHADOW_BEGIN = "<!-- drawn from timewheel/shadow/refusing.py by `make docs-tables` -->\n"
 
 

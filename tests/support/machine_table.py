@@ -1,4 +1,4 @@
-"""Generates the outline of a relay's states and events in docs/internals.md from walks through its machines.
+"""Generates the outline of a relay's states and events in docs/state-machines.txt from walks through its machines.
 
 As a program it writes the page; `make docs-tables` runs it.
 """
@@ -15,7 +15,7 @@ from timewheel.relay.machine.states import State
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 
-PAGE = ROOT / "docs" / "internals.md"
+PAGE = ROOT / "docs" / "state-machines.txt"
 TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
     "relay-held": (walk_tier, walk_slot),
     "broker-held": (walk_broker_held,),

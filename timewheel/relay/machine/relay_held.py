@@ -1,6 +1,6 @@
 """The relay of a partition of a relay-held topic, as a pure state machine: event and time in, command out.
 
-docs/internals.md has its table. `forwarding` decides about messages, this module about time: waits, leases, sweeps,
+docs/state-machines.txt has its table. `forwarding` decides about messages, this module about time: waits, leases, sweeps,
 acknowledging.
 """
 

@@ -9,7 +9,7 @@ __all__ = ["State"]
 
 @unique
 class State(Enum):
-    """The state of a subscription; its table is in docs/internals.md."""
+    """The state of a subscription; its table is in docs/state-machines.txt."""
 
     RECEIVING = "receiving"
     """Waits for the next message, briefly."""
