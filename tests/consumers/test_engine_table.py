@@ -1,4 +1,4 @@
-"""The table of a timer's life in one consumer, in docs/state-machines.txt, is what random walks through the engine meet."""
+"""The table of a timer's life in a consumer, in docs/state-machines.txt, is what random walks meet."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ def _built(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
 
 
-@pytest.mark.short
 def test_the_site_has_every_page_and_every_public_name_without_a_dead_link(tmp_path: Path) -> None:
     from tests.support.docs_site import pages
 

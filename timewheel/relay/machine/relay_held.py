@@ -1,7 +1,7 @@
 """The relay of a partition of a relay-held topic, as a pure state machine: event and time in, command out.
 
-docs/state-machines.txt has its table. `forwarding` decides about messages, this module about time: waits, leases, sweeps,
-acknowledging.
+docs/state-machines.txt has its table. `forwarding` decides about messages, this module about time: waits, leases,
+sweeps, acknowledging.
 """
 
 from __future__ import annotations
