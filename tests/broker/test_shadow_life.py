@@ -32,7 +32,7 @@ from timewheel.shadow.overview_reading import overview_of
 from timewheel.shadow.walking import entries_in
 from timewheel.testing import Broker, LocalPulsar, eventually
 
-AHEAD_MS = 6_000
+AHEAD_MS = 15_000
 DAYS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
 
 
@@ -71,7 +71,7 @@ def test_paused_it_lifts_nothing_and_what_was_lifted_comes_back_begun_again_it_l
         assert "shadowing -> paused" in command(on, tmp_path, "pause")
         assert "was paused already" in command(on, tmp_path, "pause")
         eventually(lambda: not shadow.view.moves, 60)
-        send(on, range(100, 200), due_ms=now_ms() + 3 * AHEAD_MS)
+        send(on, range(100, 200), due_ms=now_ms() + 2 * AHEAD_MS)
         eventually(lambda: len(consumer.handled) == 100, 60)
         assert moved(shadow) == 100
         on.desired(State.SHADOWING)
