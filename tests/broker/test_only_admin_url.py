@@ -54,7 +54,7 @@ def test_timers_are_cancelled_looked_at_and_relayed(
     save_plan(plan, tmp_path / "plan.toml")
     done = timewheel("timer", "cancel", "plan.toml", "one", "--connection", admin_alone, cwd=tmp_path)
     assert done.returncode == 1
-    assert "timewheel topics ensure PLAN" in done.stderr, "also where there is nothing to look up yet"
+    assert "timewheel topics ensure plan.toml" in done.stderr, "also where there is nothing to look up yet"
     with AdminClient(pulsar_broker.admin_url) as admin:
         ensure(admin, plan, now_ms=admin.clock.now_ms())
     assert "one" in ran(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")

@@ -238,7 +238,7 @@ def test_a_plan_that_still_holds_and_topics_that_are_not_ready_are_refused(
             (
                 former,
                 2,
-                r"scheme = 'tiered': native to leave: write \[native\].*topics ensure PLAN --ignore-former-topics",
+                r"scheme = 'tiered': native to leave: write \[native\].*topics ensure \S+ --ignore-former-topics",
             ),
             (leaving.file, 1, r"is not as the native plan needs it.*topics ensure '.*' --ignore-former-topics"),
         ):

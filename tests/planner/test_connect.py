@@ -107,7 +107,7 @@ def test_a_short_plan_by_a_client_of_a_server_is_that_of_one_process(tmp_path: P
 
 
 CLASSIC_ONLY = frozenset({"sparkContext", "rdd", "_jvm", "_jsc", "_jdf", "_jsparkSession"})
-IN_PROCESS = "running.py"
+IN_PROCESS = "progress.py"
 """Where a session of this process is watched: there is no other way to know how far its jobs are."""
 
 
