@@ -8,7 +8,7 @@ import re
 from tests.support.checkout import ROOT
 from tests.support.findings_table import PAGE, SHADOW_PAGE, redrawn, shadow_redrawn
 
-CHECKS = ROOT / "timewheel" / "ops" / "doctor" / "checks"
+CHECKS = ROOT / "timewheel" / "inspect" / "doctor" / "checks"
 
 
 def slugs_in_code() -> set[str]:

@@ -147,7 +147,7 @@ def test_an_effect_behind_a_claim_happens_once_and_others_wait(
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    assert f"has {MAX_KEY_BYTES:,} bytes at most" in PAGE
+    assert f"more than {MAX_KEY_BYTES:,} bytes" in PAGE
     assert f"`max_keys`, {DEFAULT_MAX_KEYS:,};" in PAGE
     assert f"`max_bytes`, {DEFAULT_MAX_BYTES // 1024**3} GiB;" in PAGE
     assert f"up to {FORGET_AT_ONCE} keys with every {FORGET_EVERY}th claim" in PAGE
