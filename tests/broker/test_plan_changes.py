@@ -180,7 +180,7 @@ def test_a_relay_drains_what_an_earlier_plan_held(pulsar_broker: Broker) -> None
         before, changed = CHANGES[change]
         with Stage(pulsar_broker, plan_of(before)) as stage:
             names = filled(stage)
-            plan = replace(stage.plan, **changed)
+            plan = replace(stage.plan, revision=2, **changed)
             provision(stage, plan)
             inspect = FormerTopics(stage.admin, plan)
             consumer = received(stage, plan, names, former_topics=inspect)
@@ -206,7 +206,7 @@ def test_consumers_read_what_was_a_due_topic(pulsar_broker: Broker) -> None:
         before, changed = DUE_CHANGES[change]
         with Stage(pulsar_broker, plan_of(before)) as stage:
             names = filled(stage)
-            plan = replace(stage.plan, **changed)
+            plan = replace(stage.plan, revision=2, **changed)
             report = ensure(stage.admin, plan, now_ms=now_ms())
             assert all("this plan's consumers read it" in finding.problem for finding in report.findings)
             assert report.findings
@@ -326,7 +326,7 @@ def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
 ) -> None:
     with Stage(pulsar_broker, plan_of(before, relay=place)) as stage:
         filled(stage)
-        plan = replace(stage.plan, **changed)
+        plan = replace(stage.plan, revision=2, **changed)
         with pytest.raises(UndrainedTopics):
             ensure(stage.admin, plan, now_ms=now_ms(), dry_run=True)
         with pytest.raises(UndrainedTopics, match=rf"{remedy}.*--ignore-former-topics") as refused:

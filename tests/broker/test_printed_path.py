@@ -82,9 +82,9 @@ class Shell:
         return done.stdout
 
 
-def printed(output: str, command: str) -> str:
-    """The one line's rest that is such a command."""
-    found = re.findall(rf"^.*?(timewheel {command}\b.*)$", output, re.MULTILINE)
+def printed(output: str, command: str, *, label: str = "") -> str:
+    """The one line's rest that is such a command, of the lines that begin with the label."""
+    found = re.findall(rf"^{label}.*?(timewheel {command}\b.*)$", output, re.MULTILINE)
     assert len(found) == 1, output
     return str(found[0])
 
@@ -119,7 +119,7 @@ def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     assert int(re.sub(r"\D", "", held[2])) == pytest.approx(SENT // 2, rel=0.1)
     assert printed(planned, "shadow start").startswith(shlex.join(["timewheel", "shadow", "start", topic, "-o"]))
 
-    anew = shell.type(printed(planned, "plan"), SHORT)
+    anew = shell.type(printed(planned, "plan", label="new "), SHORT)
     assert Plan.load(tmp_path / "plan.toml") == plan, "it stays"
     new = Plan.load(tmp_path / "plan-timers.toml")
     assert (new.due_topic, new.subscriptions) == (f"{topic}-timers", (GROUP,))
