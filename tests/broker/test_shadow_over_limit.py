@@ -71,7 +71,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             refused = run(broker, "start", option, file)
             assert refused.returncode == 3, refused.stderr
             assert "still-over-limit" in refused.stdout
-            assert f"once it has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
+            assert f"has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
         assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
         # A plan that is made for the topic has the window that is found to do.
         made = tmp_path / "made.toml"
