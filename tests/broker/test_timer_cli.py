@@ -160,7 +160,7 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     assert "give --due or --sent-at" in cancelled.stdout
     by_group = run("show", grouped.id)
     assert by_group.returncode == 0, by_group.stderr
-    assert f"{grouped.id}: cancelled: what was sent with the group flight-9 before" in by_group.stdout
+    assert f"{grouped.id}: cancelled: timers sent with the group flight-9 before" in by_group.stdout
     assert "not cancelled" not in by_group.stdout
     nowhere = run("show", "never-sent", "--sent-at", str(now_ms()), "--due", str(now_ms() + 20_000))
     assert nowhere.returncode == 4, nowhere.stdout

@@ -156,7 +156,7 @@ def test_a_burst_is_not_continued_and_is_said_first(spark: SparkSession) -> None
     assert found.unfit == "burst"
     (said,) = describe_traffic(found)
     assert said.startswith("This history spans 1999ms, less than a day, and with its delays a topic takes ")
-    assert said.endswith("is of the history alone. Plan from a history of a day or more; best, longer than its delays.")
+    assert "are of the history alone. Plan from a history of a day or more" in said
     facts = extrapolation_facts(found)
     assert facts is not None
     assert (facts["not_continued"], facts["estimated_pending"], facts["continued_days"]) == ("burst", None, 0)
