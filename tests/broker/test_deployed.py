@@ -245,7 +245,7 @@ def test_the_page_leads_from_nothing_to_a_relay_under_systemd(machine: Machine, 
             file.write('\ntoken_file = "token"\n')
     for line in lines[first_start:]:
         machine.type(line)
-    assert machine.is_ready("8090")
+    eventually(lambda: machine.is_ready("8090"), START_S)
     assert {*machine.logs} == {
         "timewheel-relay", "timewheel-shadow", "timewheel-handler", "timewheel-exporter@reminders",
     }  # fmt: skip

