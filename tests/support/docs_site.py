@@ -40,7 +40,7 @@ def _linked(page: str) -> list[str]:
 
 def _api() -> dict[str, str]:
     """Return a page for each package that has public names: mkdocstrings fills it."""
-    found = {}
+    found: dict[str, str] = {}
     for package in sorted((*package_folders(), *DOORS)):
         folder = package_folders().get(package)
         source = ROOT / (folder / "__init__.py" if folder else package.replace(".", "/") + ".py")

@@ -368,7 +368,7 @@ def _as_plan_error(error: ValidationError) -> PlanError:
         return PlanError(field, None, f"it is required; {example}", is_missing=True)
     limit = first["msg"].removeprefix("Value error, ")
     if kind == "literal_error":
-        limit += did_you_mean(first["input"], re.findall(r"'(\w+)'", first["ctx"]["expected"]))
+        limit += did_you_mean(first["input"], re.findall(r"'(\w+)'", limit))
     return PlanError(field, first["input"], f"{limit}; {example}" if example else limit)
 
 
