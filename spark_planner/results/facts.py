@@ -341,8 +341,7 @@ def _alone(traffic: Continued) -> str:
         case "timers":
             return (
                 f"{said}: continued it would have more than {MAX_TIMERS:,} timers. Plan from a longer history, or from "
-                "every "
-                "tenth timer with --growth 10."
+                "every tenth timer with --growth 10."
             )
         case _:
             return f"{said} (--as-is)."

@@ -28,10 +28,12 @@ from timewheel.consumers import (
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.consumers.inbox.sql import SqlInbox
 from timewheel.consumers.middleware import Middleware
+from timewheel.consumers.receiving import subscribing
 from timewheel.core import Plan
 from timewheel.core.cancel_policy import Cancel
 from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
+from timewheel.producers.sending import options
 from timewheel.relay import Relay
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
@@ -316,6 +318,20 @@ def test_an_option_of_a_send_that_there_is_not_is_refused_by_name(producer: Any,
         asyncio.run(sent())
 
     refused(send, name, SECOND, remedy)
+
+
+@pytest.mark.parametrize(
+    ("maker", "listed"),
+    [
+        (DelayedConsumer, subscribing._OF_CONSUMERS),
+        (AsyncDelayedConsumer, subscribing._OF_CONSUMERS),
+        (DelayedProducer, options._OF_PRODUCERS),
+        (AsyncDelayedProducer, options._OF_PRODUCERS),
+    ],
+)
+def test_every_argument_of_a_client_is_near_when_it_is_misspelt(maker: type, listed: tuple[str, ...]) -> None:
+    parameters = inspect.signature(maker).parameters.values()
+    assert {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} == set(listed)
 
 
 def ended(result: Any) -> None:

@@ -34,8 +34,6 @@ HEADER = (
 )  # fmt: skip
 MAX_NAMES = 5
 """Highest number of topics that a sentence names."""
-MANY_HOURS = 48
-"""Longer times are shown in days."""
 
 
 def show_snapshot(

@@ -42,11 +42,9 @@ def describe_span(span_ms: int, warm_up_ms: int) -> str:
     if not shows_day(span_ms):
         return (
             f"This history spans {span}, less than a day, and with its delays a topic takes {settles} to fill up: it "
-            "shows "
-            "a burst, not the steady state of the topic."
+            "shows a burst, not the steady state of the topic."
         )
     return (
         f"This history spans {span}, but with its delays a topic takes {settles} to fill up: it shows the topic while "
-        "it "
-        "fills, not its steady state."
+        "it fills, not its steady state."
     )

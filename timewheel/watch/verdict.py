@@ -127,8 +127,7 @@ def _compared(wholes: Sequence[GapComparison]) -> Iterator[Finding]:
         )
         text = (
             f"the broker counts {whole.counted:,} gaps of {whole.subscription!r}, and by the entries of the topic "
-            "there "
-            f"should be {whole.low:,.0f} to {whole.high:,.0f}. There are {why}."
+            f"there should be {whole.low:,.0f} to {whole.high:,.0f}. There are {why}."
         )
         yield Finding(name="disagree", level=Level.ATTENTION, text=text)
 
@@ -239,9 +238,8 @@ def _seen(sample: PlanSample, sends: Sends, expected: Expected | None) -> Iterat
     if not sends.is_enough:
         text = (
             f"rate, delays and growth are not known: of the sends of the last {span(sends.window_ms)}, of which no "
-            "entry "
-            f"is removed yet, {len(sends.timers)} timers are in the sample, and {LEAST_TIMERS} are needed. Take more "
-            "samples, or check at another time."
+            f"entry is removed yet, {len(sends.timers)} timers are in the sample, and {LEAST_TIMERS} are needed. Take "
+            "more samples, or check at another time."
         )
         yield Finding(name="few", level=Level.FINE, text=text)
     if expected is not None and expected.is_short:

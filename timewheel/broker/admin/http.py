@@ -40,8 +40,7 @@ _NO_HEADER = "illegal header line"
 """Begin of h11's error for an invalid header name."""
 _UNREADABLE = (
     "the answer has an invalid HTTP header: brokers up to 3.x use each message property's key as a header's name, so "
-    "keys "
-    "with a space or an accent cannot be read"
+    "keys with a space or an accent cannot be read"
 )
 
 

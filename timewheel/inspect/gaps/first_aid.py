@@ -25,8 +25,7 @@ SHADOW_HELPS = (
 )
 NO_SHADOW_HELPS = (
     "no shadow helps, and no plan can name the topic: its name is that of a partition, and no partitioned topic has "
-    "that "
-    "name; send to another topic"
+    "that name; send to another topic"
 )
 BESIDE_SHADOW = (
     "the topic has its first aid already, a shadow ({state}): timewheel shadow status PLAN, with the plan file that it "
