@@ -18,7 +18,7 @@ from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes
 from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import need_timer
+from timewheel.producers.cancel_messages import replacing
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.send_options import SendOptions
@@ -139,8 +139,7 @@ class AsyncDelayedProducer:
 
     async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer in place of an earlier timer; see `DelayedProducer.reschedule`."""
-        need_timer(self.plan, timer)
-        return await self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
+        return await self._sent(content, replacing(self.plan, timer, options), timer)
 
     async def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:
         outcome = self._outcome()

@@ -7,9 +7,10 @@ from timewheel.core.arguments import check_kind
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mistake
-from timewheel.core.errors import CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
+from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
+from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.timer import Timer
 
@@ -20,7 +21,7 @@ __all__ = [
     "cancellation_of_timer",
     "id_and_due",
     "message_of",
-    "need_timer",
+    "replacing",
 ]
 
 MAX_ATTEMPTS = 4
@@ -78,15 +79,20 @@ def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
     return timer_id, due_ms
 
 
-def need_timer(plan: Plan, timer: object) -> None:
-    """Refuse anything but a timer of this plan, where an id alone is not enough: to reschedule.
+def replacing(plan: Plan, timer: Timer, options: SendOptions) -> SendOptions:
+    """Return the options by which a send reschedules a timer.
 
     Raises:
-        BadArgument: It is no `Timer`.
+        BadArgument: It is no `Timer`, since an id alone is not enough; or the options name another timer.
         CancelRefused: As for `cancellation_of_timer`.
     """
     check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
     id_and_due(plan, timer)
+    if options.get("timer_id") not in (None, timer.id):
+        raise BadArgument("timer_id", options["timer_id"], f"reschedule keeps the id of its timer, {timer.id!r}")
+    if options.get("replace") is False:
+        raise BadArgument("replace", False, "reschedule always replaces its timer; to send beside it, use send")
+    return {**options, "timer_id": timer.id, "replace": True}
 
 
 def _due_ms(timer: Timer) -> int:

@@ -16,7 +16,7 @@ from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import need_timer
+from timewheel.producers.cancel_messages import replacing
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.counters import ProducerCounts
@@ -204,8 +204,7 @@ class DelayedProducer:
         Raises:
             TimewheelError: An error of `send` with ``replace``, or of `cancel`.
         """
-        need_timer(self.plan, timer)
-        return self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
+        return self._sent(content, replacing(self.plan, timer, options), timer)
 
     def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:
         self._refuse_to_wait("send", "send_async")

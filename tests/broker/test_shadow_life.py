@@ -120,7 +120,7 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
         assert len(back) == 300
         assert cursor.gap_count == 0
         begun = command(on, tmp_path, "start", "--service-url", pulsar_broker.service_url)
-        assert "native -> shadowing. A shadow run is connected, and goes by this within seconds." in begun
+        assert "native -> shadowing. A shadow run is connected, and follows it within seconds." in begun
 
 
 def test_aborted_by_another_shadow_under_traffic_each_timer_is_in_the_topic_once(pulsar_broker: Broker) -> None:

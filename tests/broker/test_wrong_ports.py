@@ -65,6 +65,7 @@ def test_every_client_says_so_and_has_no_words_of_openssl(secured: Secured) -> N
         said = failed(admin.brokers.version)
     assert isinstance(said, AdminUnreachable)
     assert f"speaks no TLS: write {right['http']}; It comes from --admin-url" in said.reason
+    assert said.wrong_url, "so that it is not repeated"
 
     wrong = right["pulsar"].replace("pulsar", "pulsar+ssl")
     said = failed(lambda: access(service_url=wrong).dialer().reach(TOPIC))

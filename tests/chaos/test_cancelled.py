@@ -44,7 +44,7 @@ def judged(on: Stage, conductor: Conductor, load: Load, cancels: Cancels) -> Ver
     kept_back = cancels.meant - conductor.handled
     sent = {timer_id: one for timer_id, one in load.sent.items() if timer_id not in kept_back}
     hops = (event for event in conductor.events if isinstance(event, Hop))
-    return judge(sent, conductor.events, count_copies(on.client, on.plan, hops))
+    return judge(sent, conductor.events, count_copies(on.client, on.plan, hops, load.sends()))
 
 
 def drain(on: Stage, conductor: Conductor, load: Load, cancels: Cancels) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.chaos_audit import Copies, Copy
+from tests.support.chaos_audit import Copies, Copy, copies_of
 from tests.support.chaos_conductor import OUTSIDE, schedule
-from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled, Ledger, Tail
+from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled, Hop, Ledger, Tail
 from tests.support.chaos_load import Sent
 from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promise, repeats_after_kills
 from tests.support.chaos_worker import Fuse
@@ -98,8 +98,34 @@ def test_a_reload_excuses_a_few_copies_that_the_broker_made_and_none_that_a_rela
 
 def verdict_of(events: list[Event], **copies: int) -> Verdict:
     """Over one timer, ``a``, that was sent and confirmed."""
-    none = {field.name: 0 for field in fields(Copies)}
-    return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**{**none, "stored": 1, "on_time": 1, **copies}))
+    none = {field.name: 0 for field in fields(Copies) if field.default is MISSING}
+    counts: dict[str, Any] = {**none, "stored": 1, "on_time": 1, **copies}
+    return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**counts))
+
+
+@pytest.mark.parametrize(
+    ("sequence_ids", "sends", "extra_on_time", "extra_late", "resent"),
+    [
+        ((1, 2), {"a": 1}, 1, 0, 0),
+        ((1, 2), {}, 1, 0, 0),
+        ((1, 2), {"a": 2}, 0, 0, 1),  # the sender could not know that the first was stored
+        ((1, 2, 3), {"a": 2}, 1, 0, 1),
+        ((1,), {"a": 2}, 0, 0, 0),  # and it was not
+        ((1, 0), {"a": 1}, 0, 1, 0),  # by the late lane
+        ((1, 0), {"a": 2}, 0, 0, 1),
+    ],
+)
+def test_a_copy_that_its_sender_made_is_told_from_the_copies_of_relays(
+    sequence_ids: tuple[int, ...], sends: dict[str, int], extra_on_time: int, extra_late: int, resent: int
+) -> None:
+    copy = Copy(0, Position(1, 2, -1), Envelope(timer_id="a", due_ms=9_000, hops=1, entered_ms=1_000), 2_000)
+    hops = [Hop("a", 1, "relay" if sequence_id else "", sequence_id, 1, 1_500) for sequence_id in sequence_ids]
+
+    found = copies_of([copy] * len(hops), hops, sends)
+
+    assert (found.extra_on_time, found.extra_late, found.resent) == (extra_on_time, extra_late, resent)
+    assert found.extra_by_relays == 0
+    assert len(found.examples) == bool(extra_on_time)
 
 
 def test_how_late_timers_were_handed_out_is_told() -> None:

@@ -39,6 +39,7 @@ from timewheel.relay import Relay
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
 CLIENT = SilentClient(closes=True)
 SECOND = dt.timedelta(seconds=1)
+SENT = Timer("order-7", 4_000_000_000_000, due_topic=PLAN.due_topic)
 
 consumers = pytest.mark.parametrize("consumer", [DelayedConsumer, AsyncDelayedConsumer])
 producers = pytest.mark.parametrize("producer", [DelayedProducer, AsyncDelayedProducer])
@@ -90,13 +91,23 @@ def test_a_hook_that_nothing_would_await_is_refused(consumer: Any) -> None:
 
 
 @producers
-def test_a_reschedule_takes_the_timer_and_not_its_id(producer: Any) -> None:
+@pytest.mark.parametrize(
+    ("timer", "options", "name", "value", "remedy"),
+    [
+        ("order-7", {}, "timer", "order-7", "the Timer that send returned"),
+        (SENT, {"timer_id": "order-8"}, "timer_id", "order-8", "keeps the id of its timer, 'order-7'"),
+        (SENT, {"replace": False}, "replace", False, "use send"),
+    ],
+)
+def test_a_reschedule_takes_the_timer_that_it_replaces(
+    producer: Any, timer: object, options: dict[str, object], name: str, value: object, remedy: str
+) -> None:
     async def play() -> None:
-        result = producer(CLIENT, PLAN).reschedule("order-7", b"new")
+        result = producer(CLIENT, PLAN).reschedule(timer, b"new", **options)
         if asyncio.iscoroutine(result):
             await result
 
-    refused(lambda: asyncio.run(play()), "timer", "order-7", "the Timer that send returned")
+    refused(lambda: asyncio.run(play()), name, value, remedy)
 
 
 makers = pytest.mark.parametrize(

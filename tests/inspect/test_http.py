@@ -256,6 +256,8 @@ def failed(status: int) -> AdminError:
         (NOT_SENT, {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
         (failed(429), {Repeat.READ, Repeat.WRITE, Repeat.NEVER}),
         (NO_ANSWER, {Repeat.READ, Repeat.WRITE}),
+        (AdminUnreachable("GET /x", "no HTTP", sent=False, wrong_url=True), set()),
+        (AdminUnreachable("GET /x", "no HTTP", sent=True, wrong_url=True), set()),
         (failed(502), {Repeat.READ, Repeat.WRITE}),
         (failed(503), {Repeat.READ, Repeat.WRITE}),
         (failed(504), {Repeat.READ, Repeat.WRITE}),

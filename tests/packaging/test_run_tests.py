@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.run_tests import ALONE, FEW, run
+from tests.support.run_tests import ALONE, FEW, MANY, run
 
-FEW_NAMES = [f"test_{number}" for number in range(FEW)]
+FEW_NAMES = [f"test_{number}.py::test" for number in range(FEW)]
+MANY_NAMES = [f"test_play.py::test_{number}" for number in range(MANY)]
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,9 @@ FEW_NAMES = [f"test_{number}" for number in range(FEW)]
         (["test_a"], [1, 0], 0),
         (["test_a"], [1, 1], 1),
         (FEW_NAMES, [1, 0], 0),
-        ([*FEW_NAMES, "test_more"], [1], 1),
+        ([*FEW_NAMES, "test_more.py::test"], [1], 1),
+        (MANY_NAMES, [1, 0], 0),
+        ([*MANY_NAMES, "test_play.py::test_more"], [1], 1),
         ([], [1], 1),  # a failure that no test has
         (["test_a"], [2], 2),  # interrupted
         (["test_a"], [5], 5),  # none was chosen

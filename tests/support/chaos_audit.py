@@ -7,8 +7,9 @@ plan's subscription `AUDIT` has no consumer, so the broker keeps all of them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pulsar
@@ -20,10 +21,20 @@ from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 
-__all__ = ["AUDIT", "Copies", "Copy", "count_copies", "count_dead_letters", "read_due_topic", "where_stored"]
+__all__ = [
+    "AUDIT",
+    "Copies",
+    "Copy",
+    "copies_of",
+    "count_copies",
+    "count_dead_letters",
+    "read_due_topic",
+    "where_stored",
+]
 
 AUDIT = "audit"
 READ_TIMEOUT_MS = 10_000
+EXAMPLES = 3
 
 
 class Copy(NamedTuple):
@@ -57,11 +68,12 @@ class Copies:
         extra_by_relays: Those among them that relays made: the same source position sent under two producer names. The
             other extra copies had the same name and sequence id, and the broker stored them twice nevertheless.
         extra_late: Copies beyond the first of the other timers.
-        resent: Copies that a sender made beside the copy in a slot, which may have been swept before (broker-facts:
-            slot-sweep); in none of the other figures.
+        resent: Copies that a sender stored again, since it could not know the first to be stored in time (broker-facts:
+            slot-sweep), or at all (numbers-of-others); in none of the other figures.
         dead_letters: Messages in the dead-letter topic.
         lag_max_ms: The longest time from a nominal release to the hop that took the timer's first copy into the due
             topic: the largest delay of any partition of a holding topic.
+        examples: Some timers with extra copies on time: where and when each copy was stored, and all their hops.
     """
 
     stored: int
@@ -73,15 +85,30 @@ class Copies:
     resent: int
     dead_letters: int
     lag_max_ms: int
+    examples: tuple[str, ...] = ()
 
 
-def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
-    """Read the due topic from its beginning to its end.
+def count_copies(client: Any, plan: Plan, hops: Iterable[Hop], sends: Mapping[str, int]) -> Copies:
+    """Read the due topic from its beginning to its end, and count.
 
     Args:
         client: A `pulsar.Client`.
         plan: The plan; its subscription `AUDIT` has no consumer.
+        hops: As for `copies_of`.
+        sends: As for `copies_of`.
+    """
+    dead_letters = count_dead_letters(client, plan) if plan.needs_relay else 0
+    return copies_of(list(read_due_topic(client, plan)), list(hops), sends, dead_letters)
+
+
+def copies_of(stored: Sequence[Copy], hops: Sequence[Hop], sends: Mapping[str, int], dead_letters: int = 0) -> Copies:
+    """Count the copies in a due topic.
+
+    Args:
+        stored: All of them.
         hops: All hops that any relay ever sent.
+        sends: How often each timer's sender passed it to its client; once if missing.
+        dead_letters: Messages in the dead-letter topic.
     """
     unnamed: set[str] = set()
     producers: defaultdict[tuple[str, int, int], set[str]] = defaultdict(set)
@@ -95,18 +122,18 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
     for (timer_id, _, _), names in producers.items():
         several[timer_id] += len(names) - 1
 
-    stored = list(read_due_topic(client, plan))
     hopped = {copy.envelope.timer_id for copy in stored if copy.envelope.hops}
     # A copy without a hop, although another copy came by hops, is the sender's second: it is not counted.
     found = Counter(
         copy.envelope.timer_id for copy in stored if copy.envelope.hops or copy.envelope.timer_id not in hopped
     )
+    for timer_id, copies in found.items():
+        found[timer_id] = max(copies - sends.get(timer_id, 1) + 1, 1)
     late = {timer_id: copies for timer_id, copies in found.items() if timer_id in unnamed}
     on_time = {timer_id: copies for timer_id, copies in found.items() if timer_id not in unnamed}
     first: dict[str, Copy] = {}
     for copy in sorted(stored, key=lambda copy: copy.sent_ms):
         first.setdefault(copy.envelope.timer_id, copy)
-    dead_letters = count_dead_letters(client, plan) if plan.needs_relay else 0
     return Copies(
         stored=len(stored),
         on_time=len(on_time),
@@ -117,7 +144,25 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
         resent=len(stored) - found.total(),
         dead_letters=dead_letters,
         lag_max_ms=max((copy.lag_ms for copy in first.values()), default=0),
+        examples=tuple(
+            _story(timer_id, stored, hops)
+            for timer_id in islice((timer_id for timer_id, copies in on_time.items() if copies > 1), EXAMPLES)
+        ),
     )
+
+
+def _story(timer_id: str, stored: Iterable[Copy], hops: Iterable[Hop]) -> str:
+    copies = [
+        f"{copy.sent_ms} stored as {tuple(copy.position)} of partition {copy.partition} after {copy.envelope.hops} hops"
+        for copy in stored
+        if copy.envelope.timer_id == timer_id
+    ]
+    made = [
+        f"{hop.at_ms} hop {hop.number} by {hop.pid} as {hop.producer} {hop.sequence_id}"
+        for hop in hops
+        if hop.timer_id == timer_id
+    ]
+    return f"{timer_id}: " + "; ".join(sorted(copies + made))
 
 
 def count_dead_letters(client: Any, plan: Plan) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tests.support.chaos_ledger import now_ms
+from tests.support.through import Through
+from timewheel.core.envelope import ID_PROPERTY
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
@@ -45,10 +47,31 @@ class Sent:
     Attributes:
         due_ms: When the timer is due.
         confirmed: Whether the broker has confirmed it.
+        sends: How often the producer passed it to its client: again, if it cannot know whether the first is stored.
     """
 
     due_ms: int
     confirmed: bool = False
+    sends: int = 0
+
+
+class _CountingClient(Through):
+    def __init__(self, inner: Any, passed: Callable[[str], None]) -> None:
+        super().__init__(inner)
+        self._passed = passed
+
+    def create_producer(self, topic: str, **options: Any) -> Any:
+        return _CountingProducer(self._inner.create_producer(topic, **options), self._passed)
+
+
+class _CountingProducer(Through):
+    def __init__(self, inner: Any, passed: Callable[[str], None]) -> None:
+        super().__init__(inner)
+        self._passed = passed
+
+    def send_async(self, content: Any, callback: Any, **options: Any) -> None:
+        self._passed(options["properties"][ID_PROPERTY])
+        self._inner.send_async(content, callback, **options)
 
 
 class Load:
@@ -85,7 +108,7 @@ class Load:
         self._plan = plan
         self._random = random.Random(seed)
         self._before_burst = before_burst
-        self._producer = DelayedProducer(client, plan, **producer_options)
+        self._producer = DelayedProducer(_CountingClient(client, self._passed), plan, **producer_options)
         self._confirmed = 0
         self._error: Exception | None = None
         self._ended = threading.Event()
@@ -100,6 +123,10 @@ class Load:
         """Return the ids of confirmed timers."""
         return {timer_id for timer_id, sent in list(self.sent.items()) if sent.confirmed}
 
+    def sends(self) -> Mapping[str, int]:
+        """Return how often each timer was passed to the client."""
+        return {timer_id: sent.sends for timer_id, sent in list(self.sent.items())}
+
     def start(self) -> None:
         self._thread.start()
 
@@ -111,6 +138,9 @@ class Load:
         self._producer.close()
         if self._error is not None:
             raise self._error
+
+    def _passed(self, timer_id: str) -> None:
+        self.sent[timer_id].sends += 1
 
     def _run(self) -> None:
         try:

@@ -136,7 +136,7 @@ class Stage:
         """Judge the ledgers and the due topic."""
         conductor.observe()
         hops = (event for event in conductor.events if isinstance(event, Hop))
-        return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops))
+        return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops, load.sends()))
 
     def whereabouts(self, conductor: Conductor, load: Load) -> str:
         """Return the stored copies of the first missing timers, and all backlogs: for the message of a failed test."""

@@ -90,6 +90,7 @@ class Verdict:
             f"dead letters {copies.dead_letters}; "
             f"lateness p50 {self.late_p50_ms} ms, p99 {self.late_p99_ms} ms, max {self.late_max_ms} ms; "
             f"last hops at most {copies.lag_max_ms} ms after their time"
+            + "".join(f"\n  {story}" for story in copies.examples)
         )
 
 

@@ -2,7 +2,7 @@
 
 A test on a broker has bounds in seconds, and four of them share two cores with the brokers and with whatever else the
 machine does. A test that passes alone is listed at the end: its bounds, or the code, are to be mended. One that fails
-twice fails the run, and so do more than `FEW` at once.
+twice fails the run, and so do more than `MANY` at once, or those of more than `FEW` files.
 
     python -m tests.support.run_tests tests -n 4
 """
@@ -17,9 +17,12 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-__all__ = ["FEW", "main", "run"]
+__all__ = ["FEW", "MANY", "main", "run"]
 
 FEW = 5
+"""The most files with failed tests that are run again: tests of one file may share what failed, such as a play."""
+
+MANY = 20
 """The most failed tests that are run again."""
 
 ALONE = ("-n", "0", "--last-failed", "--last-failed-no-failures", "none")
@@ -42,7 +45,8 @@ def run(arguments: Sequence[str], pytest: Callable[[Sequence[str]], int], failed
     if status != SOME_FAILED or not _runs_side_by_side(arguments):
         return status
     names = failed()
-    if not 0 < len(names) <= FEW:
+    files = {name.partition("::")[0] for name in names}
+    if not 0 < len(files) <= FEW or len(names) > MANY:
         return status
     print(f"\n=== once more, alone: {', '.join(names)}", flush=True)
     status = pytest([*arguments, *ALONE])

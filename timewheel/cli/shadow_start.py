@@ -145,7 +145,7 @@ def _next_words(
 ) -> str:
     """Describe the result, and give the next command."""
     if done and is_moved:
-        return f"{done}. A shadow run is connected, and goes by this within seconds."
+        return f"{done}. A shadow run is connected, and follows it within seconds."
     if done:
         return f"{done}. Now let it run: {timewheel_command('shadow', 'run', file, *reached_by)}"
     begun = f"Nothing was begun{f'; the plan is in {visible(file)}' if is_new else ''}."

@@ -341,10 +341,12 @@ class AdminUnreachable(AdminError, ConnectionError):
 
     Attributes:
         sent: True if the call may have reached a broker, so that its outcome is unknown.
+        wrong_url: True if the port of the URL speaks another protocol, so that a repeated call would fail too.
     """
 
-    def __init__(self, endpoint: str, reason: str, *, sent: bool) -> None:
+    def __init__(self, endpoint: str, reason: str, *, sent: bool, wrong_url: bool = False) -> None:
         self.sent = sent
+        self.wrong_url = wrong_url
         super().__init__(None, endpoint, reason)
 
 

@@ -15,7 +15,7 @@ from timewheel.demo.foresight import Foresight
 from timewheel.demo.nearness import figures, outside
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
-from timewheel.demo.verdict import Measured, Verdict, lateness
+from timewheel.demo.verdict import Lateness, Measured, Verdict, lateness
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
@@ -137,6 +137,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
     found = totals(done.entries)
     played = [sample for sample in seen.samples if start_ms <= sample.at_ms <= end_ms]
     unacked_originals, left = _unacked_originals(seen.plan, played, sends) if seen.plan.intake else (0, 0)
+    late = lateness(done.lateness_ms)
     return Measured(
         scheme=scheme,
         due_peak=max((sample.due_gaps for sample in seen.samples), default=0),
@@ -151,11 +152,11 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         redelivered_holding=done.redelivered_holding,
         totals=found,
         early=sum(entry.early for entry in done.entries),
-        behind_ms=unacked_originals * _burst_ms(sends) // max(len(sends), 1),
+        behind_ms=_behind_ms(unacked_originals, sends, late) if seen.plan.intake else 0,
         allowed_ms=far_ms(seen.plan) // 2 if seen.plan.intake else 0,
         never_acked=left,
         copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
-        late=lateness(done.lateness_ms),
+        late=late,
         overdue=max(unacked_originals, max_overdue(done.entries)),
         samples_per_day=len(played) * settings.day_ms / (end_ms - start_ms),
         topics=seen.topics,
@@ -194,6 +195,8 @@ def _unacked_originals(plan: Plan, samples: Sequence[Sample], sends: Sequence[tu
     )
 
 
-def _burst_ms(sends: Sequence[tuple[int, int]]) -> int:
+def _behind_ms(unacked_originals: int, sends: Sequence[tuple[int, int]], late: Lateness) -> int:
+    """Return the lag of a shadow, which no sample shows while its topic is unloaded: then timers are late."""
     sent_ms = [sent_ms for sent_ms, _ in sends]
-    return max(sent_ms, default=0) - min(sent_ms, default=0)
+    burst_ms = max(sent_ms, default=0) - min(sent_ms, default=0)
+    return max(unacked_originals * burst_ms // max(len(sends), 1), late.max_ms)

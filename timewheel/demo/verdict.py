@@ -60,7 +60,7 @@ class Measured:
         totals: Totals of the checker.
         early: Timers handled before their due time.
         copied: Handlings beyond each timer's first that no redelivery explains: of both an original and its copy.
-        behind_ms: Lag of a shadow at its worst sample, milliseconds; 0 without a shadow.
+        behind_ms: Lag of a shadow, milliseconds: at its worst sample, or by its latest handling; 0 without a shadow.
         allowed_ms: Lag from which a shadow cannot prevent that both are handled: the delay that its plan calls far,
             halved, since samples are apart.
         never_acked: Least number of originals that a shadow had not acknowledged at any time after its burst.

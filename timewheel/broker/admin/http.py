@@ -237,13 +237,11 @@ class AdminHttp:
             try:
                 response = self._connections.request(method, url, headers=headers, content=content)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-                reason = f"no connection to {origin_of(url)}: {self._cause(url, error, redirects)}"
-                raise AdminUnreachable(endpoint, reason, sent=False) from error
+                raise self._unreachable(endpoint, url, error, redirects, sent=False) from error
             except httpx.TransportError as error:
                 if str(error).startswith(_NO_HEADER):
                     raise AdminError(httpx.codes.OK, endpoint, _UNREADABLE) from error
-                reason = f"{origin_of(url)} gave no answer: {self._cause(url, error, redirects)}"
-                raise AdminUnreachable(endpoint, reason, sent=True) from error
+                raise self._unreachable(endpoint, url, error, redirects, sent=True) from error
             except AnswerTooLarge as error:
                 raise AdminError(httpx.codes.OK, endpoint, f"{error}; {self._url_hint}") from error
             self._has_answered = True
@@ -256,14 +254,19 @@ class AdminHttp:
                     response.status_code, endpoint, f"more than {MAX_REDIRECTS} redirects, the last to {origin_of(url)}"
                 )
 
-    def _cause(self, url: httpx.URL, error: httpx.TransportError, redirects: int) -> str:
-        """Return the error with a remedy; before the first answer, a mistake in the URL explains it."""
-        said = str(error) if isinstance(error, httpx.ConnectError) else f"{type(error).__name__} {error}"
+    def _unreachable(
+        self, endpoint: str, url: httpx.URL, error: httpx.TransportError, redirects: int, *, sent: bool
+    ) -> AdminUnreachable:
+        """Describe the error with a remedy; before the first answer, a mistake in the URL explains it."""
+        failed = f"{origin_of(url)} gave no answer" if sent else f"no connection to {origin_of(url)}"
+        mistake = ""
         if self._probes and not (self._has_answered or redirects or isinstance(error, httpx.TimeoutException)):
             mistake = mistake_in(url.scheme, url.host, url.port or _PORTS[url.scheme])
-            if mistake:
-                return f"{mistake}{f'; {self._source_hint}' if self._source_hint else ''}"
-        return said + self._remedy(redirects)
+        if mistake:
+            hint = f"; {self._source_hint}" if self._source_hint else ""
+            return AdminUnreachable(endpoint, f"{failed}: {mistake}{hint}", sent=sent, wrong_url=True)
+        said = str(error) if isinstance(error, httpx.ConnectError) else f"{type(error).__name__} {error}"
+        return AdminUnreachable(endpoint, f"{failed}: {said}{self._remedy(redirects)}", sent=sent)
 
     def _remedy(self, redirects: int) -> str:
         if redirects:

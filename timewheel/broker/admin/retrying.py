@@ -39,6 +39,8 @@ _REPEATED: Mapping[Repeat, frozenset[int | _NoAnswer]] = {
 
 def may_repeat(repeat: Repeat, error: BaseException) -> bool:
     """Return whether a call that ended with this error may be repeated at once."""
+    if isinstance(error, AdminUnreachable) and error.wrong_url:
+        return False
     if isinstance(error, AdminUnreachable):
         outcome: int | _NoAnswer | None = _NoAnswer.UNKNOWN if error.sent else _NoAnswer.NOT_SENT
     elif isinstance(error, AdminError):
