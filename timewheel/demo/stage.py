@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminError, TimewheelError
 from timewheel.core.plan import Calendar, Plan, Tiered
+from timewheel.demo.connecting import connect
 from timewheel.demo.live import Screen, State
 from timewheel.demo.players import Players
 from timewheel.demo.results import BrokerFacts, Result, Seen, measure
@@ -82,6 +83,7 @@ class Stage:
         self._unloaded_ms = 0
         self._unloads_ms: dict[SchemeName, int] = {}
         self._trial: CheckerTrial | None = None
+        self._trial_client: Any = None
         self._has_ended = threading.Event()
         self._asked_ms: dict[SchemeName, int] = {}
         self._moved: dict[SchemeName, tuple[int, int]] = {}  # timers handled, and time of the last
@@ -92,7 +94,10 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._sampler.stop()
-        self._has_ended.set()  # the trial may still run, and its relays would wait for a broker that is gone
+        # The trial may still run, and would wait for a broker that is gone: its relays, and each call of its client.
+        self._has_ended.set()
+        if self._trial_client is not None:
+            self._trial_client.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def play(self) -> None:
@@ -104,7 +109,9 @@ class Stage:
         for scheme in self._settings.schemes:
             self._begin(scheme)
         self._until("playing", self._all_published)
-        tried = self._in_background(lambda: try_checker(self._facts.service_url, self._settings.out, self._has_ended))
+        url, out = self._facts.service_url, self._settings.out
+        self._trial_client = connect(url, out)
+        tried = self._in_background(lambda: try_checker(self._trial_client, url, out, self._has_ended))
         self._until("playing", lambda: now_ms() >= self._began_ms + self._settings.unload_offset_ms)
         self._unloaded_ms = now_ms()
         unloaded = self._in_background(self._unload_all)
