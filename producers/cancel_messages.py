@@ -88,8 +88,9 @@ def replacing(plan: Plan, timer: Timer, options: SendOptions) -> SendOptions:
     """
     check_kind("timer", timer, Timer, "the Timer that send returned is needed; cancel takes an id alone")
     id_and_due(plan, timer)
-    if options.get("timer_id") not in (None, timer.id):
-        raise BadArgument("timer_id", options["timer_id"], f"reschedule keeps the id of its timer, {timer.id!r}")
+    timer_id = options.get("timer_id")
+    if timer_id not in (None, timer.id):
+        raise BadArgument("timer_id", timer_id, f"reschedule keeps the id of its timer, {timer.id!r}")
     if options.get("replace") is False:
         raise BadArgument("replace", False, "reschedule always replaces its timer; to send beside it, use send")
     return {**options, "timer_id": timer.id, "replace": True}

@@ -108,7 +108,8 @@ class Load:
         self._plan = plan
         self._random = random.Random(seed)
         self._before_burst = before_burst
-        self._producer = DelayedProducer(_CountingClient(client, self._passed), plan, **producer_options)
+        counting: Any = _CountingClient(client, self._passed)
+        self._producer = DelayedProducer(counting, plan, **producer_options)
         self._confirmed = 0
         self._error: Exception | None = None
         self._ended = threading.Event()
