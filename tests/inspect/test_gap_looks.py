@@ -167,25 +167,37 @@ def test_without_a_consumer_nothing_is_called_ready(kind: str, consumers: list[s
     cluster = Cluster({"/persistent/a/b/t/stats": own})
     with cluster.client() as admin:
         snapshot = inspect_gaps(admin, ["persistent://a/b/t"], PROFILE)
-    text = StringIO()
-    show_snapshot(
-        Console(file=text, width=200),
-        snapshot,
-        Limit(profile=PROFILE, source="given"),
-        GapHistory(),
-        {},
-        top=1,
-        reached_by=(),
-    )
+    line = shown(snapshot, "backlog")
 
     (found,) = snapshot.subscriptions
     assert (found.delayed, found.ready, found.unknown) == ((2, 7, 0) if known else (2, 0, 7))
-    (line,) = (line for line in text.getvalue().splitlines() if line.startswith("backlog"))
     assert line.partition(": ")[2] == (
         "2 delayed, 0 in consumers' hands, 7 ready"
         if known
         else "2 delayed, 7 delayed or ready: which is not known, as no consumer is connected"
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "written_bytes", "line"),
+    [
+        ("ranges", 0, "as ranges"),
+        ("ranges", 88_800, "as ranges, 88.8 kB when last written"),
+        ("bitmap", 1_250, "as a bitmap by ledger, 1.25 kB when last written"),
+    ],
+)
+def test_the_form_and_the_size_of_a_written_cursor_are_shown(form: str, written_bytes: int, line: str) -> None:
+    snapshot = snapshot_of(gap_status(8, form=form, limit_share=0.8, written_bytes=written_bytes))
+    assert shown(snapshot, "written").split(maxsplit=1)[1] == line
+
+
+def shown(snapshot: GapSnapshot, name: str) -> str:
+    """The line of this name about the first subscription."""
+    text = StringIO()
+    limit = Limit(profile=PROFILE, source="given")
+    show_snapshot(Console(file=text, width=200), snapshot, limit, GapHistory(), {}, top=1, reached_by=())
+    (line,) = (line for line in text.getvalue().splitlines() if line.startswith(name))
+    return line
 
 
 def test_consumers_are_asked_for_only_where_entries_may_be_delayed_or_ready() -> None:

@@ -246,7 +246,7 @@ def _span(worst: GapStatus) -> str:
 
 
 def _form(worst: GapStatus) -> str:
-    size = f", {_bytes(worst.written_bytes)}when last written" if worst.written_bytes else ""
+    size = f", {_bytes(worst.written_bytes)} when last written" if worst.written_bytes else ""
     return f"as {'a bitmap by ledger' if worst.form == 'bitmap' else 'ranges'}{size}"
 
 
