@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
-from timewheel.cli.gaps_text import aid_of
+from timewheel.cli.gaps import aid_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan

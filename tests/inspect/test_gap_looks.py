@@ -22,8 +22,7 @@ from tests.support.screen import lines_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.stats import SHADOW_ACKER
-from timewheel.cli.gaps import _screen, exit_status
-from timewheel.cli.gaps_text import aid_of, show_snapshot, verdict
+from timewheel.cli.gaps import _screen, aid_of, exit_status, show_snapshot, verdict
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered

@@ -10,7 +10,7 @@ import pytest
 from tests.inspect.test_doctor_answers import ANSWERS, PART, PLAN, TOPIC
 from tests.inspect.test_gap_looks import PROFILE, Cluster, internal, stats
 from timewheel.cli.gaps import exit_status
-from timewheel.cli.gaps_text import verdict as describe
+from timewheel.cli.gaps import verdict as describe
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Tiered

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.inspect.test_gap_reload import cursor, ledgers
 from timewheel.broker.admin.internals import EntryPosition
-from timewheel.cli.exit_status import ALARM, ATTENTION
+from timewheel.cli.options import ALARM, ATTENTION
 from timewheel.cli.status import _due_rows, _exit_status, _verdict
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS

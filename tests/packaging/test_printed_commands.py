@@ -24,7 +24,7 @@ ONLY_NAMED = {
     ("timewheel/cli/planning.py", "timewheel survey"): "what made a folder, in help",
     ("timewheel/cli/plan_check.py", "timewheel survey"): "what made a folder, in help",
     ("timewheel/cli/planning.py", "timewheel sample"): "what made a file, in help",
-    ("timewheel/cli/from_survey.py", "timewheel predict"): "with the history itself, whose name is not known here",
+    ("timewheel/cli/predict.py", "timewheel predict"): "with the history itself, whose name is not known here",
     ("timewheel/cli/sample.py", "timewheel plan check"): "another command, which knows more",
     ("timewheel/core/plan.py", "timewheel shadow run"): "why the plan is refused",
     ("timewheel/inspect/doctor/facts.py", "timewheel doctor"): "a title",

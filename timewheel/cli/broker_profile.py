@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.terminal import say
+from timewheel.cli.options import with_options
+from timewheel.cli.terminal import print_line, say
 from timewheel.core.broker_profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.broker_profile import BrokerProfile
-
-__all__ = ["ProfileOptions", "stored_profile"]
 
 ProfileName = Annotated[
     str | None,
@@ -104,3 +103,39 @@ def stored_profile(name: str) -> BrokerProfile:
             f"{name} is none of {known} and no TOML file ({error})", param_hint="--profile"
         ) from None
     return BrokerProfile.from_mapping({"name": path.stem, **facts})
+
+
+@with_options
+def profile(
+    *,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
+    ] = None,
+    cluster: AdminOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
+) -> None:
+    """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
+    defaults.
+    """
+    import json
+    from dataclasses import asdict
+
+    import tomli_w
+
+    from timewheel.inspect.profile import profile_of
+
+    with cluster.admin() as admin:
+        facts = asdict(profile_of(admin))
+    text = tomli_w.dumps(facts)
+    if out is not None:
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
+    if as_json:
+        print(json.dumps(facts))
+    elif out is None:
+        for line in text.splitlines():
+            print_line(line)
+    else:
+        print_line(f"profile {out}")

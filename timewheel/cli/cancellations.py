@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import FAILED
-from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
-from timewheel.cli.options import AsJson, PlanFile, with_options
+from timewheel.cli.options import FAILED, AsJson, PlanFile, command_group, with_options
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.plurals import counted
 
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation
     from timewheel.core.plan import Plan
-
-__all__ = ["cancellation_text", "cancellations", "known_cancellations", "reading"]
 
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000

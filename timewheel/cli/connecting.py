@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
 
-__all__ = ["AdminOptions", "ConnectionOptions", "is_typed", "typed_again", "warn"]
-
 FILE_VARIABLE = "TIMEWHEEL_CONNECTION"
 _FOLLOWED = {
     "service_url": "--service-url",

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions
-from timewheel.cli.exit_status import ALARM, FAILED
-from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
-from timewheel.cli.options import AsJson, DryRun, PlanFile, with_options
+from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, command_group, with_options
 from timewheel.cli.terminal import render, say, show_table
 from timewheel.core.durations import span
 
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
         ReplayResult,
         ReplayTarget,
     )
-
-__all__ = ["dead_letters", "end", "parked"]
 
 MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""

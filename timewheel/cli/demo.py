@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.exit_status import FAILED
+from timewheel.cli.options import FAILED
 from timewheel.cli.terminal import show_line
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from timewheel.demo.foresight import Foresight
     from timewheel.demo.results import Result
     from timewheel.demo.settings import Settings
-
-__all__ = ["demo"]
 
 SPARK_MEMORY = "1g"
 """Enough for a ledger, which has some hundred thousand rows."""
@@ -59,7 +57,7 @@ def demo(
 
     from rich.console import Console
 
-    from timewheel.cli.stopping import stop_at_end
+    from timewheel.cli.long_running import stop_at_end
     from timewheel.core.durations import parse_duration
     from timewheel.demo.settings import ALL_SCHEMES, Settings, parse_schemes
 

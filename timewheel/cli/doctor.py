@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.doctor_text import show_verdict
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
-from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, with_options
+from timewheel.cli.terminal import say
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.inspect.doctor import Seen, Verdict
-
-__all__ = ["doctor", "exit_status"]
+    from timewheel.inspect.doctor import Finding, Seen, Verdict
+    from timewheel.provision.provision_steps import Step
 
 FAIL_AT = ("warning", "error")
 
@@ -121,3 +124,66 @@ def _write_junit(path: Path, verdict: Verdict) -> None:
         path.write_text(junit_of(verdict) + "\n", encoding="utf-8")
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint="--junit") from error
+
+
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+INDENT = 2
+
+
+def show_verdict(console: Console, verdict: Verdict, done: Sequence[Step]) -> None:
+    """Print repairs, findings (the worst first, and those that topics share once) and a summary."""
+    for topic, steps in _by_topic(done).items():
+        say(console, f"fixed: {topic}: {', '.join(steps)}")
+    for findings in _alike(verdict.findings):
+        _show(console, findings)
+    if verdict.findings or done:
+        say(console, "")
+    for text in _summary(verdict):
+        say(console, text, style="bold")
+
+
+def _by_topic(done: Iterable[Step]) -> dict[str, list[str]]:
+    steps: dict[str, list[str]] = {}
+    for step in done:
+        steps.setdefault(step.topic, []).append(str(step))
+    return steps
+
+
+def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Group findings of the same kind that were read in the same place of different topics."""
+    together: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        together.setdefault((finding.slug, finding.read.replace(finding.subject, "")), []).append(finding)
+    return list(together.values())
+
+
+def _show(console: Console, findings: list[Finding]) -> None:
+    first, others = findings[0], findings[1:]
+    more = f" and {len(others)} more" if others else ""
+    say(console, f"{first.severity.word}: {first.slug}: {first.subject}{more}", style=STYLES[first.severity.word])
+    say(console, f"read  {first.read}", indent=INDENT)
+    say(console, f"why   {first.why}", indent=INDENT)
+    say(console, f"cure  {first.cure}", indent=INDENT)
+    if others and len({finding.cure for finding in findings}) > 1:
+        say(console, f"      the same for {', '.join(finding.subject for finding in others)}", indent=INDENT)
+    if first.fix is not None:
+        say(console, f"fix   --fix does it: {first.fix}", indent=INDENT)
+
+
+def _summary(verdict: Verdict) -> list[str]:
+    from timewheel.inspect.doctor import Severity
+
+    counts = [
+        f"{counted(count, word)}"
+        for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
+        if (count := verdict.count(severity))
+    ]
+    topics = f"{counted(verdict.topics, 'topic')}"
+    looked = len(verdict.clear) + len({finding.slug for finding in verdict.findings})
+    said = f"{', '.join(counts) or 'nothing found'}; {topics}, {looked} checks"
+    if verdict.left_out:
+        said += f", {len(verdict.left_out)} more left out or incomplete, since their data could not be read"
+    lines = [said]
+    if verdict.is_blind:
+        lines.append("Required data could not be read, so this setup is not known to be in order.")
+    return lines

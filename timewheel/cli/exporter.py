@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
-from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
-from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
-from timewheel.cli.options import with_options
+from timewheel.cli.long_running import (
+    Format,
+    HttpAddress,
+    Level,
+    LogFormat,
+    LogLevel,
+    address_of,
+    log_to_stderr,
+    or_say_why_not,
+)
+from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans, with_options
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -18,8 +25,6 @@ if TYPE_CHECKING:
 
     from timewheel.metrics import Exporter
     from timewheel.serving import Answer
-
-__all__ = ["exporter"]
 
 DEFAULT_HTTP = "127.0.0.1:9409"
 FRESH_LOOKS = 3
@@ -61,7 +66,7 @@ def exporter(
     """
     from contextlib import suppress
 
-    from timewheel.cli.stopping import Stopped, stop_at_end
+    from timewheel.cli.long_running import Stopped, stop_at_end
     from timewheel.hooks import log_event
 
     if not targets and not everything:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.looks import GapLimit, type_words
-from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.options import AsJson, GapLimit, type_words, with_options
 from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.plurals import counted
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from timewheel.inspect.gaps.advice import Advice
     from timewheel.inspect.gaps.explain import Explained
-
-__all__ = ["explain"]
 
 
 @with_options

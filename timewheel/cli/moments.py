@@ -10,8 +10,6 @@ import typer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import unit_mistake
 
-__all__ = ["at", "moment_ms", "precision_ms"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIME = re.compile(r".+[T ]\d\d(:?\d\d)?(:?\d\d)?(?:[.,](\d+))?(?:Z|[+-][\d:.]+)?", re.ASCII)
 _NUMBER = re.compile(r"\d{9,30}", re.ASCII)

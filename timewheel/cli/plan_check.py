@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions, typed_again
-from timewheel.cli.exit_status import ALARM, ATTENTION
-from timewheel.cli.options import PlanFile, with_options
+from timewheel.cli.options import ALARM, ATTENTION, PlanFile, with_options
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.escapes import timewheel_command, with_plan_file
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Statistic
     from timewheel.watch import Change, Checked, Level
-
-__all__ = ["check"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

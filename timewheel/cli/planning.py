@@ -22,30 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import History, Progress, ProgressCallback, Statistic
+    from timewheel.spark_planner import History, Progress, ProgressCallback, Statistic, Survey
     from timewheel.spark_planner.extrapolation import Continued
     from timewheel.spark_planner.history.sampled import SampleNote
-
-__all__ = [
-    "AsJson",
-    "Cores",
-    "HistoryOptions",
-    "HistorySource",
-    "MaybeHistory",
-    "Memory",
-    "PlannerOptions",
-    "Shadow",
-    "as_sampled",
-    "console_for",
-    "growth_of",
-    "need_new_folder",
-    "note_of",
-    "progress_on",
-    "refused_requests",
-    "session",
-    "show_lost",
-    "show_reading",
-]
 
 HistorySource = Annotated[
     str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a Spark table.", show_default=False)
@@ -242,7 +221,7 @@ def _stopped_by_signals() -> threading.Event:
     """Treat SIGTERM like Ctrl-C, and replace Spark's handlers: these call Java in the middle of another call."""
     import logging
 
-    from timewheel.cli.stopping import stop_at_end
+    from timewheel.cli.long_running import stop_at_end
 
     stopped = threading.Event()
 
@@ -385,3 +364,22 @@ def _part(rows_by: Mapping[str, int], rows: int) -> str:
 
 def _counts(rows_by: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in rows_by.items())
+
+
+def need_one_source(history: str | None, asked: PlannerOptions, of_history: Mapping[str, object]) -> None:
+    """Require either a history or a survey, and refuse options (by name) of a history together with a survey."""
+    if (history is None) == (asked.stored is None):
+        raise typer.BadParameter("give a history or a survey (--from), not both", param_hint="HISTORY")
+    if asked.stored is not None:
+        columns = {"--timer-id": asked.timer_id, "--due": asked.due, "--delay": asked.delay}
+        for option, given in (*of_history.items(), *columns.items()):
+            if given:
+                raise typer.BadParameter("it applies to a history, not to --from", param_hint=option)
+
+
+def loaded_survey(asked: PlannerOptions) -> Survey:
+    assert asked.stored is not None  # need_one_source
+    need_extras("the planner", "planner")
+    from timewheel.spark_planner import load_survey
+
+    return load_survey(asked.stored)

@@ -8,12 +8,8 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import FAILED
-from timewheel.cli.groups import command_group
-from timewheel.cli.options import keep_plan_file, with_options
+from timewheel.cli.options import FAILED, command_group, keep_plan_file, with_options
 from timewheel.cli.relay_service import ServiceOptions, run_service
-
-__all__ = ["relay"]
 
 relay = command_group("relay", "Run relays as a service; leave a plan.")
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.looks import GapLimit
-from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.options import AsJson, GapLimit, with_options
 from timewheel.cli.terminal import print_line, progress_bar
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from timewheel.inspect.sample import Sample
     from timewheel.inspect.sample_figures import SampleFigures
     from timewheel.inspect.sample_file import SampledTopic
-
-__all__ = ["sample"]
 
 
 @with_options

@@ -1,16 +1,22 @@
-"""Stores the desired state of a shadow beside its plan's journal."""
+"""Shared parts of the shadow's commands: the plan, the desired state beside its journal, topics that cannot be seen."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from timewheel.cli.options import FAILED
+from timewheel.cli.terminal import print_error
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.shadow.machine.states import State
-
-__all__ = ["need_shadow", "note", "plan_with_intake", "refuse_pause"]
 
 
 def plan_with_intake(file: Path) -> Plan:
@@ -91,3 +97,16 @@ def note(admin: AdminClient, plan: Plan, state: State, before: State | None = No
     if before is state:
         return f"{plan.due_topic} was {state.value} already"
     return f"{plan.due_topic}: {before.value} -> {state.value}"
+
+
+@contextmanager
+def unseen_is_an_exit() -> Iterator[None]:
+    """End the command with `FAILED`, and the broker's reason on stderr, if the topic cannot be seen."""
+    from timewheel.broker.protocol.errors import BinaryProtocolError
+    from timewheel.core.errors import AdminError
+
+    try:
+        yield
+    except (AdminError, BinaryProtocolError) as error:
+        print_error(error)
+        raise typer.Exit(FAILED) from error

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ATTENTION
-from timewheel.cli.options import AsJson, with_options
-from timewheel.cli.shadow_looks import unseen_is_an_exit
+from timewheel.cli.options import ATTENTION, AsJson, with_options
+from timewheel.cli.shadow_desired import unseen_is_an_exit
 from timewheel.cli.shadow_text import show_survey
 from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.escapes import timewheel_command, visible
@@ -22,8 +21,71 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
+    from timewheel.shadow.survey import Survey
 
-__all__ = ["start"]
+
+def bare_plan(admin: AdminClient, topic: str) -> Plan:
+    """Make a plan with the topic's own subscriptions and partitions, by which its waiting entries are read.
+
+    Args:
+        admin: Admin client of any broker.
+        topic: Full name of a persistent topic, partitioned or not.
+
+    Raises:
+        BadParameter: The topic already has a shadow.
+        NothingToSample: The topic does not exist, or has no subscription.
+        AdminError: The role may not read the topic's stats.
+    """
+    from timewheel.core.escapes import visible
+    from timewheel.core.names import parts_of
+    from timewheel.inspect.errors import NothingToSample
+    from timewheel.inspect.missing_topics import no_such_topic
+    from timewheel.inspect.profile import profile_of
+    from timewheel.inspect.shadowed import shadow_of
+    from timewheel.shadow.curing import first_plan
+    from timewheel.shadow.facts import is_users
+
+    partitions = admin.topics.partitions(topic)
+    if partitions is None:
+        raise NothingToSample(topic, no_such_topic(admin, topic))
+    if (state := shadow_of(admin, topic)) is not None:
+        there = f"it has a shadow already ({state}): name the plan file that it was started with"
+        raise typer.BadParameter(f"{visible(topic)}: {there}", param_hint="PLAN")
+    every = [admin.topics.stats(part).subscriptions for part in parts_of(topic, partitions)]
+    names = {name for found in every for name, one in found.items() if one.is_durable and is_users(name)}
+    if not names:
+        raise NothingToSample(topic, "it has no subscription, so nothing waits there and there are no gaps")
+    return first_plan(topic, sorted(names), partitions, profile_of(admin).tick_ms)
+
+
+def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
+    """Make the plan of a topic for its delays.
+
+    Args:
+        found: The topic, surveyed by its `bare_plan`.
+        window_ms: The plan's window; None: the longest, up to half a day, that leaves few gaps; the shortest if none
+            does.
+
+    Raises:
+        NothingToSample: No message with a delay waits in the topic.
+        PlanError: No plan can have this window.
+    """
+    from timewheel.core.plan import Tiered
+    from timewheel.inspect.errors import NothingToSample
+    from timewheel.shadow.curing import fitted, windows
+
+    plan = found.plan
+    if found.delays is None:
+        raise NothingToSample(
+            plan.due_topic,
+            "no message with a delay waits there now, so there is nothing to choose a window by: look again while some "
+            "wait, or choose by a history of sends: timewheel plan HISTORY --shadow --out PLAN",
+        )
+    if window_ms is None:
+        scheme = (found.fitting or windows(plan)[-1]).scheme
+        assert isinstance(scheme, Tiered), "a shadow's first plan and its windows are tiers"
+        window_ms = scheme.window_ms
+    return fitted(plan, window_ms, found.delays.longest_ms)
 
 
 @with_options
@@ -66,7 +128,6 @@ def start(
     import json
 
     from timewheel.cli.planning import console_for
-    from timewheel.cli.shadow_plan import bare_plan, plan_of_topic
     from timewheel.core.durations import parse_duration
     from timewheel.shadow.curing import with_window
 

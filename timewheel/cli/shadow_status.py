@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.looks import entries_wait, every_ms_of, type_words
-from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.shadow_looks import unseen_is_an_exit
+from timewheel.cli.options import (
+    ATTENTION,
+    FAILED,
+    AsJson,
+    PlanFile,
+    entries_wait,
+    every_ms_of,
+    type_words,
+    with_options,
+)
+from timewheel.cli.shadow_desired import unseen_is_an_exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +27,6 @@ if TYPE_CHECKING:
 
     from timewheel.inspect.status import Amount
     from timewheel.shadow.overview import PartitionOverview, Queue, ShadowOverview
-
-__all__ = ["show_overview", "status"]
 
 
 @with_options

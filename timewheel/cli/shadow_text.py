@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.cli.looks import type_words
 from timewheel.cli.moments import at
+from timewheel.cli.options import type_words
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.durations import span, spelled
 from timewheel.core.escapes import timewheel_command
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.inspect.doctor import Finding
     from timewheel.shadow.survey import Survey
-
-__all__ = ["decision_words", "journal_words", "show_findings", "show_survey", "window_words"]
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 MEGABYTE = 1_000_000

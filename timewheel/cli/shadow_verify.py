@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.shadow_looks import unseen_is_an_exit
+from timewheel.cli.options import ATTENTION, FAILED, AsJson, PlanFile, with_options
+from timewheel.cli.shadow_desired import unseen_is_an_exit
 from timewheel.cli.terminal import progress_bar
 from timewheel.core.plurals import counted
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from timewheel.shadow.machine.audit import Trouble
     from timewheel.shadow.verification import PartitionAudit, Verification
-
-__all__ = ["show_audit", "verify"]
 
 
 @with_options

@@ -8,10 +8,8 @@ import typer
 
 from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
-from timewheel.cli.looks import entries_wait
 from timewheel.cli.moments import at
-from timewheel.cli.options import PlanFile, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import span
 from timewheel.core.escapes import admin_options, timewheel_command
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.inspect.status import Amount, Status, TopicStatus
-
-__all__ = ["status"]
 
 FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from timewheel.spark_planner import Survey
 
-__all__ = ["survey"]
-
 MAX_SHOWN = 20
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from timewheel._report.page import Table
 
-__all__ = ["print_error", "print_line", "progress_bar", "render", "say", "show_line", "show_table"]
-
 LONGEST_FIGURE = 20
 """Longer texts are words, which may continue in the next line."""
 GAP = 2

@@ -10,9 +10,8 @@ import typer
 
 from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at, moment_ms
-from timewheel.cli.options import AsJson, PlanFile, with_options
+from timewheel.cli.options import AsJson, PlanFile, command_group, with_options
 from timewheel.cli.terminal import say
 from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from timewheel.core.cancellations import Cancellation, CancelResult
     from timewheel.core.plan import Plan
     from timewheel.dead_letters import DeadLetter
-
-__all__ = ["timer"]
 
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.exit_status import FAILED
-from timewheel.cli.groups import command_group
-from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
-from timewheel.cli.options import DryRun, PlanFile, with_options
+from timewheel.cli.long_running import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group, with_options
 from timewheel.cli.terminal import print_line
 from timewheel.core.plurals import counted
 
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from timewheel.provision.former_removal import Removal
     from timewheel.provision.provision_steps import Step
     from timewheel.provision.provisioning import Report
-
-__all__ = ["topics"]
 
 topics = command_group("topics", "Create a plan's topics; roll the topics of a calendar.")
 
@@ -149,7 +145,7 @@ def _until_interrupted(pause_s: float) -> Iterator[None]:
     """Yield at once and then after every pause, until SIGINT or SIGTERM."""
     import threading
 
-    from timewheel.cli.stopping import call_at_end
+    from timewheel.cli.long_running import call_at_end
 
     ended = threading.Event()
     call_at_end(ended.set)

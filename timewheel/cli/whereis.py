@@ -10,9 +10,8 @@ import typer
 
 from timewheel.cli.cancellations import cancellation_text, known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at, moment_ms, precision_ms
-from timewheel.cli.options import keep_plan_file, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, keep_plan_file, with_options
 from timewheel.cli.terminal import say
 from timewheel.core.durations import span
 from timewheel.core.escapes import with_plan_file
@@ -24,18 +23,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.inspect.whereis import Wanted, Whereabouts
-
-__all__ = [
-    "Due",
-    "Key",
-    "MaxReads",
-    "SentAt",
-    "Within",
-    "exit_status",
-    "show_whereabouts",
-    "wanted_of",
-    "whereis",
-]
 
 SentAt = Annotated[
     str | None,

@@ -7,8 +7,6 @@ from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import namespace_of, partition_of
 from timewheel.core.near_words import did_you_mean
 
-__all__ = ["NO_TOPIC", "no_such_topic"]
-
 NO_TOPIC = "there is no such topic"
 MAX_NAMES = 10_000
 """Limit of names that are compared: a comparison takes some 50 microseconds."""

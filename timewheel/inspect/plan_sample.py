@@ -30,8 +30,6 @@ from timewheel.inspect.sample import (
     places_of,
 )
 
-__all__ = ["draw_pairs", "sample_plan"]
-
 FIRST_ENTRIES = 8
 """Number of a ledger's entries that are tried to find the ledger's start time."""
 

@@ -16,18 +16,6 @@ from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.inspect.sample import Place, envelope_in
 
-__all__ = [
-    "Cursor",
-    "Drawn",
-    "Part",
-    "PlanSample",
-    "PlanTopic",
-    "StoredTimer",
-    "first_timers",
-    "leaves_ms",
-    "timers_of",
-]
-
 FEW_PROBES = 8
 """Number of entries that are searched for the first timer of a partition: each relay may have left a probe."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 
-__all__ = ["profile_of"]
-
 
 def profile_of(admin: AdminClient) -> BrokerProfile:
     """Return the profile of the broker that the client connects to.

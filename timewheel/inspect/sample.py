@@ -34,23 +34,6 @@ from timewheel.core.names import parts_of
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.missing_topics import no_such_topic
 
-__all__ = [
-    "DEFAULT_SAMPLES",
-    "MAX_SAMPLES",
-    "NothingToSample",
-    "Place",
-    "Sample",
-    "SampledEntry",
-    "Stretch",
-    "Unread",
-    "draw",
-    "envelope_in",
-    "inspect",
-    "places_of",
-    "sample",
-    "sampled",
-]
-
 DEFAULT_SAMPLES = 10_000
 """The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
 MAX_SAMPLES = 1_000_000

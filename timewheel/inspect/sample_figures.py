@@ -10,8 +10,6 @@ from math import ceil, log, sqrt
 from timewheel.core.history_span import shows_full
 from timewheel.inspect.sample import Sample
 
-__all__ = ["SampleFigures", "figures_of", "half_gini"]
-
 NORMAL_95 = 1.96
 """Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 

@@ -17,8 +17,6 @@ from timewheel.inspect.sample import Sample
 from timewheel.inspect.sample_figures import SampleFigures
 from timewheel.inspect.shadowed import shadow_of
 
-__all__ = ["COLUMNS", "NOTE", "SampledTopic", "sampled_topic", "write_sample"]
-
 COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
 """Column names of the planner (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
 NOTE = b"timewheel.sample"

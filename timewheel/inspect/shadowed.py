@@ -7,8 +7,6 @@ from timewheel.broker.admin.stats import ProducerStats, TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import MOVER_PREFIX, STATE_PROPERTY, journal_topic
 
-__all__ = ["ENDS", "MOVING", "UNDER_WAY", "mover_in", "shadow_of"]
-
 MOVING = "shadowing"
 UNDER_WAY = frozenset({MOVING, "paused", "draining"})
 """States in which the journal may contain the only copy of a timer."""

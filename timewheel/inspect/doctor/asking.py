@@ -9,8 +9,6 @@ from typing import TypeVar
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.inspect.doctor.seen import Source, Unread
 
-__all__ = ["REMOVED", "Asking"]
-
 REMOVED = "it was there, and was removed while it was looked at"
 
 T = TypeVar("T")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from timewheel.inspect.doctor.finding import Finding, Kind
 from timewheel.inspect.doctor.seen import Seen, Source
 
-__all__ = ["Check", "Look"]
-
 Look = Callable[[Seen], Iterator[Finding]]
 
 

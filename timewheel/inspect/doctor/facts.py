@@ -11,8 +11,6 @@ from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.verdict import Verdict
 from timewheel.provision.provision_steps import Step
 
-__all__ = ["facts_of", "junit_of"]
-
 
 def facts_of(verdict: Verdict, done: Iterable[Step] = ()) -> dict[str, Any]:
     """Return a verdict as plain values.

@@ -7,8 +7,6 @@ from enum import IntEnum
 
 from timewheel.provision.provision_steps import Step
 
-__all__ = ["Finding", "Kind", "Severity"]
-
 
 class Severity(IntEnum):
     """Severity of a finding, the worst last."""

@@ -11,8 +11,6 @@ from timewheel.inspect.doctor.finding import Finding
 from timewheel.provision.provision_steps import SetPolicy, Step
 from timewheel.provision.provisioning import ensure
 
-__all__ = ["fix"]
-
 
 def fix(admin: AdminClient, plan: Plan, findings: Iterable[Finding]) -> tuple[Step, ...]:
     """Create missing topics, partitions and subscriptions of a plan, and set the topics' own policies; nothing else is

@@ -27,8 +27,6 @@ from timewheel.provision.former_topics import look_into
 from timewheel.provision.provision_steps import TopicState, existing_of
 from timewheel.provision.provisioned import provisioned, with_noted_namespaces
 
-__all__ = ["inspect_plan", "inspect_topic"]
-
 CALLS_AT_ONCE = 8
 """Topics read concurrently; each takes a dozen calls of some milliseconds."""
 BROKER = "the broker"

@@ -39,8 +39,6 @@ from timewheel.inspect.status.runs import open_runs, positions_of
 from timewheel.provision.provision_steps import TopicState
 from timewheel.provision.provisioned import Provisioned
 
-__all__ = ["TopicReader"]
-
 READ: Final[tuple[Policy[Any], ...]] = (
     MESSAGE_TTL_S,
     SIZE_QUOTA,

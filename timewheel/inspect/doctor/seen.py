@@ -21,8 +21,6 @@ from timewheel.core.topology import TopicSpec
 from timewheel.inspect.gaps import SubscriptionGaps
 from timewheel.provision.provision_steps import TopicState
 
-__all__ = ["Head", "Newest", "Part", "Seen", "SeenTopic", "Source", "Unread"]
-
 
 class Source(Enum):
     """Source of the data that checks judge by."""

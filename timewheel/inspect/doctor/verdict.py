@@ -8,8 +8,6 @@ from timewheel.inspect.doctor.checks import CHECKS
 from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Seen
 
-__all__ = ["KINDS", "Verdict", "verdict_on"]
-
 KINDS: tuple[Kind, ...] = tuple(kind for check in CHECKS for kind in check.kinds)
 """All kinds of findings."""
 

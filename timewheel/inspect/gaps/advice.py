@@ -18,8 +18,6 @@ from timewheel.inspect.gaps.first_aid import (
 from timewheel.inspect.gaps.gap_status import stale_index_words
 from timewheel.provision.shadow_commands import is_lone_partition, is_own, shadow_commands
 
-__all__ = ["Advice", "Try", "advice_on"]
-
 MAX_HOLDERS = 3
 UNDELAYED_SHARE = 0.02
 """Fraction of a topic's entries from which undelayed entries deserve a topic of their own."""

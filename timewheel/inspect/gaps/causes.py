@@ -17,8 +17,6 @@ from timewheel.broker.admin.internals import EntryPosition, Ledger
 from timewheel.broker.admin.stats import IN_ORDER_TYPES
 from timewheel.inspect.gaps.reload import Run
 
-__all__ = ["Cause", "Hole", "OpenEntry", "Share", "cause_of", "holes_of", "shares_of"]
-
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
 """Fraction of the ready entries in holes from which they wait for more than acknowledgements of messages in flight."""

@@ -24,8 +24,6 @@ from timewheel.inspect.sample import Place, ProgressCallback, inspect, sample
 from timewheel.inspect.sample_figures import SampleFigures, figures_of
 from timewheel.inspect.shadowed import shadow_of
 
-__all__ = ["DEFAULT_ENTRIES", "DEFAULT_HOLES", "Explained", "Holder", "explain"]
-
 DEFAULT_HOLES = 400
 """Holes to sample: the error of a share of 50 % is then at most 5 points, in 95 of 100 samples."""
 DEFAULT_ENTRIES = 2_000

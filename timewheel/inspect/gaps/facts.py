@@ -12,8 +12,6 @@ from timewheel.inspect.gaps.log import GapHistory
 from timewheel.inspect.gaps.messages import AgainMessages
 from timewheel.inspect.gaps.snapshot import GapSnapshot
 
-__all__ = ["snapshot_facts", "subscription_facts"]
-
 
 def snapshot_facts(
     snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: Mapping[tuple[str, str], AgainMessages]

@@ -9,16 +9,6 @@ from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.inspect.gaps.gap_status import Level, SubscriptionGaps
 from timewheel.provision.shadow_commands import is_lone_partition, is_own
 
-__all__ = [
-    "FIRST_AID",
-    "FOR_GOOD",
-    "PLAN_HELPS",
-    "may_have_shadow",
-    "may_need_shadow",
-    "plan_command",
-    "shadow_helps",
-]
-
 SHADOW_HELPS = (
     "first aid: a shadow moves timers far from due out of the topic, and brings them back in time; no producer and no "
     "consumer has to change"

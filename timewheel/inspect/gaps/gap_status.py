@@ -16,8 +16,6 @@ from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.names import partition_of
 from timewheel.inspect.gaps.reload import Reload, Run, reload_of
 
-__all__ = ["GapStatus", "Level", "SubscriptionGaps", "by_subscription", "gap_status_of", "stale_index_words"]
-
 
 class Level(IntEnum):
     """Level of a subscription, the worst last."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.slope import LEAST_POINTS, slope_of
 
-__all__ = ["LEAST_SPAN_MS", "GapGrowth", "growth_of"]
-
 LEAST_SPAN_MS = MINUTE_MS
 """From the first snapshot to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
 

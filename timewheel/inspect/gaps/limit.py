@@ -8,8 +8,6 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import DEFAULT_PROFILE, BrokerProfile
 from timewheel.core.errors import AdminDenied
 
-__all__ = ["Limit", "limit_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:

@@ -13,8 +13,6 @@ from timewheel.inspect.gaps.gap_status import SubscriptionGaps
 from timewheel.inspect.gaps.growth import GapGrowth, growth_of
 from timewheel.inspect.gaps.snapshot import GapSnapshot
 
-__all__ = ["GapHistory", "append_snapshot", "read_snapshots"]
-
 FORMAT = 1
 MAX_SNAPSHOTS = 240
 """Looks kept per subscription: four hours at a snapshot per minute, ten days at a snapshot per hour."""

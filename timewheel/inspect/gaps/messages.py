@@ -14,8 +14,6 @@ from timewheel.inspect.gaps.gap_status import SubscriptionGaps
 from timewheel.inspect.gaps.reload import Run
 from timewheel.inspect.sample import Place, draw, inspect
 
-__all__ = ["MAX_READ", "AgainMessages", "messages_again"]
-
 MAX_READ = 2_000
 """Entries to read; of more entries a sample. Each takes a call of some milliseconds, eight concurrently."""
 

@@ -18,8 +18,6 @@ from timewheel.inspect.gaps.first_aid import may_have_shadow
 from timewheel.inspect.gaps.gap_status import GapStatus, Level, SubscriptionGaps, by_subscription, gap_status_of
 from timewheel.inspect.shadowed import shadow_of
 
-__all__ = ["DEFAULT_AT_ONCE", "GapSnapshot", "Unseen", "inspect_gaps", "with_lost", "with_shadows"]
-
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 DEFAULT_AT_ONCE = 16
 """Concurrent requests over all brokers; each takes some milliseconds of a broker's web threads."""

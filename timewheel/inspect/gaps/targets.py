@@ -15,8 +15,6 @@ from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.gaps.snapshot import Unseen
 from timewheel.inspect.missing_topics import no_such_topic
 
-__all__ = ["EVERYTHING", "Targets", "full_name", "topics_of"]
-
 EVERYTHING = "*"
 """A target that stands for every tenant."""
 _SLASHES_OF_A_TOPIC = 2

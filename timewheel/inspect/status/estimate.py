@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from timewheel.inspect.status.horizon import Amount, Horizon
 
-__all__ = ["by_stretch", "of_pieces", "total"]
-
 SURE = 1.96
 """Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
 RARE = 3.0

@@ -9,8 +9,6 @@ from timewheel.inspect.status.horizon import Amount, Horizon
 from timewheel.inspect.status.places import PlaceStatus, Status
 from timewheel.provision.former_findings import left_behind
 
-__all__ = ["status_facts"]
-
 
 def status_facts(found: Status) -> dict[str, Any]:
     """Return everything known about a plan."""

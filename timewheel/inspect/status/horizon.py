@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 
-__all__ = ["Amount", "Bucket", "Horizon"]
-
 
 @dataclass(frozen=True, slots=True)
 class Amount:

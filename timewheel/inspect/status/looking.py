@@ -34,8 +34,6 @@ from timewheel.inspect.status.runs import OpenRun, open_runs, positions_of
 from timewheel.inspect.status.watched import WatchedTopic, topics_of
 from timewheel.provision.former_topics import waiting_in_former
 
-__all__ = ["AT_ONCE", "DEFAULT_READS", "MAX_TOPICS", "status_of", "timers_held"]
-
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""
 FEWEST = 8

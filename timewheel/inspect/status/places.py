@@ -14,8 +14,6 @@ from timewheel.core.plan import Plan
 from timewheel.inspect.gaps.snapshot import Unseen
 from timewheel.inspect.status.horizon import Amount, Horizon
 
-__all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
-
 Kind = Literal["tier", "slot", "due", "retry", "intake", "journal"]
 
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from timewheel.broker.admin.internals import CursorStats, EntryPosition, Ledger
 
-__all__ = ["OpenRun", "open_runs", "positions_of"]
-
 
 class OpenRun(NamedTuple):
     """Consecutive entries of a ledger."""

@@ -9,8 +9,6 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step
 from timewheel.core.topology import calendar_intervals, entrances_of, topology
 
-__all__ = ["WatchedTopic", "topics_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTopic:

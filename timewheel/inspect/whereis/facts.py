@@ -7,8 +7,6 @@ from typing import Any
 
 from timewheel.inspect.whereis.verdict import Sighting, Whereabouts
 
-__all__ = ["whereabouts_facts"]
-
 
 def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
     """Return everything known about a timer."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Hunt", "Mark"]
-
 GUESSES = 4
 """Guesses by time between two known entries; after these, every other read bisects, which is safer."""
 

@@ -16,8 +16,6 @@ from timewheel.core.routing import release_at
 from timewheel.core.steps import Step, hop_bound, steps
 from timewheel.inspect.whereis.wanted import Span, Wanted
 
-__all__ = ["Routes", "Stop"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:

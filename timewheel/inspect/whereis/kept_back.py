@@ -8,8 +8,6 @@ from timewheel.core.names import PARKED_SUBSCRIPTION, Names
 from timewheel.inspect.whereis.reading import Reading
 from timewheel.inspect.whereis.verdict import Sighting, State
 
-__all__ = ["kept_back"]
-
 
 def kept_back(
     reading: Reading, names: Names, due: Sighting, number: int, is_spent: Callable[[], bool]

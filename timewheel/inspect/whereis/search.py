@@ -26,8 +26,6 @@ from timewheel.inspect.whereis.verdict import Searched, Sighting, State, Whereab
 from timewheel.inspect.whereis.wanted import Span, Wanted
 from timewheel.provision.former_topics import waiting_in_former
 
-__all__ = ["DEFAULT_MAX_READS", "whereis"]
-
 DEFAULT_MAX_READS = 500
 """Limit of entries to read for a timer; each takes a call of some milliseconds."""
 STRANGERS = 16

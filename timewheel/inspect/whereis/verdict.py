@@ -14,8 +14,6 @@ from timewheel.inspect.whereis.itinerary import Stop
 from timewheel.inspect.whereis.reading import Cost, Partition, Seen
 from timewheel.inspect.whereis.wanted import Wanted
 
-__all__ = ["Searched", "Sighting", "State", "Whereabouts"]
-
 
 @unique
 class State(Enum):

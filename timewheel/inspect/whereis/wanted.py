@@ -10,8 +10,6 @@ from timewheel.core.keys import partition_for_key
 from timewheel.core.plan import Plan
 from timewheel.inspect.errors import SendTimeUnknown
 
-__all__ = ["DEFAULT_WITHIN_MS", "Span", "Wanted"]
-
 DEFAULT_WITHIN_MS = 1_000
 """Default uncertainty of a send time that was recorded beside the send."""
 LAST_OF_LATIN_1 = 255

@@ -16,8 +16,6 @@ from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import in_force
 from timewheel.provision.foreign_settings import unacknowledged_findings
 
-__all__ = ["BLOCKED", "CLIENTS", "FEW_UNACKNOWLEDGED", "OLD_CLIENT", "TRIED_CLIENT", "WRONG_TYPE"]
-
 FEW_UNACKNOWLEDGED = Kind(
     slug="few-unacknowledged",
     severity=Severity.WARNING,

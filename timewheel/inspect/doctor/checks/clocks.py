@@ -10,8 +10,6 @@ from timewheel.inspect.doctor.check import Check
 from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Newest, Part, Seen, SeenTopic, Source
 
-__all__ = ["CLOCKS", "CLOCK_OFF", "PRODUCER_AHEAD", "PRODUCER_BEHIND", "offset_ms", "producer_off_ms"]
-
 CLOCK_OFF = Kind(
     slug="clock-differs",
     severity=Severity.ERROR,

@@ -15,18 +15,6 @@ from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command
 from timewheel.provision.shadow_commands import shadow_commands
 
-__all__ = [
-    "CURSORS",
-    "CURSOR_IN_METADATA",
-    "CURSOR_TOO_LARGE",
-    "FORGETS_GAPS",
-    "LOW_GAP_LIMIT",
-    "MANY_GAPS",
-    "PAUSED",
-    "PAUSES",
-    "SMALL_LEDGERS",
-]
-
 CURES = (
     "See the cause of the gaps. Against delays: another plan (`timewheel plan check PLAN`), or a shadow for clients "
     "without timewheel."

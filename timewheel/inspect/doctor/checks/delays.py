@@ -14,17 +14,6 @@ from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, n
 from timewheel.provision.foreign_settings import set_delayed_delivery
 from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = [
-    "DELAYS",
-    "DELAYS_OFF",
-    "DELAY_TOO_LONG",
-    "EARLY_FOR_OTHERS",
-    "STARVED",
-    "STARVES_OTHERS",
-    "TICK_DIFFERS",
-    "TRACKER_UNTRIED",
-]
-
 DELAYS_OFF = Kind(
     slug="delays-off",
     severity=Severity.ERROR,

@@ -14,8 +14,6 @@ from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import in_force, of_namespace
 from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = ["EXPIRY", "SUBSCRIPTIONS_EXPIRE", "TTL_BEYOND_STAY", "TTL_OVER_DELAYS", "TTL_TOO_SHORT"]
-
 TTL_TOO_SHORT = Kind(
     slug="ttl-too-short",
     severity=Severity.ERROR,

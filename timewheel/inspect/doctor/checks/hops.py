@@ -14,8 +14,6 @@ from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.provision.foreign_settings import producer_name_findings
 from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = ["FEW_NAMES", "HOPS", "NAMES_FORGOTTEN_SOON", "NAMES_FULL", "NO_DEDUPLICATION"]
-
 NO_DEDUPLICATION = Kind(
     slug="no-deduplication",
     severity=Severity.WARNING,

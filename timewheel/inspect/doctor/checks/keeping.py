@@ -12,8 +12,6 @@ from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import in_force, is_on
 from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = ["AUTO_CREATION", "KEEPING", "KEPT_FOR_EVER", "NOBODY_SUBSCRIBED", "REMOVED_WHEN_CAUGHT_UP"]
-
 KEPT_FOR_EVER = Kind(
     slug="kept-for-ever",
     severity=Severity.WARNING,

@@ -21,20 +21,6 @@ from timewheel.provision.provision_steps import (
 )
 from timewheel.provision.provisioned import refuse_older, same_revision
 
-__all__ = [
-    "FOREIGN_SUBSCRIPTION",
-    "FORMER_TOPIC",
-    "LAYOUT",
-    "LEFT_BEHIND",
-    "MISSING_NAMESPACE",
-    "MISSING_PARTITION",
-    "MISSING_SUBSCRIPTION",
-    "MISSING_TOPIC",
-    "NO_TOPIC_POLICIES",
-    "TOPIC_IN_THE_WAY",
-    "UNGUARDED",
-]
-
 MAX_NAMED = 3
 MISSING_NAMESPACE = Kind(
     slug="missing-namespace",

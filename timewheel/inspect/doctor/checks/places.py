@@ -10,8 +10,6 @@ from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Seen, Source
 from timewheel.inspect.doctor.settings import broker_command, is_on
 
-__all__ = ["PLACES", "REPLICATED", "SCHEMAS_ENFORCED", "SCHEMAS_FROZEN"]
-
 REPLICATED = Kind(
     slug="replicated",
     severity=Severity.WARNING,

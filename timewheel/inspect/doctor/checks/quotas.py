@@ -13,8 +13,6 @@ from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on
 from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = ["QUOTAS", "QUOTA_BLOCKS", "QUOTA_DROPS", "QUOTA_TOO_SHORT"]
-
 QUOTA_DROPS = Kind(
     slug="quota-drops",
     severity=Severity.ERROR,

@@ -15,18 +15,6 @@ from timewheel.inspect.shadowed import ENDS
 from timewheel.provision.foreign_settings import relay_count_findings
 from timewheel.provision.former_findings import run_command
 
-__all__ = [
-    "FOREIGN_CONSUMER",
-    "MANY_RELAYS",
-    "NO_RELAY",
-    "NO_RELAY_YET",
-    "NO_STANDBY",
-    "RELAYS",
-    "RELAY_BEHIND",
-    "RELAY_ELSEWHERE",
-    "RELAY_LATE",
-]
-
 NO_RELAY = Kind(
     slug="no-relay",
     severity=Severity.ERROR,

@@ -17,16 +17,6 @@ from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.inspect.shadowed import MOVING, UNDER_WAY, mover_in
 
-__all__ = [
-    "COMPACTED",
-    "JOURNAL_OLD",
-    "JOURNAL_REMOVED",
-    "MOVERS_DIFFER",
-    "NOBODY_MOVES",
-    "SHADOWS",
-    "UNNAMED_SUBSCRIPTION",
-]
-
 NOBODY_MOVES = Kind(
     slug="nobody-moves",
     severity=Severity.ERROR,

@@ -9,8 +9,6 @@ from timewheel.inspect.doctor.check import Check
 from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Seen
 
-__all__ = ["NOT_SEEN", "SIGHT"]
-
 NOT_SEEN = Kind(
     slug="not-seen",
     severity=Severity.INFO,

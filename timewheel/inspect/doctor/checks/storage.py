@@ -13,17 +13,6 @@ from timewheel.inspect.doctor.finding import Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, number
 
-__all__ = [
-    "ENDLESS_LEDGERS",
-    "MESSAGE_TOO_LARGE",
-    "ONE_BOOKIE",
-    "ONE_CONFIRMATION",
-    "ONE_COPY",
-    "ONE_COPY_PERHAPS",
-    "STORAGE",
-    "TOO_FEW_BOOKIES",
-]
-
 ONE_COPY = Kind(
     slug="one-copy",
     severity=Severity.ERROR,
