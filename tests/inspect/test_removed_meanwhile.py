@@ -20,7 +20,7 @@ from timewheel.inspect.gaps import inspect_gaps, topics_of
 from timewheel.inspect.gaps.explain import explain
 from timewheel.inspect.gaps.snapshot import with_lost
 from timewheel.inspect.status import Status, status_of
-from timewheel.inspect.status.facts import status_facts
+from timewheel.inspect.status.places import status_facts
 
 
 class Removed(Cluster):

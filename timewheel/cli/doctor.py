@@ -57,7 +57,7 @@ def doctor(
 
     from timewheel.inspect.doctor import fix as repair
     from timewheel.inspect.doctor import verdict_on
-    from timewheel.inspect.doctor.facts import facts_of
+    from timewheel.inspect.doctor.verdict import facts_of
 
     plan = _plan(target)
     _refuse(plan, fail_at, fix=fix, junit=junit)
@@ -118,7 +118,7 @@ def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
 
 
 def _write_junit(path: Path, verdict: Verdict) -> None:
-    from timewheel.inspect.doctor.facts import junit_of
+    from timewheel.inspect.doctor.verdict import junit_of
 
     try:
         path.write_text(junit_of(verdict) + "\n", encoding="utf-8")

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.inspect.gaps import GapSnapshot
+    from timewheel.inspect.gaps.facts import AgainMessages
     from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
-    from timewheel.inspect.gaps.limit import Limit
     from timewheel.inspect.gaps.log import GapHistory
-    from timewheel.inspect.gaps.messages import AgainMessages
+    from timewheel.inspect.profile import Limit
 
 FAIL_AT = ("never", "watch", "alarm")
 
@@ -158,8 +158,8 @@ class _Seeing:
         at_once: int,
         log: Path | None,
     ) -> None:
-        from timewheel.inspect.gaps.limit import limit_of
         from timewheel.inspect.gaps.log import GapHistory, read_snapshots
+        from timewheel.inspect.profile import limit_of
 
         self._admin = admin
         self._names, self._plans = names_and_plans(targets)
@@ -195,8 +195,8 @@ class _Seeing:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
         from timewheel.inspect.errors import NoSuchTarget
         from timewheel.inspect.gaps import inspect_gaps, topics_of
+        from timewheel.inspect.gaps.facts import messages_again
         from timewheel.inspect.gaps.log import append_snapshot
-        from timewheel.inspect.gaps.messages import messages_again
         from timewheel.inspect.gaps.snapshot import with_lost, with_shadows
         from timewheel.inspect.gaps.targets import EVERYTHING
         from timewheel.inspect.missing_topics import no_such_topic

@@ -53,8 +53,8 @@ def explain(
 
     from timewheel.inspect.gaps.advice import advice_on
     from timewheel.inspect.gaps.explain import explain as look_into
-    from timewheel.inspect.gaps.limit import limit_of
     from timewheel.inspect.gaps.targets import full_name
+    from timewheel.inspect.profile import limit_of
 
     with (
         cluster.admin() as admin,

@@ -17,8 +17,7 @@ from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from timewheel.inspect.sample import Sample
-    from timewheel.inspect.sample_figures import SampleFigures
-    from timewheel.inspect.sample_file import SampledTopic
+    from timewheel.inspect.sample_figures import SampledTopic, SampleFigures
 
 
 @with_options
@@ -49,10 +48,9 @@ def sample(
     from timewheel.core.clock import SystemClock
     from timewheel.core.extras import need_extras
     from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
-    from timewheel.inspect.gaps.limit import limit_of
+    from timewheel.inspect.profile import limit_of
     from timewheel.inspect.sample import sample as take
-    from timewheel.inspect.sample_figures import figures_of
-    from timewheel.inspect.sample_file import sampled_topic, write_sample
+    from timewheel.inspect.sample_figures import figures_of, sampled_topic, write_sample
     from timewheel.provision.shadow_commands import shadow_commands
 
     need_extras("a sample's file", "planner")  # before thousands of requests

@@ -39,9 +39,8 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
     from timewheel.core.escapes import visible
     from timewheel.core.names import parts_of
     from timewheel.inspect.errors import NothingToSample
-    from timewheel.inspect.missing_topics import no_such_topic
+    from timewheel.inspect.missing_topics import no_such_topic, shadow_of
     from timewheel.inspect.profile import profile_of
-    from timewheel.inspect.shadowed import shadow_of
     from timewheel.shadow.curing import first_plan
     from timewheel.shadow.facts import is_users
 
@@ -278,7 +277,7 @@ def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
 def _is_moved(admin: AdminClient, plan: Plan) -> bool:
     """Return whether a mover is connected to every partition of the journal."""
     from timewheel.core.names import Names, parts_of
-    from timewheel.inspect.shadowed import mover_in
+    from timewheel.inspect.missing_topics import mover_in
 
     parts = parts_of(Names(plan).journal, plan.own_partitions)
     return all(mover_in(admin.topics.stats(part, clients=True)) is not None for part in parts)

@@ -55,7 +55,7 @@ def status(
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
     from timewheel.inspect.status import status_of
-    from timewheel.inspect.status.facts import status_facts
+    from timewheel.inspect.status.places import status_facts
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)

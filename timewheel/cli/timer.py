@@ -182,7 +182,7 @@ def show(
     from timewheel.core.plan import Plan
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.facts import whereabouts_facts
+    from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()

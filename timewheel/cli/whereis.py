@@ -75,7 +75,7 @@ def whereis(
 
     from timewheel.core.plan import Plan
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.facts import whereabouts_facts
+    from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
     wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]

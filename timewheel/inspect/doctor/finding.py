@@ -1,10 +1,12 @@
-"""Kinds of findings, which are known in advance, and findings in a setup."""
+"""Checks, kinds of findings, which are known in advance, and findings in a setup."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from timewheel.inspect.doctor.seen import Seen, Source
 from timewheel.provision.provision_steps import Step
 
 
@@ -69,3 +71,23 @@ class Finding:
     @property
     def why(self) -> str:
         return self.kind.why
+
+
+Look = Callable[[Seen], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A check.
+
+    Args:
+        kinds: Kinds of its findings.
+        inspect: Yields the findings; makes no calls.
+        needs: Sources that it judges by; if part of a source could not be read, "nothing found" is no "all is well".
+        of_any_topic: True if it applies to a topic without a plan.
+    """
+
+    kinds: tuple[Kind, ...]
+    inspect: Look
+    needs: frozenset[Source]
+    of_any_topic: bool = False

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.inspect.gaps.causes import Cause, Share
-from timewheel.inspect.gaps.explain import Explained
+from timewheel.inspect.gaps.explain import Cause, Explained, Share
 from timewheel.inspect.gaps.first_aid import (
     FIRST_AID,
     FOR_GOOD,

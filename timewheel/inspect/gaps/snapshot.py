@@ -16,7 +16,7 @@ from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_of
 from timewheel.inspect.gaps.first_aid import may_have_shadow
 from timewheel.inspect.gaps.gap_status import GapStatus, Level, SubscriptionGaps, by_subscription, gap_status_of
-from timewheel.inspect.shadowed import shadow_of
+from timewheel.inspect.missing_topics import shadow_of
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 DEFAULT_AT_ONCE = 16

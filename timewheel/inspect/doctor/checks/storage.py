@@ -1,17 +1,32 @@
-"""Checks of storage: copies of each entry, lifetime of ledgers, and limits on message size."""
+"""Checks of storage: copies of each entry, ledgers, message size, backlog quotas, expiry, and data kept for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timewheel.broker.admin.policies import MAX_MESSAGE_BYTES, PERSISTENCE, Persistence
-from timewheel.core.durations import DAY_MS, MINUTE_MS, spelled
+from timewheel.broker.admin.policies import (
+    AGE_QUOTA,
+    INACTIVE_TOPIC,
+    KEEP_INACTIVE,
+    MAX_MESSAGE_BYTES,
+    MESSAGE_TTL_S,
+    NO_QUOTA,
+    PERSISTENCE,
+    RETENTION,
+    SIZE_QUOTA,
+    SUBSCRIPTION_EXPIRY_MIN,
+    BacklogQuota,
+    Persistence,
+    Policy,
+    Retention,
+)
+from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.check import Check
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Check, Finding, Kind, Severity
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
-from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, number
+from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
+from timewheel.provision.provision_steps import SetPolicy
 
 ONE_COPY = Kind(
     slug="one-copy",
@@ -137,4 +152,277 @@ STORAGE = (
     ),
     Check(kinds=(ENDLESS_LEDGERS,), inspect=_ledgers, needs=frozenset({Source.SETTINGS})),
     Check(kinds=(MESSAGE_TOO_LARGE,), inspect=_sizes, needs=frozenset({Source.POLICIES})),
+)
+
+
+QUOTA_DROPS = Kind(
+    slug="quota-drops",
+    severity=Severity.ERROR,
+    why="At this quota the broker silently drops the oldest messages of the backlog, also delayed messages.",
+    do="Take the quota away from the topic.",
+)
+QUOTA_TOO_SHORT = Kind(
+    slug="quota-too-short",
+    severity=Severity.ERROR,
+    why="Timers wait here for longer than this quota allows, so producers and relays will be refused.",
+    do="Take the quota away from the topic.",
+)
+QUOTA_BLOCKS = Kind(
+    slug="quota-blocks",
+    severity=Severity.WARNING,
+    why="At this backlog producers and relays are refused, and timers stay in the topics before this one.",
+    do="Take the quota away from the topic, or watch its backlog.",
+)
+_TYPES = {SIZE_QUOTA: "destination_storage", AGE_QUOTA: "message_age"}
+
+
+def _quotas(seen: Seen) -> Iterator[Finding]:
+    if not is_on(seen.settings, "backlogQuotaCheckEnabled", default=True):
+        return
+    for topic in seen.topics:
+        for policy in _TYPES:
+            found = in_force(seen, topic, policy) if topic.exists else None
+            limit = None if found is None else _limit(policy, found.value)
+            if found is not None and limit is not None and (topic.spec is not None or topic.delayed):
+                yield _finding(seen, topic, policy, found, limit)
+
+
+def _limit(policy: Policy[BacklogQuota], quota: BacklogQuota) -> str | None:
+    """Return the limit in words; None without a limit."""
+    if policy is SIZE_QUOTA:
+        return f"{quota.limit_bytes:,} bytes" if quota.limit_bytes >= 0 else None
+    return format_duration(quota.limit_s * SECOND_MS) if quota.limit_s > 0 else None
+
+
+def _finding(
+    seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota], limit: str
+) -> Finding:
+    read = f"backlog quota {_TYPES[policy]} is {limit} with {found.value.action}, {found.where}"
+    stay_ms = None if topic.spec is None else topic.spec.longest_stay_ms
+    is_short = policy is AGE_QUOTA and stay_ms is not None and found.value.limit_s * SECOND_MS <= stay_ms
+    if is_short and stay_ms is not None:
+        read += f"; timers wait here up to {spelled(stay_ms)}"
+    kind = QUOTA_TOO_SHORT if is_short else QUOTA_BLOCKS
+    ours = topic.spec is not None
+    return Finding(
+        kind=QUOTA_DROPS if found.value.action == "consumer_backlog_eviction" else kind,
+        subject=topic.name,
+        read=read,
+        cure=seen.provisions if ours else _removal(seen, topic, policy, found),
+        fix=SetPolicy(topic=topic.name, policy=policy, value=NO_QUOTA) if ours else None,
+    )
+
+
+def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota]) -> str:
+    if found.place == "topic":
+        return pulsar_admin("topicPolicies", "remove-backlog-quota", topic.name, "-t", _TYPES[policy])
+    if found.place == "namespace":
+        return pulsar_admin("namespaces", "remove-backlog-quota", topic.namespace, "-t", _TYPES[policy])
+    if policy is SIZE_QUOTA:
+        return broker_command(seen, "backlogQuotaDefaultLimitBytes", -1)
+    return broker_command(seen, "backlogQuotaDefaultLimitSecond", -1)
+
+
+QUOTAS = (
+    Check(
+        kinds=(QUOTA_DROPS, QUOTA_TOO_SHORT, QUOTA_BLOCKS),
+        inspect=_quotas,
+        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
+        of_any_topic=True,
+    ),
+)
+
+
+TTL_TOO_SHORT = Kind(
+    slug="ttl-too-short",
+    severity=Severity.ERROR,
+    why="A TTL counts from the publish time and silently drops timers that were never delivered.",
+    do="Set the topic's own TTL to 0.",
+)
+TTL_BEYOND_STAY = Kind(
+    slug="ttl-beyond-stay",
+    severity=Severity.WARNING,
+    why="Timers wait longer than planned while consumers or relays are down, and then the TTL drops them.",
+    do="Set the topic's own TTL to 0.",
+)
+TTL_OVER_DELAYS = Kind(
+    slug="ttl-over-delays",
+    severity=Severity.WARNING,
+    why="A message that is delayed for longer than the TTL is dropped, and is never delivered.",
+    do="Set the topic's own TTL to 0.",
+)
+SUBSCRIPTIONS_EXPIRE = Kind(
+    slug="subscription-expiry",
+    severity=Severity.ERROR,
+    why="A subscription without a consumer for this long is removed, with its backlog.",
+    do="Switch it off for the namespace.",
+)
+
+
+def _ttl(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, MESSAGE_TTL_S) if topic.exists else None
+        if found is None or found.value <= 0:
+            continue
+        read = f"messageTTL is {format_duration(found.value * SECOND_MS)}, {found.where}"
+        cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
+        if topic.spec is None:
+            if topic.delayed:
+                read += f"; {counted(topic.delayed, 'message is', 'messages are')} delayed"
+                yield Finding(kind=TTL_OVER_DELAYS, subject=topic.name, read=read, cure=cure)
+            continue
+        stay_ms = topic.spec.longest_stay_ms
+        yield Finding(
+            kind=TTL_TOO_SHORT if found.value * SECOND_MS <= stay_ms else TTL_BEYOND_STAY,
+            subject=topic.name,
+            read=f"{read}; timers wait here up to {spelled(stay_ms)}",
+            cure=cure,
+            fix=SetPolicy(topic=topic.name, policy=MESSAGE_TTL_S, value=0),
+        )
+
+
+def _subscriptions(seen: Seen) -> Iterator[Finding]:
+    for namespace in sorted(seen.namespaces):
+        found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
+        if found is not None and found.value > 0 and any(_is_at_stake(topic, namespace) for topic in seen.topics):
+            yield Finding(
+                kind=SUBSCRIPTIONS_EXPIRE,
+                subject=namespace,
+                read=f"subscriptions expire after {found.value} min, {found.where}",
+                cure=pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0),
+            )
+
+
+def _is_at_stake(topic: SeenTopic, namespace: str) -> bool:
+    return topic.namespace == namespace and (topic.spec is not None or next(topic.subscriptions(), None) is not None)
+
+
+EXPIRY = (
+    Check(
+        kinds=(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS),
+        inspect=_ttl,
+        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
+        of_any_topic=True,
+    ),
+    Check(
+        kinds=(SUBSCRIPTIONS_EXPIRE,),
+        inspect=_subscriptions,
+        needs=frozenset({Source.NAMESPACES, Source.SETTINGS}),
+        of_any_topic=True,
+    ),
+)
+
+
+KEPT_FOR_EVER = Kind(
+    slug="kept-for-ever",
+    severity=Severity.WARNING,
+    why="Every timer stays on disk in each topic that it passed, also after it was handled.",
+    do="Give the topic a retention that ends.",
+)
+NOBODY_SUBSCRIBED = Kind(
+    slug="nobody-subscribed",
+    severity=Severity.WARNING,
+    why="Without a subscription messages are removed once their retention ends, though no consumer has read them.",
+    do="Make the subscription before the first message.",
+)
+REMOVED_WHEN_CAUGHT_UP = Kind(
+    slug="removed-when-caught-up",
+    severity=Severity.ERROR,
+    why="An idle topic is removed with its subscriptions, and the next message creates it without them.",
+    do="Keep the topic though it is idle.",
+)
+AUTO_CREATION = Kind(
+    slug="auto-creation",
+    severity=Severity.WARNING,
+    why="A send to a missing topic creates it, without partitions and subscriptions, and no consumer reads it.",
+    do="Make the plan's topics first, or switch auto-creation off.",
+)
+UNLIMITED = -1
+KEEP_OPTIONS = (
+    *("--disable-delete-while-inactive", "--max-inactive-duration", "60s"),
+    *("--delete-mode", "delete_when_no_subscriptions"),
+)
+
+
+def _retention(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, RETENTION) if topic.exists else None
+        if found is None:
+            continue
+        is_endless = found.value == Retention(time_min=UNLIMITED, size_mb=UNLIMITED)
+        read = f"retention is {_text(found.value)}, {found.where}"
+        if topic.spec is not None and is_endless:
+            cure = pulsar_admin("topicPolicies", "set-retention", topic.name, "-t", 0, "-s", 0)
+            yield Finding(kind=KEPT_FOR_EVER, subject=topic.name, read=read, cure=cure)
+        if topic.spec is None and not is_endless and topic.parts and next(topic.subscriptions(), None) is None:
+            start = ("-s", "YOUR-SUBSCRIPTION", "-m", "earliest")
+            cure = pulsar_admin("topics", "create-subscription", topic.name, *start)
+            yield Finding(kind=NOBODY_SUBSCRIBED, subject=topic.name, read=f"no subscription; {read}", cure=cure)
+
+
+def _text(retention: Retention) -> str:
+    time = "endless" if retention.time_min == UNLIMITED else f"{retention.time_min} min"
+    size = "any size" if retention.size_mb == UNLIMITED else f"{retention.size_mb} MB"
+    return f"{time}, {size}"
+
+
+def _inactive(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, INACTIVE_TOPIC) if topic.exists else None
+        if found is None or not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
+            continue
+        keep = SetPolicy(topic=topic.name, policy=INACTIVE_TOPIC, value=KEEP_INACTIVE)
+        yield Finding(
+            kind=REMOVED_WHEN_CAUGHT_UP,
+            subject=topic.name,
+            read=f"an inactive topic is removed after {found.value.after_s} s ({found.value.mode}), {found.where}",
+            cure=pulsar_admin("topicPolicies", "set-inactive-topic-policies", topic.name, *KEEP_OPTIONS),
+            fix=None if topic.spec is None else keep,
+        )
+
+
+def _auto_creation(seen: Seen) -> Iterator[Finding]:
+    for name, policies in sorted(seen.namespaces.items()):
+        missing = [topic for topic in seen.topics if _is_missing(topic, name)]
+        if policies is None or not missing:
+            continue
+        override = policies.document.get("autoTopicCreationOverride") or {}
+        is_own = "allowAutoTopicCreation" in override
+        on = override["allowAutoTopicCreation"] if is_own else _of_broker(seen)
+        if on:
+            where = f"set on the namespace {name}" if is_own else "of the broker"
+            yield Finding(
+                kind=AUTO_CREATION,
+                subject=name,
+                read=f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing",
+                cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
+            )
+
+
+def _of_broker(seen: Seen) -> bool:
+    return seen.settings is not None and is_on(seen.settings, "allowAutoTopicCreation", default=True)
+
+
+def _is_missing(topic: SeenTopic, namespace: str) -> bool:
+    return topic.namespace == namespace and topic.spec is not None and not topic.exists
+
+
+KEEPING = (
+    Check(
+        kinds=(KEPT_FOR_EVER, NOBODY_SUBSCRIBED),
+        inspect=_retention,
+        needs=frozenset({Source.POLICIES, Source.NAMESPACES, Source.TOPICS}),
+        of_any_topic=True,
+    ),
+    Check(
+        kinds=(REMOVED_WHEN_CAUGHT_UP,),
+        inspect=_inactive,
+        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
+        of_any_topic=True,
+    ),
+    Check(
+        kinds=(AUTO_CREATION,),
+        inspect=_auto_creation,
+        needs=frozenset({Source.NAMESPACES, Source.SETTINGS, Source.TOPICS}),
+    ),
 )
