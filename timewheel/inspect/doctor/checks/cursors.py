@@ -1,4 +1,4 @@
-"""Checks of stored cursors, gaps and the broker's behaviour at the limit; and of delayed delivery: tick, bounds, tracker."""
+"""Checks of stored cursors, gaps and the broker's behaviour at the limit; and of delayed delivery and its tracker."""
 
 from __future__ import annotations
 
