@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from timewheel.core.errors import BadConnection, TimewheelError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -196,7 +198,6 @@ class Access:
         import pulsar
 
         from timewheel.client.reaching import BrokerUnreachable, ReachingClient
-        from timewheel.core.errors import BadConnection, TimewheelError
 
         url = url or self.service_url_of(topic)
         hint = self._service_hint(url)
@@ -323,7 +324,6 @@ def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
 def _tls_of(connection: Connection) -> TlsReader:
     from timewheel.broker.admin.http import tls_context
     from timewheel.client.tls_reader import TlsReader
-    from timewheel.core.errors import BadConnection
 
     paths: list[Path] = []
     for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
@@ -349,7 +349,6 @@ def _tls_of(connection: Connection) -> TlsReader:
 
 
 def _read(name: str, path: Path) -> bytes:
-    from timewheel.core.errors import BadConnection
 
     try:
         return path.read_bytes()
@@ -359,7 +358,6 @@ def _read(name: str, path: Path) -> bytes:
 
 def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
     from timewheel.client.token_reader import TokenReader
-    from timewheel.core.errors import BadConnection
 
     token = connection.token
     if token is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -11,12 +12,11 @@ import typer
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import with_options
 from timewheel.cli.terminal import print_line, say
-from timewheel.core.broker_profile import DEFAULT_PROFILE
+from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from timewheel.core.broker_profile import BrokerProfile
 
 ProfileName = Annotated[
     str | None,
@@ -90,8 +90,6 @@ def stored_profile(name: str) -> BrokerProfile:
     """
     import tomllib
 
-    from timewheel.core.broker_profile import PROFILE_NAMES, BrokerProfile
-
     if name in PROFILE_NAMES:
         return BrokerProfile.named(name)
     path = Path(name)
@@ -117,9 +115,6 @@ def profile(
     """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
     defaults.
     """
-    import json
-    from dataclasses import asdict
-
     import tomli_w
 
     from timewheel.inspect.profile import profile_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,9 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import FAILED, AsJson, PlanFile, command_group, with_options
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.clock import SystemClock
+from timewheel.core.errors import CancelRefused, TimewheelError, TopologyError
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from timewheel.client.cancellation_log import CancellationLog
     from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation
-    from timewheel.core.plan import Plan
 
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000
@@ -46,8 +49,6 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
-    import json
-
     from rich.console import Console
 
     from timewheel._report.page import Table
@@ -83,8 +84,6 @@ def compact(
     Relays do this by themselves when it is worthwhile. Exit status 1 if another process is compacting the log now, or
     if the log cannot be read.
     """
-    import json
-
     from rich.console import Console
 
     from timewheel.relay.compactor import compact as pack
@@ -105,7 +104,6 @@ def compact(
 
 
 def _plan(plan_file: Path) -> Plan:
-    from timewheel.core.plan import Plan
 
     return Plan.load(plan_file)
 
@@ -119,8 +117,6 @@ def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
     """
     import pulsar
     from rich.console import Console
-
-    from timewheel.core.errors import TimewheelError
 
     if plan.cancel is None:
         return None
@@ -147,8 +143,6 @@ def reading(
     from timewheel.cli.connecting import warn
     from timewheel.client.cancellation_log import CancellationLog
     from timewheel.client.hooks import Hooks
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.errors import CancelRefused, TopologyError
 
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cancellations")

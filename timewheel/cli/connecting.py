@@ -6,6 +6,7 @@ defaults.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.terminal import print_error
+from timewheel.core.errors import BadConnection
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -107,10 +109,7 @@ class ConnectionOptions:
         Raises:
             BadConnection: A layer is invalid; an empty token, as from an unset variable, is refused.
         """
-        import os
-
         from timewheel.core.connection import Connection, connection_of_environment, named_by
-        from timewheel.core.errors import BadConnection
         from timewheel.core.secret import Secret
 
         if self.token is not None and not self.token.strip():

@@ -15,6 +15,9 @@ from timewheel.cli.moments import at
 from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, command_group, with_options
 from timewheel.cli.terminal import render, say, show_table
 from timewheel.core.durations import span
+from timewheel.core.plan import Plan
+from timewheel.core.rng import system_random
+from timewheel.core.routing import Router
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.plan import Plan
-    from timewheel.core.routing import Router
     from timewheel.dead_letters import (
         Box,
         DeadLetter,
@@ -91,8 +92,6 @@ class Selection:
 
     def plan(self) -> Plan:
         """Load the plan."""
-        from timewheel.core.plan import Plan
-
         return Plan.load(self.plan_file)
 
     def box(self, plan: Plan) -> Box:
@@ -194,7 +193,6 @@ class ParkedReplay(ParkedSelection):
 
     def send(self, client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
         """Replay the parked timers."""
-        from timewheel.core.rng import system_random
         from timewheel.dead_letters import replay_parked
 
         return replay_parked(client, admin, plan, self.whose(plan), letters, rng=system_random(), per_s=self.rate)
@@ -285,8 +283,6 @@ def _deal(
     as_json: bool,
 ) -> None:
     """Replay or remove the selected dead letters; without ``send`` only decide."""
-    from timewheel.core.routing import Router
-
     wanted, plan = chosen.filter(must_say=not everything), chosen.plan()
     chosen.box(plan)  # a subscription that is not given is missed before any request
     access = cluster.access()

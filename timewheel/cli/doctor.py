@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, with_options
 from timewheel.cli.terminal import say
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.plan import Plan
     from timewheel.inspect.doctor import Finding, Seen, Verdict
     from timewheel.provision.provision_steps import Step
 
@@ -51,8 +52,6 @@ def doctor(
     Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if timers would
     be late or handled twice, or lost after one more failure; 1 if the checks could not be completed; else 0.
     """
-    import json
-
     from rich.console import Console
 
     from timewheel.inspect.doctor import fix as repair
@@ -94,7 +93,6 @@ def exit_status(verdict: Verdict, fail_at: str) -> int:
 
 
 def _plan(target: str) -> Plan | None:
-    from timewheel.core.plan import Plan
 
     return Plan.load(Path(target)) if target.endswith(".toml") or Path(target).is_file() else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,9 +14,11 @@ from timewheel.cli.long_running import (
     Level,
     LogFormat,
     LogLevel,
+    Stopped,
     address_of,
     log_to_stderr,
     or_say_why_not,
+    stop_at_end,
 )
 from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans, with_options
 from timewheel.cli.terminal import print_line
@@ -64,9 +67,6 @@ def exporter(
     503 if no snapshot was completed in the last three intervals. Nothing is consumed or changed. Requires the extra
     ``metrics``.
     """
-    from contextlib import suppress
-
-    from timewheel.cli.long_running import Stopped, stop_at_end
     from timewheel.hooks import log_event
 
     if not targets and not everything:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from contextlib import contextmanager
 from functools import partial
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +28,8 @@ from timewheel.cli.options import (
     with_options,
 )
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
-from timewheel.core.escapes import timewheel_command
+from timewheel.core.clock import pause
+from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -230,7 +233,6 @@ class _Seeing:
 
 
 def _pause(admin: AdminClient, every_ms: int) -> None:
-    from timewheel.core.clock import pause
 
     pause(admin.clock, every_ms)
 
@@ -241,7 +243,6 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
     if not (live and console.is_terminal):
         yield lambda shown: shown(console)
         return
-    from io import StringIO
 
     from rich.console import Console
     from rich.live import Live
@@ -260,7 +261,6 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 def _print_json(
     snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: dict[tuple[str, str], AgainMessages]
 ) -> None:
-    import json
 
     from timewheel.inspect.gaps.facts import snapshot_facts
 
@@ -270,7 +270,6 @@ def _print_json(
 def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None:
     import csv
 
-    from timewheel.core.escapes import spreadsheet_cell
     from timewheel.inspect.gaps.facts import subscription_facts
 
     facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]

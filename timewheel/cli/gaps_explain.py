@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,8 +48,6 @@ def explain(
     The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
     consumed or changed.
     """
-    import json
-
     from rich.console import Console
 
     from timewheel.inspect.gaps.advice import advice_on

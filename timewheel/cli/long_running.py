@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
-import typer
-from timewheel.cli.options import FAILED
 import signal
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from timewheel.cli.options import FAILED
+from timewheel.cli.terminal import print_error
 from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
+
     import structlog.typing
 
 HttpAddress = Annotated[
@@ -43,7 +44,6 @@ def address_of(http: str | None) -> tuple[str, int] | None:
 @contextmanager
 def or_say_why_not() -> Iterator[None]:
     """End the command with status 1 and a message if the server cannot listen."""
-    from timewheel.cli.terminal import print_error
     from timewheel.serving import CannotListen
 
     try:

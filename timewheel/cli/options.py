@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
+from timewheel.core.durations import parse_duration
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
-
-if TYPE_CHECKING:
-    from timewheel.core.plan import Plan
 
 
 def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
@@ -143,8 +142,6 @@ AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Conc
 
 def every_ms_of(every: str) -> int:
     """Return ``--every`` in milliseconds; an interval below one second is a usage error."""
-    from timewheel.core.durations import parse_duration
-
     every_ms = parse_duration(every)
     if every_ms < LEAST_EVERY_MS:
         raise typer.BadParameter("at least 1s", param_hint="--every")
@@ -153,8 +150,6 @@ def every_ms_of(every: str) -> int:
 
 def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
     """Separate targets into names of topics, namespaces and tenants, and plans loaded from files."""
-    from timewheel.core.plan import Plan
-
     is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
     names = [target for target in targets if not is_plan[target]]
     return names, [Plan.load(Path(target)) for target in targets if is_plan[target]]

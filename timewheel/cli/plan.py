@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -32,9 +33,11 @@ from timewheel.cli.planning import (
     show_reading,
 )
 from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.core.durations import parse_duration
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.extras import need_extras
 from timewheel.core.gap_law import WATCH_SHARE
-from timewheel.core.plan import Native
+from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Fleet, Planned, Prices
     from timewheel.spark_planner.estimating import Estimated
     from timewheel.spark_planner.history.sampled import SampleNote
@@ -370,11 +372,6 @@ def plan(
     status: 3 if the history is a burst, and twice as many timers would break the broker's gap limit. Once the plan is
     live, `timewheel plan check` monitors whether it still holds.
     """
-    from dataclasses import replace
-
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.extras import need_extras
-
     need_one_source(
         history,
         asked,
@@ -485,7 +482,6 @@ def _need_files(paths: Mapping[str, Path | None]) -> None:
 
 
 def _limit_ms(text: str) -> int | None:
-    from timewheel.core.durations import parse_duration
 
     return None if text == "none" else parse_duration(text)
 
@@ -496,8 +492,6 @@ def _seconds(limit_ms: int | None) -> float | None:
 
 def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:
     """Return a plan without a scheme: the settings of the user and the broker, and a name if the user gives none."""
-    from timewheel.core.plan import Plan
-
     name = due_topic
     if name is None and topic:
         # A topic of a history may have any name: the name that the data use, or Pulsar's full name.

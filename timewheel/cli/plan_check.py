@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -12,15 +13,17 @@ from timewheel.cli.connecting import AdminOptions, typed_again
 from timewheel.cli.options import ALARM, ATTENTION, PlanFile, with_options
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
+from timewheel.core.durations import parse_duration
+from timewheel.core.errors import TimewheelError
 from timewheel.core.escapes import timewheel_command, with_plan_file
 from timewheel.core.gap_law import WATCH_SHARE
+from timewheel.core.plan import Plan
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Statistic
     from timewheel.watch import Change, Checked, Level
 
@@ -95,10 +98,6 @@ def check(
     Exit status: 0 the plan holds; 3 it needs attention soon (a limit within the horizon, drift, or an unexpected
     count); 4 a limit is broken now; 1 and 2 the check was not made.
     """
-    import json
-
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints
     from timewheel.watch import append_check
     from timewheel.watch.facts import change_facts, checked_facts
@@ -219,7 +218,6 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
     """Plan a change. If there is none, print the reason and return None: the check's findings are reported
     nevertheless.
     """
-    from timewheel.core.errors import TimewheelError
     from timewheel.watch import change_for
 
     stopped = "stopped: the check is made, no change was planned"

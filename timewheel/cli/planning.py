@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.long_running import stop_at_end
 from timewheel.cli.terminal import print_line, say
 from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
@@ -221,8 +223,6 @@ def _stopped_by_signals() -> threading.Event:
     """Treat SIGTERM like Ctrl-C, and replace Spark's handlers: these call Java in the middle of another call."""
     import logging
 
-    from timewheel.cli.long_running import stop_at_end
-
     stopped = threading.Event()
 
     def told() -> None:
@@ -293,8 +293,6 @@ def growth_of(growth: float | None, note: SampleNote | None, console: Console) -
 
 def console_for(*, as_json: bool) -> Console:
     """Return the console for text: the terminal, or stderr if stdout is JSON."""
-    import os
-
     from rich.console import Console
 
     console = Console(stderr=as_json, highlight=False)

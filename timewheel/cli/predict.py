@@ -24,6 +24,7 @@ from timewheel.cli.planning import (
     show_reading,
 )
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.core.plan import Plan
     from timewheel.spark_planner import Prediction, Traffic
 
 
@@ -66,8 +66,6 @@ def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
     """Load plans, by their files' names; an invalid plan is reported before any request to a broker and before Spark
     starts.
     """
-    from timewheel.core.plan import Plan
-
     return {str(path): Plan.load(path) for path in plan_files}
 
 

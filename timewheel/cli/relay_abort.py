@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 from timewheel.cli.connecting import warn
 from timewheel.cli.terminal import print_line, show_line
+from timewheel.core.clock import SystemClock, pause
+from timewheel.core.durations import format_duration, span
+from timewheel.core.errors import PlanError, TopologyError
 from timewheel.core.escapes import timewheel_command, visible
+from timewheel.core.plan import Native
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -47,9 +51,6 @@ def await_empty(
         why_stalled: Returns the reason for no progress, as a clause; empty: the reason is unknown.
     """
     from rich.text import Text
-
-    from timewheel.core.clock import SystemClock, pause
-    from timewheel.core.durations import span
 
     clock = SystemClock()
     began_ms = moved_ms = reported_ms = clock.monotonic_ms()
@@ -94,8 +95,6 @@ def put_back(plan_file: Path, access: Access) -> bool:
     """
     from rich.console import Console
 
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.durations import span
     from timewheel.core.planfile import load_plan
     from timewheel.provision.former_findings import findings_of
     from timewheel.provision.former_topics import FormerTopics
@@ -151,8 +150,6 @@ def put_back(plan_file: Path, access: Access) -> bool:
 
 
 def _check_native(plan: Plan, file: str) -> None:
-    from timewheel.core.errors import PlanError
-    from timewheel.core.plan import Native
 
     if plan.intake:
         way_out = timewheel_command("shadow", "abort", file)
@@ -168,7 +165,6 @@ def _check_native(plan: Plan, file: str) -> None:
 
 def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> None:
     """Verify, before any timer moves, that the broker would accept all timers that come back."""
-    from timewheel.core.errors import TopologyError
     from timewheel.provision.provisioning import ensure
 
     report = ensure(admin, plan, now_ms=now_ms, dry_run=True, ignore_former_topics=True, target=file)
@@ -183,7 +179,6 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
 def _why_stalled(admin: AdminClient, plan: Plan, former: Iterable[FormerTopic], relay: Relay) -> str:
     """Return why a holding topic does not become empty: other clients, or the broker; empty: no reason can be seen."""
     from timewheel.broker.admin.policies import DELAYED_DELIVERY
-    from timewheel.core.durations import format_duration
     from timewheel.provision.foreign_settings import set_delayed_delivery
 
     topics = [topic for topic in former if topic.holding is not None and topic.backlog]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -16,9 +19,16 @@ from timewheel.cli.long_running import (
     LogFormat,
     LogLevel,
     address_of,
+    call_at_end,
+    call_at_hangup,
     log_to_stderr,
     or_say_why_not,
 )
+from timewheel.core.clock import SystemClock
+from timewheel.core.durations import parse_duration
+from timewheel.core.errors import AdminError
+from timewheel.core.extras import ExtraMissing
+from timewheel.core.rng import system_random
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +49,6 @@ def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
     """Return metrics on a separate registry, and the page that serves them; without the extra, a page that names the
     extra.
     """
-    from timewheel.core.extras import ExtraMissing
     from timewheel.serving import METRICS_PATH, Answer
 
     try:
@@ -112,10 +121,7 @@ class RelayFactory:
 
     def _report_outdated(self, plan: Plan) -> None:
         """Report a plan that is not that by which its due topic was provisioned last, once per reason."""
-        from contextlib import suppress
-
         from timewheel.client.hooks import Hooks
-        from timewheel.core.errors import AdminError
         from timewheel.events import RelayPlanOutdated
         from timewheel.provision.provisioned import outdated, provisioned
 
@@ -136,7 +142,6 @@ class RelayFactory:
 
     def waiting(self, plan: Plan) -> int | None:
         """Return the number of entries that wait in the plan's holding topics; None: the broker did not answer."""
-        from timewheel.core.errors import AdminError
         from timewheel.provision.former_topics import held_backlog
 
         try:
@@ -244,8 +249,6 @@ def run_service(asked: ServiceOptions) -> None:
     Raises:
         typer.Exit: The service failed, and the error was printed.
     """
-    from timewheel.cli.long_running import call_at_hangup
-    from timewheel.core.durations import parse_duration
     from timewheel.core.plan_files import PlanFiles
 
     call_at_hangup()
@@ -265,7 +268,6 @@ def _run_here(
     asked: ServiceOptions, files: Files, texts: PlanTexts, drain_ms: int, address: tuple[str, int] | None
 ) -> None:
     """Run the service in this process."""
-    from timewheel.cli.long_running import call_at_end, call_at_hangup
     from timewheel.cli.relay_processes import reporter
     from timewheel.hooks import log_event
     from timewheel.relay.reloading import Reloading
@@ -319,7 +321,6 @@ def _crew(
     plans: tuple[Plan, ...],
     hooks: tuple[Hook, ...],
 ) -> RelayFactory:
-    from timewheel.core.durations import parse_duration
 
     hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
     alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
@@ -332,14 +333,10 @@ def _run_processes(
     asked: ServiceOptions, plans: tuple[Plan, ...], drain_ms: int, address: tuple[str, int] | None
 ) -> int:
     """Run this command in several processes, and return the exit status."""
-    import os
     import sys
     import tempfile
 
-    from timewheel.cli.long_running import call_at_end, call_at_hangup
     from timewheel.cli.relay_processes import Child, Processes
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.rng import system_random
     from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
@@ -392,9 +389,7 @@ def _given(options: dict[str, Any]) -> list[str]:
 
 def _end_with_stdin(end: Callable[[], None]) -> None:
     """End when standard input closes: the parent process holds its other end, and has gone then."""
-    import os
     import sys
-    import threading
 
     stdin = sys.stdin.fileno()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,8 +13,10 @@ import typer
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import AsJson, GapLimit, with_options
 from timewheel.cli.terminal import print_line, progress_bar
+from timewheel.core.clock import SystemClock
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.extras import need_extras
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -42,11 +46,6 @@ def sample(
     The file also stores the scale of the sample (entries of the topic per row), the topic, its partitions and
     subscriptions, and the broker's gap limit and tick: `timewheel plan` reads all of these from it.
     """
-    import json
-    from dataclasses import asdict
-
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.extras import need_extras
     from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
     from timewheel.inspect.profile import limit_of
     from timewheel.inspect.sample import sample as take

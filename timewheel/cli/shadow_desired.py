@@ -10,6 +10,10 @@ import typer
 
 from timewheel.cli.options import FAILED
 from timewheel.cli.terminal import print_error
+from timewheel.core.clock import SystemClock
+from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.names import Names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +29,6 @@ def plan_with_intake(file: Path) -> Plan:
     Raises:
         PlanError: The file is no plan, or the plan has no intake.
     """
-    from timewheel.core.errors import PlanError
     from timewheel.core.planfile import load_plan
 
     plan = load_plan(file)
@@ -42,9 +45,6 @@ def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
         TopologyError: There is no due topic, or no journal beside it.
         AdminError: The broker refused the request.
     """
-    from timewheel.core.errors import AdminMissing, TopologyError
-    from timewheel.core.escapes import timewheel_command
-    from timewheel.core.names import Names
     from timewheel.shadow.machine.states import desired_in
 
     journal = Names(plan).journal
@@ -65,8 +65,6 @@ def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
     Raises:
         TopologyError: The shadow was never started, or its abort is complete.
     """
-    from timewheel.core.errors import TopologyError
-    from timewheel.core.escapes import timewheel_command
     from timewheel.shadow.machine.states import State
 
     if state in (State.PROVISIONED, State.NATIVE):
@@ -90,7 +88,6 @@ def note(admin: AdminClient, plan: Plan, state: State, before: State | None = No
     Raises:
         AdminError: The broker refused the request; `AdminMissing`: there is no journal.
     """
-    from timewheel.core.clock import SystemClock
     from timewheel.shadow.desired_state import desired_for
 
     before = desired_for(admin, plan, state, now_ms=SystemClock().now_ms(), before=before)
@@ -103,7 +100,6 @@ def note(admin: AdminClient, plan: Plan, state: State, before: State | None = No
 def unseen_is_an_exit() -> Iterator[None]:
     """End the command with `FAILED`, and the broker's reason on stderr, if the topic cannot be seen."""
     from timewheel.broker.protocol.errors import BinaryProtocolError
-    from timewheel.core.errors import AdminError
 
     try:
         yield

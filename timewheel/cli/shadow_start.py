@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,11 @@ from timewheel.cli.options import ATTENTION, AsJson, with_options
 from timewheel.cli.shadow_desired import unseen_is_an_exit
 from timewheel.cli.shadow_text import show_survey
 from timewheel.cli.terminal import progress_bar, say, show_line
+from timewheel.core.durations import parse_duration
+from timewheel.core.errors import PlanError
 from timewheel.core.escapes import timewheel_command, visible
+from timewheel.core.names import Names, parts_of
+from timewheel.core.plan import Plan, Tiered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.plan import Plan
     from timewheel.shadow.survey import Survey
 
 
@@ -36,8 +40,6 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
         NothingToSample: The topic does not exist, or has no subscription.
         AdminError: The role may not read the topic's stats.
     """
-    from timewheel.core.escapes import visible
-    from timewheel.core.names import parts_of
     from timewheel.inspect.errors import NothingToSample
     from timewheel.inspect.missing_topics import no_such_topic, shadow_of
     from timewheel.inspect.profile import profile_of
@@ -69,7 +71,6 @@ def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
         NothingToSample: No message with a delay waits in the topic.
         PlanError: No plan can have this window.
     """
-    from timewheel.core.plan import Tiered
     from timewheel.inspect.errors import NothingToSample
     from timewheel.shadow.curing import fitted, windows
 
@@ -124,10 +125,7 @@ def start(
     --out, and the command asks before it starts. Exit status: 3 if there are reasons against a shadow, and nothing was
     started; 1 if the topic cannot be seen.
     """
-    import json
-
     from timewheel.cli.planning import console_for
-    from timewheel.core.durations import parse_duration
     from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
@@ -188,7 +186,6 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
     """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
     change.
     """
-    from timewheel.core.errors import PlanError
     from timewheel.core.planfile import edit_plan, read_plan_text
 
     if plan == made:
@@ -237,8 +234,6 @@ def _is_topic(target: str, out: Path | None) -> bool:
 
 def _loaded(target: str) -> Plan:
     """Load a plan, also without an intake: the survey reports this with all other findings."""
-    from timewheel.core.plan import Plan
-
     return Plan.load(Path(target))
 
 
@@ -276,7 +271,6 @@ def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
 
 def _is_moved(admin: AdminClient, plan: Plan) -> bool:
     """Return whether a mover is connected to every partition of the journal."""
-    from timewheel.core.names import Names, parts_of
     from timewheel.inspect.missing_topics import mover_in
 
     parts = parts_of(Names(plan).journal, plan.own_partitions)

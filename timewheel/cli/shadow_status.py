@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
+from timewheel.cli.moments import at
 from timewheel.cli.options import (
     ATTENTION,
     FAILED,
@@ -19,6 +21,10 @@ from timewheel.cli.options import (
     with_options,
 )
 from timewheel.cli.shadow_desired import unseen_is_an_exit
+from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.core.clock import pause
+from timewheel.core.durations import span
+from timewheel.core.escapes import timewheel_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,12 +49,9 @@ def status(
 
     Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
-    import json
-
     from rich.console import Console
 
     from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
-    from timewheel.core.clock import pause
     from timewheel.shadow.overview import overview_facts
     from timewheel.shadow.overview_reading import overview_of
 
@@ -80,8 +83,6 @@ def status(
 def show_overview(console: Console, found: ShadowOverview) -> None:
     """Print the whole status, problems first."""
     from timewheel._report.page import Table
-    from timewheel.cli.moments import at
-    from timewheel.cli.terminal import say, show_line, show_table
 
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
     say(console, f"{found.plan.due_topic}: {found.desired.state.value}{since}; looked at {at(found.at_ms)}")
@@ -115,7 +116,6 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
 
 
 def _row(part: PartitionOverview) -> tuple[str, ...]:
-    from timewheel.core.durations import span
 
     lag = part.lag
     return (
@@ -136,14 +136,12 @@ def _held_row(name: str, entries: int, timers: Amount | None) -> tuple[str, str,
 
 
 def _queue(queue: Queue) -> str:
-    from timewheel.core.durations import span
 
     return f"{queue.entries:,}" + ("" if queue.oldest_ms is None else f", {span(queue.oldest_ms)} old")
 
 
 def _notes(found: ShadowOverview) -> Iterator[str]:
     from timewheel.cli.shadow_text import decision_words, journal_words
-    from timewheel.core.escapes import timewheel_command
     from timewheel.shadow.machine.states import State, moves
 
     kept = sum(part.journal.entries for part in found.parts)

@@ -10,7 +10,7 @@ from timewheel.cli.terminal import say, show_table
 from timewheel.core.durations import span, spelled
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
-from timewheel.core.steps import far_ms
+from timewheel.core.steps import far_ms, spare_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -163,8 +163,6 @@ def _lines(found: Survey) -> Iterator[str]:
 
 def window_words(found: Survey) -> str:
     """Describe the cost of the window, and the gaps with other windows."""
-    from timewheel.core.steps import spare_ms
-
     seen = f"about {found.native_per_hour:,.0f} messages an hour, by those of the last {span(found.native_seen_ms)},"
     native = f"{seen} have a delay below {span(found.far_ms)}"
     spare = f"a standby may take over {span(spare_ms(found.plan))} late before a moved timer comes late"

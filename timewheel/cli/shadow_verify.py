@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
+from timewheel.cli.moments import at
 from timewheel.cli.options import ATTENTION, FAILED, AsJson, PlanFile, with_options
 from timewheel.cli.shadow_desired import unseen_is_an_exit
-from timewheel.cli.terminal import progress_bar
+from timewheel.cli.terminal import progress_bar, say, show_line, show_table
+from timewheel.core.durations import span
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -35,8 +39,6 @@ def verify(
     command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
     progress; 1 if not all entries could be seen.
     """
-    import json
-
     from rich.console import Console
 
     from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
@@ -69,8 +71,6 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         reached_by: Options by which a command reaches the cluster.
     """
     from timewheel._report.page import Table
-    from timewheel.cli.terminal import say, show_line, show_table
-    from timewheel.core.escapes import timewheel_command
     from timewheel.shadow.machine.audit import Place, Wrong
 
     say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
@@ -118,7 +118,6 @@ def _shown(part: PartitionAudit) -> list[Trouble]:
 
 
 def _line(one: Trouble) -> tuple[str, ...]:
-    from timewheel.cli.moments import at
 
     places = ["-" if place is None else place.text for place in (one.original, one.copy)]
     return (one.wrong.value, *places, at(one.due_ms) if one.due_ms else "-")
@@ -136,10 +135,7 @@ def _verdict(found: Verification) -> str:
 
 
 def _notes(found: Verification, plan_file: str) -> Iterator[str]:
-    from timewheel.cli.moments import at
     from timewheel.cli.shadow_text import decision_words
-    from timewheel.core.durations import span
-    from timewheel.core.escapes import timewheel_command
     from timewheel.shadow.machine.states import moves
 
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""

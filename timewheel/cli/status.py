@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +12,9 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
-from timewheel.core.durations import span
+from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import admin_options, timewheel_command
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -48,12 +50,8 @@ def status(
     connected to it. With --fail-late also: 3 if the head of a partition is later than the given time; 4 if in addition
     no relay is connected to this partition; 1 if not all topics could be seen.
     """
-    import json
-
     from rich.console import Console
 
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
     from timewheel.inspect.status import status_of
     from timewheel.inspect.status.places import status_facts
 

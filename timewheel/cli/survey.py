@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,9 @@ from timewheel.cli.planning import (
     show_lost,
 )
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.durations import rounded_up
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +60,6 @@ def survey(
     Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark. A
     sample (`timewheel sample`) needs no survey: `timewheel plan` reads it directly.
     """
-    import json
-
     if replace and add:
         raise typer.BadParameter("give --replace or --add, not both", param_hint="--replace")
     need_new_folder(out, "a survey is a folder")
@@ -82,7 +83,6 @@ def survey(
 
 def _show(console: Console, found: Survey) -> None:
     from timewheel._report.page import Table
-    from timewheel.core.durations import rounded_up
     from timewheel.spark_planner.results.facts import delay_quantile_ms
 
     ranked = sorted(found.statistic.cells, key=lambda topic: (-found.gaps[topic].peak, topic))
@@ -106,7 +106,6 @@ def _show(console: Console, found: Survey) -> None:
 
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
 
-    from timewheel.core.plurals import counted
     from timewheel.spark_planner.summary.survey import day_name, stored_days
 
     there = list(stored_days(out))

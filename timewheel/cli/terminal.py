@@ -6,6 +6,7 @@ reasons come from other sources, so each text passes `visible` here; JSON escape
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,6 @@ BETWEEN = " · "
 
 def render(facts: object, show: Callable[[Console], None], *, as_json: bool) -> None:
     """Print the result of a command: the facts as a line of JSON, or sentences and tables on a terminal."""
-    import json
-
     from rich.console import Console
 
     if as_json:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,13 +16,14 @@ from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.options import AsJson, PlanFile, command_group, with_options
 from timewheel.cli.terminal import say
 from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
+from timewheel.core.durations import parse_duration
+from timewheel.core.plan import Plan
 
 if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.cli.access import Access
     from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation, CancelResult
-    from timewheel.core.plan import Plan
     from timewheel.dead_letters import DeadLetter
 
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
@@ -47,10 +50,6 @@ def cancel(
 
     The command does not check whether a timer exists, or when it is due, and so promises nothing more.
     """
-    import json
-    from functools import partial
-
-    from timewheel.core.plan import Plan
     from timewheel.producers import DelayedProducer
 
     if not timer_ids and not groups:
@@ -115,13 +114,10 @@ def reschedule(
     The content is required and is sent as plain bytes: the command cannot read the old content, which may have any
     form.
     """
-    import json
     import sys
 
     from rich.console import Console
 
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
     from timewheel.producers import DelayedProducer
 
     if (after is None) == (moment is None):
@@ -174,12 +170,9 @@ def show(
     To locate the timer, like `timewheel whereis`, the command needs its time of sending or its due time. Exit status:
     that of `timewheel whereis`; 0 if the timer is not located.
     """
-    import json
-
     from rich.console import Console
 
     from timewheel.cli.whereis import exit_status, show_whereabouts, wanted_of
-    from timewheel.core.plan import Plan
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
     from timewheel.inspect.whereis.verdict import whereabouts_facts

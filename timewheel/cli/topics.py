@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.long_running import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.cli.long_running import Format, Level, LogFormat, LogLevel, call_at_end, log_to_stderr
 from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group, with_options
 from timewheel.cli.terminal import print_line
+from timewheel.core.clock import SystemClock
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -58,12 +64,7 @@ def ensure(
     earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
     all results are shown.
     """
-    import json
-    from functools import partial
-
-    from timewheel.core.clock import SystemClock
     from timewheel.core.former_topics import UndrainedTopics
-    from timewheel.core.plan import Plan
     from timewheel.provision.former_removal import remove_drained as remove_topics
     from timewheel.provision.provisioning import ensure as ensure_topics
 
@@ -115,8 +116,6 @@ def roll(
 
     Run it more than once per interval, from cron or with --watch, whose log goes to standard error.
     """
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.plan import Calendar, Plan
     from timewheel.hooks import log_event
     from timewheel.provision.calendar_life import CalendarRoller
     from timewheel.provision.calendar_life import roll as roll_topics
@@ -143,10 +142,6 @@ def roll(
 
 def _until_interrupted(pause_s: float) -> Iterator[None]:
     """Yield at once and then after every pause, until SIGINT or SIGTERM."""
-    import threading
-
-    from timewheel.cli.long_running import call_at_end
-
     ended = threading.Event()
     call_at_end(ended.set)
     yield
@@ -155,7 +150,6 @@ def _until_interrupted(pause_s: float) -> Iterator[None]:
 
 
 def _report_json(report: Report) -> dict[str, Any]:
-    from dataclasses import asdict
 
     return {
         "dry_run": report.dry_run,
@@ -213,7 +207,6 @@ def _steps_by_topic(report: Report) -> Iterator[str]:
 
 
 def _print_rolled(rolled: Rolled, *, verbose: bool, as_json: bool) -> None:
-    import json
 
     if as_json:
         retired = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +14,9 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at, moment_ms, precision_ms
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, keep_plan_file, with_options
 from timewheel.cli.terminal import say
-from timewheel.core.durations import span
+from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import with_plan_file
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -69,11 +71,8 @@ def whereis(
     log of cancellations is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is
     a dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
-    import json
-
     from rich.console import Console
 
-    from timewheel.core.plan import Plan
     from timewheel.inspect.whereis import whereis as find
     from timewheel.inspect.whereis.verdict import whereabouts_facts
 
@@ -97,7 +96,6 @@ def whereis(
 
 def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, key: str | None) -> Wanted:
     """Create the description of a timer from the options; a time that is not to the millisecond is a span."""
-    from timewheel.core.durations import parse_duration
     from timewheel.inspect.whereis import Wanted
 
     return Wanted.of(
