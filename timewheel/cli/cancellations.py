@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import typer
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import FAILED, AsJson, PlanFile, command_group, with_options
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import render, say, show_table, terminal
 from timewheel.core.clock import SystemClock
 from timewheel.core.errors import CancelRefused, TimewheelError, TopologyError
 from timewheel.core.plan import Plan
@@ -59,15 +58,15 @@ def list_(
         live = [one for one in log.table.live() if not wanted or one.name in wanted]
     live.sort(key=lambda one: one.cut, reverse=True)
     shown = live[:most]
-    if as_json:
-        print(json.dumps({"live": len(live), "cancellations": [_facts(one) for one in shown]}))
-        return
-    console = Console(highlight=False)
-    if shown:
-        rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
-        header = ("name", "of a", "cancelled until", "remembered until")
-        show_table(console, Table(caption=log.topic, header=header, rows=rows))
-    say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
+
+    def show(console: Console) -> None:
+        if shown:
+            rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
+            header = ("name", "of a", "cancelled until", "remembered until")
+            show_table(console, Table(caption=log.topic, header=header, rows=rows))
+        say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
+
+    render({"live": len(live), "cancellations": [_facts(one) for one in shown]}, show, as_json=as_json)
 
 
 @cancellations.command()
@@ -84,23 +83,18 @@ def compact(
     Relays do this by themselves when it is worthwhile. Exit status 1 if another process is compacting the log now, or
     if the log cannot be read.
     """
-    from rich.console import Console
-
     from timewheel.relay.compactor import compact as pack
 
     access = cluster.access()
     with reading(_plan(plan_file), access) as (log, client):
         live = pack(client, log)
-    if as_json:
-        print(json.dumps({"live": live}))
-    elif live is None:
-        why = "another process is compacting it, or it could not be read to its end"
-        say(Console(highlight=False, stderr=True), f"{log.topic} was not compacted: {why}.")
+    written = counted(live or 0, "cancellation in effect was", "cancellations in effect were")
+    if live is not None or as_json:
+        render({"live": live}, f"{written} written in packs to {log.topic}", as_json=as_json)
     else:
-        written = counted(live, "cancellation in effect was", "cancellations in effect were")
-        say(Console(highlight=False), f"{written} written in packs to {log.topic}")
-    if live is None:
-        raise typer.Exit(FAILED)
+        why = "another process is compacting it, or it could not be read to its end"
+        say(terminal(to_stderr=True), f"{log.topic} was not compacted: {why}.")
+    raise typer.Exit(FAILED if live is None else 0)
 
 
 def _plan(plan_file: Path) -> Plan:
@@ -116,7 +110,6 @@ def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
         access: Makes the client.
     """
     import pulsar
-    from rich.console import Console
 
     if plan.cancel is None:
         return None
@@ -124,7 +117,7 @@ def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
         with reading(plan, access, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
             return log.table
     except (TimewheelError, pulsar.PulsarException) as error:
-        say(Console(highlight=False, stderr=True), f"Not seen: the log of cancellations ({error})")
+        say(terminal(to_stderr=True), f"Not seen: the log of cancellations ({error})")
         return None
 
 

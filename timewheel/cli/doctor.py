@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, with_options
-from timewheel.cli.terminal import say
+from timewheel.cli.terminal import render, say
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
@@ -52,8 +51,6 @@ def doctor(
     Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if timers would
     be late or handled twice, or lost after one more failure; 1 if the checks could not be completed; else 0.
     """
-    from rich.console import Console
-
     from timewheel.inspect.doctor import fix as repair
     from timewheel.inspect.doctor import verdict_on
     from timewheel.inspect.doctor.verdict import facts_of
@@ -67,13 +64,8 @@ def doctor(
             verdict = verdict_on(_look(admin, plan, target))
     if junit is not None:
         _write_junit(junit, verdict)
-    if as_json:
-        print(json.dumps(facts_of(verdict, done)))
-    else:
-        show_verdict(Console(highlight=False), verdict, done)
-    status = exit_status(verdict, fail_at)
-    if status:
-        raise typer.Exit(status)
+    render(facts_of(verdict, done), lambda console: show_verdict(console, verdict, done), as_json=as_json)
+    raise typer.Exit(exit_status(verdict, fail_at))
 
 
 def exit_status(verdict: Verdict, fail_at: str) -> int:

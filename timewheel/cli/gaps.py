@@ -27,7 +27,7 @@ from timewheel.cli.options import (
     type_words,
     with_options,
 )
-from timewheel.cli.terminal import progress_bar, say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, say, show_line, show_table, terminal
 from timewheel.core.clock import pause
 from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
@@ -86,11 +86,9 @@ def gaps(
     exist or may not be read. With --fail-at also: 3 if a subscription is above 80 % of the limit; 4 if a subscription
     is at the limit or an unload would deliver entries again; 1 if any target or topic could not be seen.
     """
-    from rich.console import Console
-
     every_ms = every_ms_of(every)
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
-    console = Console(highlight=False)
+    console = terminal()
     with (
         cluster.admin() as admin,
         _screen(console, live=watch and not as_json) as show,
@@ -116,8 +114,7 @@ def gaps(
                         plan_files=seeing.plan_files,
                     )
                 )
-    if status:
-        raise typer.Exit(status)
+    raise typer.Exit(status)
 
 
 def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, files: Mapping[str, Path | None]) -> None:

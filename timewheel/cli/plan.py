@@ -470,8 +470,7 @@ def plan(
     write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
-    if status := status_of(planned):
-        raise typer.Exit(status)
+    raise typer.Exit(status_of(planned))
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:

@@ -134,9 +134,7 @@ def check(
     if as_json:
         facts = {**checked_facts(checked), "change": None if found is None else change_facts(found, str(plan_file))}
         print(json.dumps(facts, indent=1))
-    status = exit_status(checked.level)
-    if status:
-        raise typer.Exit(status)
+    raise typer.Exit(exit_status(checked.level))
 
 
 def exit_status(level: Level) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +21,7 @@ from timewheel.cli.options import (
     with_options,
 )
 from timewheel.cli.shadow_desired import unseen_is_an_exit
-from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.cli.terminal import render, say, show_line, show_table
 from timewheel.core.clock import pause
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
@@ -49,8 +49,6 @@ def status(
 
     Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
-    from rich.console import Console
-
     from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
     from timewheel.shadow.overview import overview_facts
     from timewheel.shadow.overview_reading import overview_of
@@ -58,16 +56,12 @@ def status(
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
     access = cluster.access()
-    console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         need_shadow(admin, plan, plan_file)
         while True:
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
             found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=cluster.words)
-            if as_json:
-                print(json.dumps(overview_facts(found)), flush=True)
-            else:
-                show_overview(console, found)
+            render(overview_facts(found), partial(show_overview, found=found), as_json=as_json)
             if not watch:
                 break
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,7 +10,7 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ATTENTION, FAILED, AsJson, PlanFile, with_options
 from timewheel.cli.shadow_desired import unseen_is_an_exit
-from timewheel.cli.terminal import progress_bar, say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_table
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
@@ -39,8 +38,6 @@ def verify(
     command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
     progress; 1 if not all entries could be seen.
     """
-    from rich.console import Console
-
     from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
     from timewheel.shadow.verification import verification_facts
     from timewheel.shadow.verifying import verify as inspect
@@ -51,10 +48,11 @@ def verify(
         need_shadow(admin, plan, plan_file)
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
         found = inspect(admin, dialer, plan, on_progress=on_progress)
-    if as_json:
-        print(json.dumps(verification_facts(found)))
-    else:
-        show_audit(Console(highlight=False), found, str(plan_file), reached_by=cluster.words)
+
+    def show(console: Console) -> None:
+        show_audit(console, found, str(plan_file), reached_by=cluster.words)
+
+    render(verification_facts(found), show, as_json=as_json)
     if not found.is_balanced:
         raise typer.Exit(ATTENTION)
     if found.missing or found.unread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
-from timewheel.cli.terminal import progress_bar, say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_table
 from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plan import Plan
@@ -50,8 +49,6 @@ def status(
     connected to it. With --fail-late also: 3 if the head of a partition is later than the given time; 4 if in addition
     no relay is connected to this partition; 1 if not all topics could be seen.
     """
-    from rich.console import Console
-
     from timewheel.inspect.status import status_of
     from timewheel.inspect.status.places import status_facts
 
@@ -66,16 +63,15 @@ def status(
         is_dead = None if cancellations is None else cancellations.is_dead
         found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
     code = _exit_status(found, limit_ms)
-    if as_json:
-        print(json.dumps(status_facts(found)))
-    else:
-        console = Console(highlight=False)
+
+    def show(console: Console) -> None:
         _show(console, found, str(plan_file), limit_ms or 0, code=code, heads=heads)
         if code in (ATTENTION, ALARM):
             doctor = timewheel_command("doctor", str(plan_file), *admin_options(cluster.words))
             show_line(console, f"What is wrong, with its cure: {doctor}")
-    if code:
-        raise typer.Exit(code)
+
+    render(status_facts(found), show, as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _exit_status(found: Status, limit_ms: int | None) -> int:

@@ -28,14 +28,21 @@ INDENT = 4
 BETWEEN = " · "
 
 
-def render(facts: object, show: Callable[[Console], None], *, as_json: bool) -> None:
-    """Print the result of a command: the facts as a line of JSON, or sentences and tables on a terminal."""
+def terminal(*, to_stderr: bool = False) -> Console:
+    """Return the console for sentences and tables."""
     from rich.console import Console
 
+    return Console(stderr=to_stderr, highlight=False)
+
+
+def render(facts: object, show: Callable[[Console], None] | str, *, as_json: bool) -> None:
+    """Print the result of a command: the facts as a line of JSON; or for people a sentence, or sentences and tables."""
     if as_json:
         print(json.dumps(facts), flush=True)
+    elif isinstance(show, str):
+        say(terminal(), show)
     else:
-        show(Console(highlight=False))
+        show(terminal())
 
 
 def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:

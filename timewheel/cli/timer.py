@@ -14,7 +14,7 @@ from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.options import AsJson, PlanFile, command_group, with_options
-from timewheel.cli.terminal import say
+from timewheel.cli.terminal import render, say, terminal
 from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
 from timewheel.core.durations import parse_duration
 from timewheel.core.plan import Plan
@@ -75,12 +75,11 @@ def cancel(
 
 
 def _say_cancelled(one: CancelResult) -> None:
-    from rich.console import Console
 
     kind, name, _, forget_ms = one.cancellation
     what = name if kind == "timer" else f"group {name}"
     said = f"{what}  timers not delivered yet will not be delivered; remembered until {at(forget_ms)}"
-    say(Console(highlight=False), said)
+    say(terminal(), said)
 
 
 @timer.command()
@@ -116,8 +115,6 @@ def reschedule(
     """
     import sys
 
-    from rich.console import Console
-
     from timewheel.producers import DelayedProducer
 
     if (after is None) == (moment is None):
@@ -142,13 +139,8 @@ def reschedule(
             properties={name: value for name, _, value in pairs},
             replace=True,
         )
-    if as_json:
-        print(json.dumps({"timer": found.id, "due_ms": found.due_ms, "generation": found.generation}))
-    else:
-        say(
-            Console(highlight=False),
-            f"{found.id}  due {at(found.due_ms)}; earlier timers under this id are cancelled",
-        )
+    text = f"{found.id}  due {at(found.due_ms)}; earlier timers under this id are cancelled"
+    render({"timer": found.id, "due_ms": found.due_ms, "generation": found.generation}, text, as_json=as_json)
 
 
 @timer.command()
@@ -192,18 +184,15 @@ def show(
     # Cancelled also by its group, which only its envelope names.
     cancellation = by_id if there is None else there.cancellation
     status = 0 if there is None or parked else exit_status(there)
-    if as_json:
-        facts = {
-            "timer": timer_id,
-            "cancellation": None
-            if cancellation is None
-            else {"cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
-            "parked": [{"subscription": name, "reason": one.reason} for name, one in parked],
-            "whereis": None if there is None else whereabouts_facts(there),
-        }
-        print(json.dumps(facts))
-    else:
-        console = Console(highlight=False)
+    cancelled = None if cancellation is None else {"cut": cancellation.cut, "forget_ms": cancellation.forget_ms}
+    facts = {
+        "timer": timer_id,
+        "cancellation": cancelled,
+        "parked": [{"subscription": name, "reason": one.reason} for name, one in parked],
+        "whereis": None if there is None else whereabouts_facts(there),
+    }
+
+    def print_all(console: Console) -> None:
         if plan.cancel is not None:
             say(console, f"{timer_id}: {_describe(cancellation, is_seen=there is not None and bool(there.sightings))}")
         for name, dead_letter in parked:
@@ -212,8 +201,9 @@ def show(
             say(console, "To locate the timer, give --due or --sent-at: its id does not contain the time of sending.")
         else:
             show_whereabouts(console, there, str(plan_file))
-    if status:
-        raise typer.Exit(status)
+
+    render(facts, print_all, as_json=as_json)
+    raise typer.Exit(status)
 
 
 def _describe(cancellation: Cancellation | None, *, is_seen: bool) -> str:

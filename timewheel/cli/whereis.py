@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from timewheel.cli.cancellations import cancellation_text, known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at, moment_ms, precision_ms
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, keep_plan_file, with_options
-from timewheel.cli.terminal import say
+from timewheel.cli.terminal import render, say
 from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import with_plan_file
 from timewheel.core.plan import Plan
@@ -71,27 +71,21 @@ def whereis(
     log of cancellations is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is
     a dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
-    from rich.console import Console
-
     from timewheel.inspect.whereis import whereis as find
     from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
     wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]
     status = 0
-    console = Console(highlight=False)
     access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with access.admin() as admin:
         for one in wanted:
             found = find(admin, plan, one, max_reads=max_reads, cancellations=cancellations)
             status = max(status, exit_status(found))
-            if as_json:
-                print(json.dumps(whereabouts_facts(found)), flush=True)
-            else:
-                show_whereabouts(console, found, str(plan_file))
-    if status:
-        raise typer.Exit(status)
+            show = partial(show_whereabouts, found=found, plan_file=str(plan_file))
+            render(whereabouts_facts(found), show, as_json=as_json)
+    raise typer.Exit(status)
 
 
 def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, key: str | None) -> Wanted:
