@@ -349,7 +349,6 @@ def _tls_of(connection: Connection) -> TlsReader:
 
 
 def _read(name: str, path: Path) -> bytes:
-
     try:
         return path.read_bytes()
     except OSError as error:

@@ -67,7 +67,6 @@ def _wait(pulsar: LocalPulsar) -> int:
 
 
 def _announce(pulsar: LocalPulsar, *, as_json: bool) -> None:
-
     facts = {
         "version": pulsar.version,
         "pid": pulsar.pid,

@@ -11,7 +11,7 @@ import typer
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import FAILED, AsJson, PlanFile, command_group, with_options
-from timewheel.cli.terminal import render, say, show_table, terminal
+from timewheel.cli.terminal import render, say, show_rows, terminal
 from timewheel.core.clock import SystemClock
 from timewheel.core.errors import CancelRefused, TimewheelError, TopologyError
 from timewheel.core.plan import Plan
@@ -50,8 +50,6 @@ def list_(
     """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
     from rich.console import Console
 
-    from timewheel._report.page import Table
-
     access = cluster.access()
     with reading(_plan(plan_file), access) as (log, _):
         wanted = set(names or ())
@@ -63,7 +61,7 @@ def list_(
         if shown:
             rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
             header = ("name", "of a", "cancelled until", "remembered until")
-            show_table(console, Table(caption=log.topic, header=header, rows=rows))
+            show_rows(console, log.topic, header, rows)
         say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
 
     render({"live": len(live), "cancellations": [_facts(one) for one in shown]}, show, as_json=as_json)
@@ -98,7 +96,6 @@ def compact(
 
 
 def _plan(plan_file: Path) -> Plan:
-
     return Plan.load(plan_file)
 
 

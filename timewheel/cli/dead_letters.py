@@ -13,7 +13,7 @@ import typer
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, command_group, with_options
-from timewheel.cli.terminal import render, say, show_table
+from timewheel.cli.terminal import render, say, show_rows
 from timewheel.core.durations import span
 from timewheel.core.plan import Plan
 from timewheel.core.rng import system_random
@@ -373,8 +373,6 @@ def end(
 
 
 def _show_table(console: Console, kind: Selection, found: DeadLetters, now_ms: int) -> None:
-    from timewheel._report.page import Table
-
     rows = tuple(
         (
             str(one.place),
@@ -388,7 +386,7 @@ def _show_table(console: Console, kind: Selection, found: DeadLetters, now_ms: i
     )
     if rows:
         header = ("position", "timer id", kind.since, "due", "from", "reason")
-        show_table(console, Table(caption=found.topic, header=header, rows=rows))
+        show_rows(console, found.topic, header, rows)
     say(console, _count(kind, found))
 
 

@@ -85,7 +85,6 @@ def exit_status(verdict: Verdict, fail_at: str) -> int:
 
 
 def _plan(target: str) -> Plan | None:
-
     return Plan.load(Path(target)) if target.endswith(".toml") or Path(target).is_file() else None
 
 

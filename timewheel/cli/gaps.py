@@ -27,7 +27,7 @@ from timewheel.cli.options import (
     type_words,
     with_options,
 )
-from timewheel.cli.terminal import progress_bar, say, show_line, show_table, terminal
+from timewheel.cli.terminal import progress_bar, say, show_line, show_rows, terminal
 from timewheel.core.clock import pause
 from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
@@ -230,7 +230,6 @@ class _Seeing:
 
 
 def _pause(admin: AdminClient, every_ms: int) -> None:
-
     pause(admin.clock, every_ms)
 
 
@@ -258,7 +257,6 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 def _print_json(
     snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: dict[tuple[str, str], AgainMessages]
 ) -> None:
-
     from timewheel.inspect.gaps.facts import snapshot_facts
 
     print(json.dumps(snapshot_facts(snapshot, limit, snapshots, messages)), flush=True)
@@ -442,8 +440,6 @@ def aid_of(
 
 
 def _show_worst(console: Console, snapshot: GapSnapshot, snapshots: GapHistory, top: int) -> None:
-    from timewheel._report.page import Table
-
     shown = snapshot.subscriptions[:top]
     growths = [snapshots.growth(one) for one in shown]
     namespaces = {one.topic.rpartition("/")[0] for one in shown}
@@ -470,14 +466,7 @@ def _show_worst(console: Console, snapshot: GapSnapshot, snapshots: GapHistory, 
     more = f" ({left:,} more are no worse: --top)" if left else ""
     # Most snapshots are the first, without a growth: without its two columns there is more room for names.
     columns = len(HEADER) if any(growths) else len(HEADER) - 2
-    show_table(
-        console,
-        Table(
-            caption=f"Subscriptions{of}, the worst first{more}",
-            header=HEADER[:columns],
-            rows=[row[:columns] for row in rows],
-        ),
-    )
+    show_rows(console, f"Subscriptions{of}, the worst first{more}", HEADER[:columns], [row[:columns] for row in rows])
 
 
 def _backlog(one: SubscriptionGaps) -> str:

@@ -17,6 +17,8 @@ from timewheel.cli.connecting import typed_again
 from timewheel.cli.options import ATTENTION, FAILED, with_options
 from timewheel.cli.planning import (
     AsJson,
+    GapFraction,
+    MaxSilence,
     MaybeHistory,
     PlannerOptions,
     Shadow,
@@ -336,15 +338,8 @@ def plan(
             help="The plan's max_delay, such as 90d: sends with a longer delay are refused.",
         ),
     ] = None,
-    gap_fraction: Annotated[
-        float,
-        typer.Option(
-            "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
-        ),
-    ] = WATCH_SHARE,
-    max_silence: Annotated[
-        str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
-    ] = "10s",
+    gap_fraction: GapFraction = WATCH_SHARE,
+    max_silence: MaxSilence = "10s",
     max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Most hops of any timer.")] = None,
     max_topics: Annotated[
         int | None, typer.Option("--max-topics", min=1, help="Most topics; each partition counts.")
@@ -481,7 +476,6 @@ def _need_files(paths: Mapping[str, Path | None]) -> None:
 
 
 def _limit_ms(text: str) -> int | None:
-
     return None if text == "none" else parse_duration(text)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from timewheel.cli.connecting import AdminOptions, typed_again
 from timewheel.cli.options import ALARM, ATTENTION, PlanFile, with_options
-from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
+from timewheel.cli.planning import AsJson, Cores, GapFraction, MaxSilence, Memory, console_for, progress_on, session
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import parse_duration
 from timewheel.core.errors import TimewheelError
@@ -76,15 +76,8 @@ def check(
         ),
     ] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
-    gap_fraction: Annotated[
-        float,
-        typer.Option(
-            "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
-        ),
-    ] = WATCH_SHARE,
-    max_silence: Annotated[
-        str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
-    ] = "10s",
+    gap_fraction: GapFraction = WATCH_SHARE,
+    max_silence: MaxSilence = "10s",
     change: Annotated[
         bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
     ] = True,
@@ -166,7 +159,6 @@ def _checked(
     log: Path | None,
     **options: Any,
 ) -> Checked:
-
     from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
     from timewheel.watch import check as inspect
     from timewheel.watch import read_checks

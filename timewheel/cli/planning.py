@@ -87,6 +87,15 @@ Shadow = Annotated[
         help="Plan a shadow: plain clients send and read as today, and timers far from due are moved.",
     ),
 ]
+GapFraction = Annotated[
+    float,
+    typer.Option(
+        "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
+    ),
+]
+MaxSilence = Annotated[
+    str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
+]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
 LEAST_HEAP_MB, MAX_HEAP_MB = 512, 1024 * 1024
 """With a smaller heap Spark runs out of memory before it reads anything. Java accepts no number of petabytes."""

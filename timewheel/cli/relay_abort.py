@@ -150,7 +150,6 @@ def put_back(plan_file: Path, access: Access) -> bool:
 
 
 def _check_native(plan: Plan, file: str) -> None:
-
     if plan.intake:
         way_out = timewheel_command("shadow", "abort", file)
         raise PlanError("intake", plan.intake, f"false here; the way out of a shadow is {way_out}").in_file(file)

@@ -321,7 +321,6 @@ def _crew(
     plans: tuple[Plan, ...],
     hooks: tuple[Hook, ...],
 ) -> RelayFactory:
-
     hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
     alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
     if dialer is None or asked.journal_hold is None:

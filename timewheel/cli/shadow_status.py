@@ -21,7 +21,7 @@ from timewheel.cli.options import (
     with_options,
 )
 from timewheel.cli.shadow_desired import unseen_is_an_exit
-from timewheel.cli.terminal import render, say, show_line, show_table
+from timewheel.cli.terminal import render, say, show_line, show_rows
 from timewheel.core.clock import pause
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
@@ -76,8 +76,6 @@ def status(
 
 def show_overview(console: Console, found: ShadowOverview) -> None:
     """Print the whole status, problems first."""
-    from timewheel._report.page import Table
-
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
     say(console, f"{found.plan.due_topic}: {found.desired.state.value}{since}; looked at {at(found.at_ms)}")
     for warning in found.warnings:
@@ -85,7 +83,7 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
     columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not moved")
     rows = tuple(_row(part) for part in found.parts)
     caption = "By partition; intake and journal in entries, each of one or many timers"
-    show_table(console, Table(caption=caption, header=columns, rows=rows))
+    show_rows(console, caption, columns, rows)
     cursors = tuple(
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
@@ -100,17 +98,16 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
     )
     caption = f"Subscriptions; the broker's gap limit is {found.gap_limit:,}"
     header = ("subscription", "type", "pending", "gaps", "delayed", "stale index entries, at least")
-    show_table(console, Table(caption=caption, header=header, rows=cursors))
+    show_rows(console, caption, header, cursors)
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
         if held:
             rows = tuple(_held_row(name, entries, found.timers.get(name)) for name, entries in held.items())
-            show_table(console, Table(caption=caption, header=("topic", "entries", "timers"), rows=rows))
+            show_rows(console, caption, ("topic", "entries", "timers"), rows)
     for text in _notes(found):
         say(console, text)
 
 
 def _row(part: PartitionOverview) -> tuple[str, ...]:
-
     lag = part.lag
     return (
         part.topic.rpartition("/")[2],
@@ -130,7 +127,6 @@ def _held_row(name: str, entries: int, timers: Amount | None) -> tuple[str, str,
 
 
 def _queue(queue: Queue) -> str:
-
     return f"{queue.entries:,}" + ("" if queue.oldest_ms is None else f", {span(queue.oldest_ms)} old")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from timewheel.cli.moments import at
 from timewheel.cli.options import type_words
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_rows
 from timewheel.core.durations import span, spelled
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
@@ -97,8 +97,6 @@ def journal_words(
 
 def show_survey(console: Console, found: Survey) -> None:
     """Print the whole survey, with its findings last."""
-    from timewheel._report.page import Table
-
     for text in _lines(found):
         say(console, text)
     if found.decisions:
@@ -106,7 +104,7 @@ def show_survey(console: Console, found: Survey) -> None:
             (DECISIONS.get(decision, decision), f"{amount.entries:,}", f"{amount.size_bytes / MEGABYTE:,.1f} MB")
             for decision, amount in found.decisions.items()
         ]
-        show_table(console, Table(caption="Pending entries", header=("decision", "entries", "bytes"), rows=tuple(rows)))
+        show_rows(console, "Pending entries", ("decision", "entries", "bytes"), rows)
     per_cursor = [
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
@@ -122,7 +120,7 @@ def show_survey(console: Console, found: Survey) -> None:
     if per_cursor:
         header = ("subscription", "type", "pending", "acknowledged", "gaps", "gaps after")
         caption = f"Gaps; the broker's gap limit is {found.gap_limit:,}"
-        show_table(console, Table(caption=caption, header=header, rows=tuple(per_cursor)))
+        show_rows(console, caption, header, per_cursor)
     show_findings(console, found.findings)
 
 

@@ -10,7 +10,7 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ATTENTION, FAILED, AsJson, PlanFile, with_options
 from timewheel.cli.shadow_desired import unseen_is_an_exit
-from timewheel.cli.terminal import progress_bar, render, say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
@@ -68,7 +68,6 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         plan_file: The path as the user typed it.
         reached_by: Options by which a command reaches the cluster.
     """
-    from timewheel._report.page import Table
     from timewheel.shadow.machine.audit import Place, Wrong
 
     say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
@@ -86,12 +85,12 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         )
         for part in found.parts
     ]
-    show_table(console, Table(caption="Entries, and where the journal's copies are", header=header, rows=tuple(rows)))
+    show_rows(console, "Entries, and where the journal's copies are", header, rows)
     wrong = [(part, one) for part in found.parts for one in _shown(part)]
     if wrong:
         header = ("partition", "wrong", "original", "in the journal", "due")
         lines = [(part.topic.rpartition("/")[2], *_line(one)) for part, one in wrong]
-        show_table(console, Table(caption="What is wrong", header=header, rows=tuple(lines)))
+        show_rows(console, "What is wrong", header, lines)
         for kind in Wrong:
             if found.wrong[kind]:
                 say(console, f"{kind.value}: {_MEANS[kind.value]}")
@@ -116,7 +115,6 @@ def _shown(part: PartitionAudit) -> list[Trouble]:
 
 
 def _line(one: Trouble) -> tuple[str, ...]:
-
     places = ["-" if place is None else place.text for place in (one.original, one.copy)]
     return (one.wrong.value, *places, at(one.due_ms) if one.due_ms else "-")
 

@@ -10,7 +10,7 @@ from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
-from timewheel.cli.terminal import progress_bar, render, say, show_line, show_table
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
 from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plan import Plan
@@ -86,18 +86,16 @@ def _exit_status(found: Status, limit_ms: int | None) -> int:
 
 
 def _show(console: Console, found: Status, plan_file: str, limit_ms: int, *, code: int, heads: bool) -> None:
-    from timewheel._report.page import Table
-
     style = "red" if code or found.unattended(limit_ms) else ""
     say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file, limit_ms)}", style=style)
     rows = tuple(_due_rows(found))
     if rows:
-        show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=rows))
+        show_rows(console, "Timers by due time", ("due", "timers"), rows)
     topics = [one for one in found.topics() if one.entries]
     if topics:
         names = [bucket.name for bucket in found.horizon.buckets[:FIRST_STRETCHES]]
         header = ("topic", "kind", "timers", *names, "later", "head late", "connected")
-        show_table(console, Table(caption="By topic", header=header, rows=tuple(map(_row, topics))))
+        show_rows(console, "By topic", header, map(_row, topics))
     if heads:
         _show_heads(console, found)
     for text in _notes(found, plan_file):
@@ -135,8 +133,6 @@ def _row(one: TopicStatus) -> tuple[str, ...]:
 
 
 def _show_heads(console: Console, found: Status) -> None:
-    from timewheel._report.page import Table
-
     rows = []
     for place in found.places:
         head = place.head
@@ -146,7 +142,7 @@ def _show_heads(console: Console, found: Status) -> None:
         held_by = ", ".join(one.name for one in place.consumers if one.is_active) or "nobody"
         rows.append((place.topic.rpartition("/")[2], f"{place.entries:,}", position, leaves, due, held_by))
     header = ("partition", "entries", "head", "leaves", "due", "read by")
-    show_table(console, Table(caption="Heads", header=header, rows=tuple(rows)))
+    show_rows(console, "Heads", header, rows)
 
 
 def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:

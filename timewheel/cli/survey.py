@@ -19,7 +19,7 @@ from timewheel.cli.planning import (
     progress_on,
     show_lost,
 )
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_rows
 from timewheel.core.durations import rounded_up
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
@@ -82,7 +82,6 @@ def survey(
 
 
 def _show(console: Console, found: Survey) -> None:
-    from timewheel._report.page import Table
     from timewheel.spark_planner.results.facts import delay_quantile_ms
 
     ranked = sorted(found.statistic.cells, key=lambda topic: (-found.gaps[topic].peak, topic))
@@ -98,14 +97,10 @@ def _show(console: Console, found: Survey) -> None:
     ]
     more = f"The {MAX_SHOWN} of {len(ranked):,} topics with the most gaps" if len(ranked) > MAX_SHOWN else "Topics"
     caption = f"{more}; gaps: native delays on one partition, counted"
-    show_table(
-        console,
-        Table(caption=caption, header=("topic", "timers", "half wait within", "longest", "peak gaps"), rows=rows),
-    )
+    show_rows(console, caption, ("topic", "timers", "half wait within", "longest", "peak gaps"), rows)
 
 
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
-
     from timewheel.spark_planner.summary.survey import day_name, stored_days
 
     there = list(stored_days(out))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -111,6 +111,13 @@ def show_table(console: Console, table: Table) -> None:
         say(console, row[0])
         for line in _lines(header, row, console.width - INDENT):
             say(console, line, indent=INDENT)
+
+
+def show_rows(console: Console, caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table, see `show_table`."""
+    from timewheel._report.page import Table
+
+    show_table(console, Table(caption=caption, header=tuple(header), rows=tuple(map(tuple, rows))))
 
 
 def _show_lines(console: Console, rows: Sequence[Sequence[str]]) -> None:

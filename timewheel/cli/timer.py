@@ -15,14 +15,12 @@ from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.options import AsJson, PlanFile, command_group, with_options
 from timewheel.cli.terminal import render, say, terminal
-from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
+from timewheel.cli.whereis import SearchOptions, exit_status, show_whereabouts
 from timewheel.core.durations import parse_duration
 from timewheel.core.plan import Plan
 
 if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.cli.access import Access
-    from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation, CancelResult
     from timewheel.dead_letters import DeadLetter
 
@@ -75,7 +73,6 @@ def cancel(
 
 
 def _say_cancelled(one: CancelResult) -> None:
-
     kind, name, _, forget_ms = one.cancellation
     what = name if kind == "timer" else f"group {name}"
     said = f"{what}  timers not delivered yet will not be delivered; remembered until {at(forget_ms)}"
@@ -149,11 +146,7 @@ def show(
     plan_file: PlanFile,
     timer_id: TimerId,
     *,
-    sent_at: SentAt = None,
-    within: Within = "1s",
-    due: Due = None,
-    key: Key = None,
-    max_reads: MaxReads = 500,
+    search: SearchOptions,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -164,22 +157,24 @@ def show(
     """
     from rich.console import Console
 
-    from timewheel.cli.whereis import exit_status, show_whereabouts, wanted_of
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
     from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()
-    table = _cancellations(plan, access)
+    table = None
+    if plan.cancel is not None:
+        with reading(plan, access) as (log, _):
+            table = log.table
     with access.admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
-            wanted = wanted_of(timer_id, sent_at, within, due, key)
+            wanted = search.wanted(timer_id)
         except SendTimeUnknown:
             there = None
         else:
-            there = find(admin, plan, wanted, max_reads=max_reads, cancellations=table)
+            there = find(admin, plan, wanted, max_reads=search.max_reads, cancellations=table)
     by_id = None if table is None else table.of_timer(timer_id)
     # Cancelled also by its group, which only its envelope names.
     cancellation = by_id if there is None else there.cancellation
@@ -210,13 +205,6 @@ def _describe(cancellation: Cancellation | None, *, is_seen: bool) -> str:
     if cancellation is None:
         return "not cancelled" if is_seen else "not cancelled under this id; its group is not known"
     return f"cancelled: {cancellation_text(cancellation)}"
-
-
-def _cancellations(plan: Plan, access: Access) -> CancellationTable | None:
-    if plan.cancel is None:
-        return None
-    with reading(plan, access) as (log, _):
-        return log.table
 
 
 def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, DeadLetter]]:

@@ -150,7 +150,6 @@ def _until_interrupted(pause_s: float) -> Iterator[None]:
 
 
 def _report_json(report: Report) -> dict[str, Any]:
-
     return {
         "dry_run": report.dry_run,
         "topics": list(report.topics),
@@ -207,7 +206,6 @@ def _steps_by_topic(report: Report) -> Iterator[str]:
 
 
 def _print_rolled(rolled: Rolled, *, verbose: bool, as_json: bool) -> None:
-
     if as_json:
         retired = [
             {"topic": topic.topic, "stage": topic.stage.value, "backlog": dict(topic.backlog), "note": topic.note}

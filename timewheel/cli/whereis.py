@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,24 +27,44 @@ if TYPE_CHECKING:
 
     from timewheel.inspect.whereis import Wanted, Whereabouts
 
-SentAt = Annotated[
-    str | None,
-    typer.Option(
-        "--sent-at",
-        help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due.",
-    ),
-]
-Within = Annotated[str, typer.Option("--within", help="Largest error of --sent-at.")]
-Due = Annotated[
-    str | None,
-    typer.Option(
-        "--due",
-        help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
-        "minute. With an id of your own and without --sent-at, all stored entries are read.",
-    ),
-]
-Key = Annotated[str | None, typer.Option("--key", help="The timer's partition key: only its partition is searched.")]
-MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Options of a command that locates a timer: a group for `timewheel.cli.options.with_options`."""
+
+    sent_at: Annotated[
+        str | None,
+        typer.Option(
+            "--sent-at",
+            help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due.",
+        ),
+    ] = None
+    within: Annotated[str, typer.Option("--within", help="Largest error of --sent-at.")] = "1s"
+    due: Annotated[
+        str | None,
+        typer.Option(
+            "--due",
+            help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
+            "minute. With an id of your own and without --sent-at, all stored entries are read.",
+        ),
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", help="The timer's partition key: only its partition is searched.")
+    ] = None
+    max_reads: Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")] = 500
+
+    def wanted(self, timer_id: str) -> Wanted:
+        """Return the description of a timer; a time that is not to the millisecond is a span."""
+        from timewheel.inspect.whereis import Wanted
+
+        return Wanted.of(
+            timer_id,
+            sent_ms=moment_ms(self.sent_at, "--sent-at"),
+            within_ms=max(parse_duration(self.within), precision_ms(self.sent_at)),
+            due_ms=moment_ms(self.due, "--due"),
+            due_within_ms=precision_ms(self.due) - 1,
+            key=self.key,
+        )
 
 
 @with_options
@@ -56,11 +77,7 @@ def whereis(
     ],
     timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
-    sent_at: SentAt = None,
-    within: Within = "1s",
-    due: Due = None,
-    key: Key = None,
-    max_reads: MaxReads = 500,
+    search: SearchOptions,
     cluster: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
@@ -75,31 +92,17 @@ def whereis(
     from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
-    wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]
+    wanted = [search.wanted(timer_id) for timer_id in timer_ids]
     status = 0
     access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with access.admin() as admin:
         for one in wanted:
-            found = find(admin, plan, one, max_reads=max_reads, cancellations=cancellations)
+            found = find(admin, plan, one, max_reads=search.max_reads, cancellations=cancellations)
             status = max(status, exit_status(found))
             show = partial(show_whereabouts, found=found, plan_file=str(plan_file))
             render(whereabouts_facts(found), show, as_json=as_json)
     raise typer.Exit(status)
-
-
-def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, key: str | None) -> Wanted:
-    """Create the description of a timer from the options; a time that is not to the millisecond is a span."""
-    from timewheel.inspect.whereis import Wanted
-
-    return Wanted.of(
-        timer_id,
-        sent_ms=moment_ms(sent_at, "--sent-at"),
-        within_ms=max(parse_duration(within), precision_ms(sent_at)),
-        due_ms=moment_ms(due, "--due"),
-        due_within_ms=precision_ms(due) - 1,
-        key=key,
-    )
 
 
 def exit_status(found: Whereabouts) -> int:
