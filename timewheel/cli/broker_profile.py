@@ -10,30 +10,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.options import with_options
+from timewheel.cli.options import with_options, writing
 from timewheel.cli.terminal import print_line, say
 from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-ProfileName = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
-        help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
-    ),
-]
-BrokerUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        metavar="URL",
-        help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +24,22 @@ class ProfileOptions(AdminOptions):
 
     admin_option: ClassVar[str] = "--broker"
 
-    profile: ProfileName = None
-    admin_url: BrokerUrl = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
+            help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
+        ),
+    ] = None
+    admin_url: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            metavar="URL",
+            help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
+        ),
+    ] = None
 
     def broker_profile(self, sampled: BrokerProfile | None = None) -> tuple[BrokerProfile, str]:
         """Return a broker profile, and its source in words.
@@ -123,10 +119,8 @@ def profile(
         facts = asdict(profile_of(admin))
     text = tomli_w.dumps(facts)
     if out is not None:
-        try:
+        with writing(out, "--out"):
             out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
     if as_json:
         print(json.dumps(facts))
     elif out is None:

@@ -35,42 +35,6 @@ _FOLLOWED = {
 """The option that passes a parameter on to the next command, by parameter."""
 
 
-ServiceUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--service-url",
-        help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
-        show_default="pulsar://localhost:6650",
-    ),
-]
-AdminUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--admin-url",
-        help="Web service of any broker; else PULSAR_ADMIN_URL.",
-        show_default="http://localhost:8080",
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
-]
-TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
-ConnectionFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--connection",
-        metavar="FILE",
-        envvar=FILE_VARIABLE,
-        show_envvar=True,
-        help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options take precedence.",
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
     """The options of a command that connects to a cluster: a group for `timewheel.cli.options.with_options`.
@@ -83,12 +47,40 @@ class ConnectionOptions:
     """The option for the admin URL, which errors name."""
 
     context: typer.Context | None = None
-    service_url: ServiceUrl = None
-    admin_url: AdminUrl = None
-    token: Token = None
-    token_file: TokenFile = None
-    tls_ca: TrustFile = None
-    connection: ConnectionFile = None
+    service_url: Annotated[
+        str | None,
+        typer.Option(
+            "--service-url",
+            help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
+            show_default="pulsar://localhost:6650",
+        ),
+    ] = None
+    admin_url: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-url",
+            help="Web service of any broker; else PULSAR_ADMIN_URL.",
+            show_default="http://localhost:8080",
+        ),
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
+    ] = None
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
+    ] = None
+    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None
+    connection: Annotated[
+        Path | None,
+        typer.Option(
+            "--connection",
+            metavar="FILE",
+            envvar=FILE_VARIABLE,
+            show_envvar=True,
+            help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options take precedence.",
+        ),
+    ] = None
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, with_options
-from timewheel.cli.terminal import render, say
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, with_options, writing
+from timewheel.cli.terminal import STYLES, render, say
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
@@ -94,8 +94,7 @@ def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if fix and plan is None:
         raise typer.BadParameter("only a plan's own topics are repaired: name the plan file", param_hint="--fix")
-    if junit is not None and not junit.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {junit.parent}", param_hint="--junit")
+    need_folders({"--junit": junit})
 
 
 def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
@@ -109,13 +108,10 @@ def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
 def _write_junit(path: Path, verdict: Verdict) -> None:
     from timewheel.inspect.doctor.verdict import junit_of
 
-    try:
+    with writing(path, "--junit"):
         path.write_text(junit_of(verdict) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error}", param_hint="--junit") from error
 
 
-STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 INDENT = 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminOptions
+from timewheel.cli.moments import at_second
 from timewheel.cli.options import (
     ALARM,
     ATTENTION,
@@ -24,8 +24,10 @@ from timewheel.cli.options import (
     GapLimit,
     every_ms_of,
     names_and_plans,
+    need_folders,
     type_words,
     with_options,
+    writing,
 )
 from timewheel.cli.terminal import progress_bar, say, show_line, show_rows, terminal
 from timewheel.core.clock import pause
@@ -123,9 +125,7 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if bool(targets) == everything:
         raise typer.BadParameter("name topics, namespaces, tenants or plan files, or give --all", param_hint="TARGET")
-    for option, path in files.items():
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    need_folders(files)
 
 
 def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
@@ -269,14 +269,11 @@ def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None
 
     facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]
     rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            if rows:
-                writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error}", param_hint="--csv") from error
+    with writing(path, "--csv"), path.open("w", encoding="utf-8", newline="") as file:
+        if rows:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 STYLES = ("green", "yellow", "red")
@@ -314,7 +311,7 @@ def show_snapshot(
     """
     say(
         console,
-        f"{_moment(snapshot.at_ms)} UTC: {verdict(snapshot)}",
+        f"{at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",
         style=STYLES[snapshot.level] if snapshot.is_whole else "red",
     )
     if len(snapshot.subscriptions) == 1:
@@ -537,7 +534,3 @@ def _bytes(size: int) -> str:
         if size >= least:
             return f"{size / least:.3g} {unit}"
     return f"{size} bytes"
-
-
-def _moment(at_ms: int) -> str:
-    return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -53,6 +53,11 @@ def precision_ms(text: str | None) -> int:
     return SECOND_MS if seconds else MINUTE_MS if minutes else HOUR_MS
 
 
+def at_second(at_ms: int) -> str:
+    """Format a point in time for people, in UTC."""
+    return f"{_EPOCH + dt.timedelta(milliseconds=at_ms):%Y-%m-%d %H:%M:%S}"
+
+
 def at(at_ms: int) -> str:
     """Format a point in time to the millisecond, in a form that options accept."""
     moment = _EPOCH + dt.timedelta(milliseconds=at_ms)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -29,6 +30,24 @@ def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)
 ]
+
+
+def need_folders(files: Mapping[str, Path | None]) -> None:
+    """Refuse files (by option) in a folder that does not exist, before any request."""
+    for option, path in files.items():
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+
+
+@contextmanager
+def writing(path: Path, option: str) -> Iterator[None]:
+    """Turn an error of the file system into a usage error."""
+    try:
+        yield
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint=option) from error
+
+
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 

@@ -268,24 +268,6 @@ def write_fleet(
     return files
 
 
-PriceMillionWrites = Annotated[
-    float | None,
-    typer.Option(
-        "--price-million-writes",
-        min=0.0,
-        help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
-    ),
-]
-PriceGbMonth = Annotated[
-    float | None,
-    typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
-]
-PriceTopicMonth = Annotated[
-    float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
-]
-PriceRelayMonth = Annotated[
-    float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
-]
 Currency = Annotated[str, typer.Option("--currency", help="Currency of these prices, written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
@@ -353,10 +335,24 @@ def plan(
     relay_cost: Annotated[
         float, typer.Option("--relay-cost", min=0.0, help="Cost of running a relay, in entries written a second.")
     ] = 2.0,
-    price_million_writes: PriceMillionWrites = None,
-    price_gb_month: PriceGbMonth = None,
-    price_topic_month: PriceTopicMonth = None,
-    price_relay_month: PriceRelayMonth = None,
+    price_million_writes: Annotated[
+        float | None,
+        typer.Option(
+            "--price-million-writes",
+            min=0.0,
+            help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
+        ),
+    ] = None,
+    price_gb_month: Annotated[
+        float | None,
+        typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
+    ] = None,
+    price_topic_month: Annotated[
+        float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
+    ] = None,
+    price_relay_month: Annotated[
+        float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
+    ] = None,
     currency: Currency = "EUR",
     as_json: AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions, typed_again
-from timewheel.cli.options import ALARM, ATTENTION, PlanFile, with_options
+from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders, with_options
 from timewheel.cli.planning import AsJson, Cores, GapFraction, MaxSilence, Memory, console_for, progress_on, session
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import parse_duration
@@ -97,9 +97,7 @@ def check(
 
     plan = Plan.load(plan_file)
     horizon_ms = parse_duration(horizon)
-    for option, path in (("--out", out), ("--log", log)):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    need_folders({"--out": out, "--log": log})
     silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
     constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
     console = console_for(as_json=as_json)

@@ -39,47 +39,7 @@ MaybeHistory = Annotated[
         show_default=False,
     ),
 ]
-FromSurvey = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", help="A folder of `timewheel survey`, instead of a history: estimated in seconds.", file_okay=False
-    ),
-]
-PublishColumn = Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")]
-DueColumn = Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")]
-DelayColumn = Annotated[
-    str | None, typer.Option("--delay", help="Column of the delay, instead of the due time (delay_ms).")
-]
-SizeColumn = Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")]
-KeyColumn = Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")]
-TopicColumn = Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")]
-TimerIdColumn = Annotated[
-    str | None,
-    typer.Option("--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."),
-]
-TimeUnitName = Annotated[
-    str, typer.Option("--time-unit", help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
-]
-DelayUnitName = Annotated[
-    str, typer.Option("--delay-unit", help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
-]
-FileFormat = Annotated[
-    str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
-]
 Topic = Annotated[str | None, typer.Option("--topic", help="Topic of the history, if it has several.")]
-Growth = Annotated[
-    float | None,
-    typer.Option(
-        "--growth",
-        min=0.001,
-        show_default="1; of a sample its scale",
-        help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
-    ),
-]
-AsIs = Annotated[
-    bool,
-    typer.Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it."),
-]
 Shadow = Annotated[
     bool,
     typer.Option(
@@ -130,16 +90,29 @@ class HistoryOptions:
     """Options of a command that reads a history by Spark: a group for `timewheel.cli.options.with_options`."""
 
     topic: Topic = None
-    publish: PublishColumn = None
-    due: DueColumn = None
-    delay: DelayColumn = None
-    size: SizeColumn = None
-    key: KeyColumn = None
-    topic_column: TopicColumn = None
-    timer_id: TimerIdColumn = None
-    time_unit: TimeUnitName = "auto"
-    delay_unit: DelayUnitName = "auto"
-    file_format: FileFormat = "auto"
+    publish: Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")] = None
+    due: Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")] = None
+    delay: Annotated[
+        str | None, typer.Option("--delay", help="Column of the delay, instead of the due time (delay_ms).")
+    ] = None
+    size: Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")] = None
+    key: Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")] = None
+    topic_column: Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")] = None
+    timer_id: Annotated[
+        str | None,
+        typer.Option(
+            "--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."
+        ),
+    ] = None
+    time_unit: Annotated[
+        str, typer.Option("--time-unit", help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
+    ] = "auto"
+    delay_unit: Annotated[
+        str, typer.Option("--delay-unit", help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
+    ] = "auto"
+    file_format: Annotated[
+        str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
+    ] = "auto"
     cores: Cores = None
     memory: Memory = "2g"
 
@@ -165,9 +138,27 @@ class HistoryOptions:
 class PlannerOptions(HistoryOptions):
     """Options of a command that evaluates plans on a history or on a survey."""
 
-    stored: FromSurvey = None
-    growth: Growth = None
-    as_is: AsIs = False
+    stored: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A folder of `timewheel survey`, instead of a history: estimated in seconds.",
+            file_okay=False,
+        ),
+    ] = None
+    growth: Annotated[
+        float | None,
+        typer.Option(
+            "--growth",
+            min=0.001,
+            show_default="1; of a sample its scale",
+            help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
+        ),
+    ] = None
+    as_is: Annotated[
+        bool,
+        typer.Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it."),
+    ] = False
 
 
 @contextmanager

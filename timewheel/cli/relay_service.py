@@ -179,37 +179,9 @@ class ShadowFactory(RelayFactory):
 PlanFiles = Annotated[
     list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
 ]
-RelayId = Annotated[
-    str | None,
-    typer.Option("--relay-id", help="Name of this relay: unique among running relays, the same after a restart."),
-]
-Drain = Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")]
-HopLinger = Annotated[
-    str | None,
-    typer.Option(
-        "--hop-linger",
-        help="How long hops into a relay-held topic wait, to be written as one entry.",
-        show_default="1s, or a tenth of the plan's guard if that is less",
-    ),
-]
-MemoryMb = Annotated[
-    int,
-    typer.Option(
-        "--memory-mb", min=1, help="Memory for messages received ahead and hops under way, of all plans together."
-    ),
-]
 Processes = Annotated[
     int,
     typer.Option("--processes", min=1, help="Number of processes that share the work; each uses one core."),
-]
-ReadyFile = Annotated[Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")]
-WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")]
-JournalHold = Annotated[
-    str,
-    typer.Option(
-        "--journal-hold",
-        help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
-    ),
 ]
 
 
@@ -221,16 +193,33 @@ class ServiceOptions(ConnectionOptions):
     """The first word of the command."""
 
     plan_files: PlanFiles
-    relay_id: RelayId = None
-    drain: Drain = "30s"
-    hop_linger: HopLinger = None
-    memory_mb: MemoryMb = 512
+    relay_id: Annotated[
+        str | None,
+        typer.Option("--relay-id", help="Name of this relay: unique among running relays, the same after a restart."),
+    ] = None
+    drain: Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")] = "30s"
+    hop_linger: Annotated[
+        str | None,
+        typer.Option(
+            "--hop-linger",
+            help="How long hops into a relay-held topic wait, to be written as one entry.",
+            show_default="1s, or a tenth of the plan's guard if that is less",
+        ),
+    ] = None
+    memory_mb: Annotated[
+        int,
+        typer.Option(
+            "--memory-mb", min=1, help="Memory for messages received ahead and hops under way, of all plans together."
+        ),
+    ] = 512
     processes: Processes = 1
     http: HttpAddress = None
-    ready_file: ReadyFile = None
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")
+    ] = None
     log_format: LogFormat = Format.AUTO
     log_level: LogLevel = Level.INFO
-    with_stdin: WithStdin = False
+    with_stdin: Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")] = False
     journal_hold: str | None = field(init=False, default=None)
 
 
@@ -240,7 +229,13 @@ class ShadowServiceOptions(ServiceOptions):
 
     kind: ClassVar[str] = "shadow"
 
-    journal_hold: JournalHold = "3m"
+    journal_hold: Annotated[
+        str,
+        typer.Option(
+            "--journal-hold",
+            help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
+        ),
+    ] = "3m"
 
 
 def run_service(asked: ServiceOptions) -> None:

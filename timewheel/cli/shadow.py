@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions, warn
 from timewheel.cli.options import PlanFile, command_group, with_options
 from timewheel.cli.relay_service import ShadowServiceOptions, run_service
-from timewheel.cli.shadow_desired import need_shadow, note, plan_with_intake
+from timewheel.cli.shadow_common import need_shadow, note, plan_with_intake
 from timewheel.cli.shadow_start import start
 from timewheel.cli.shadow_status import status
 from timewheel.cli.shadow_verify import verify
@@ -50,7 +50,7 @@ def pause(
     cluster: AdminOptions,
 ) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
-    from timewheel.cli.shadow_desired import need_shadow, note, plan_with_intake, refuse_pause
+    from timewheel.cli.shadow_common import need_shadow, note, plan_with_intake, refuse_pause
     from timewheel.shadow.machine.states import State
 
     plan = plan_with_intake(plan_file)
@@ -92,7 +92,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
     """
     from rich.console import Console
 
-    from timewheel.cli.relay_abort import await_empty
+    from timewheel.cli.relay import await_empty
     from timewheel.provision.former_topics import FormerTopics
     from timewheel.shadow.draining import Stalls, journaled, waiting, waiting_timers
     from timewheel.shadow.machine.states import State
@@ -132,7 +132,7 @@ def last_words(
         now_ms: UTC milliseconds.
         reached_by: Options by which a command reaches the cluster.
     """
-    from timewheel.cli.shadow_text import journal_words
+    from timewheel.cli.shadow_common import journal_words
 
     yield f"put back into {plan.due_topic}: {timers}"
     yield from journal_words(plan, plan_file, kept=kept, since_ms=now_ms, now_ms=now_ms, reached_by=reached_by)

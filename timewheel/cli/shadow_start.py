@@ -10,8 +10,7 @@ import typer
 
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.options import ATTENTION, AsJson, with_options
-from timewheel.cli.shadow_desired import unseen_is_an_exit
-from timewheel.cli.shadow_text import show_survey
+from timewheel.cli.shadow_common import show_survey, unseen_is_an_exit
 from timewheel.cli.terminal import progress_bar, say, show_line
 from timewheel.core.durations import parse_duration
 from timewheel.core.errors import PlanError
@@ -259,7 +258,7 @@ def _asked(plan: Plan) -> bool:
 
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
-    from timewheel.cli.shadow_desired import note
+    from timewheel.cli.shadow_common import note
     from timewheel.provision.provisioning import ensure
     from timewheel.shadow.machine.states import State
 

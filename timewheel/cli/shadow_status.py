@@ -20,7 +20,7 @@ from timewheel.cli.options import (
     type_words,
     with_options,
 )
-from timewheel.cli.shadow_desired import unseen_is_an_exit
+from timewheel.cli.shadow_common import unseen_is_an_exit
 from timewheel.cli.terminal import render, say, show_line, show_rows
 from timewheel.core.clock import pause
 from timewheel.core.durations import span
@@ -49,7 +49,7 @@ def status(
 
     Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
-    from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
+    from timewheel.cli.shadow_common import need_shadow, plan_with_intake
     from timewheel.shadow.overview import overview_facts
     from timewheel.shadow.overview_reading import overview_of
 
@@ -131,7 +131,7 @@ def _queue(queue: Queue) -> str:
 
 
 def _notes(found: ShadowOverview) -> Iterator[str]:
-    from timewheel.cli.shadow_text import decision_words, journal_words
+    from timewheel.cli.shadow_common import decision_words, journal_words
     from timewheel.shadow.machine.states import State, moves
 
     kept = sum(part.journal.entries for part in found.parts)

@@ -9,7 +9,7 @@ import typer
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
 from timewheel.cli.options import ATTENTION, FAILED, AsJson, PlanFile, with_options
-from timewheel.cli.shadow_desired import unseen_is_an_exit
+from timewheel.cli.shadow_common import unseen_is_an_exit
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
@@ -38,7 +38,7 @@ def verify(
     command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
     progress; 1 if not all entries could be seen.
     """
-    from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
+    from timewheel.cli.shadow_common import need_shadow, plan_with_intake
     from timewheel.shadow.verification import verification_facts
     from timewheel.shadow.verifying import verify as inspect
 
@@ -131,7 +131,7 @@ def _verdict(found: Verification) -> str:
 
 
 def _notes(found: Verification, plan_file: str) -> Iterator[str]:
-    from timewheel.cli.shadow_text import decision_words
+    from timewheel.cli.shadow_common import decision_words
     from timewheel.shadow.machine.states import moves
 
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""

@@ -26,6 +26,8 @@ GAP = 2
 """Spaces between two columns."""
 INDENT = 4
 BETWEEN = " · "
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+"""Style of a finding by its severity."""
 
 
 def terminal(*, to_stderr: bool = False) -> Console:
