@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from timewheel.inspect.doctor.seen import Seen, Source
 from timewheel.provision.provision_steps import Step
@@ -40,6 +41,11 @@ class Kind:
     severity: Severity
     why: str
     do: str
+
+
+error_kind = partial(Kind, severity=Severity.ERROR)
+warning_kind = partial(Kind, severity=Severity.WARNING)
+note_kind = partial(Kind, severity=Severity.INFO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +97,8 @@ class Check:
     inspect: Look
     needs: frozenset[Source]
     of_any_topic: bool = False
+
+
+def check(*kinds: Kind, needs: Iterable[Source] = (), of_any_topic: bool = False) -> Callable[[Look], Check]:
+    """Make a check of a function; for the arguments see `Check`."""
+    return lambda inspect: Check(kinds=kinds, inspect=inspect, needs=frozenset(needs), of_any_topic=of_any_topic)

@@ -12,32 +12,28 @@ from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration, span
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Check, Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, warning_kind
 from timewheel.inspect.doctor.seen import Newest, Part, Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import in_force
 from timewheel.provision.foreign_settings import unacknowledged_findings
 
-FEW_UNACKNOWLEDGED = Kind(
+FEW_UNACKNOWLEDGED = warning_kind(
     slug="few-unacknowledged",
-    severity=Severity.WARNING,
     why="A consumer that holds its limit of early timers gets no more messages, not even messages due now.",
     do="Raise the bound for the topic, or let consumers hold fewer.",
 )
-BLOCKED = Kind(
+BLOCKED = error_kind(
     slug="blocked-subscription",
-    severity=Severity.ERROR,
     why="Its consumers have too many unacknowledged messages: the broker delivers no more, not even messages due now.",
     do="See whether a handler hangs; acknowledge or negatively acknowledge its messages.",
 )
-WRONG_TYPE = Kind(
+WRONG_TYPE = error_kind(
     slug="wrong-subscription-type",
-    severity=Severity.ERROR,
     why="The broker delays on Shared and Key_Shared only, and relays keep order on Failover only.",
     do="Restart these consumers with the right type.",
 )
-OLD_CLIENT = Kind(
+OLD_CLIENT = warning_kind(
     slug="old-client",
-    severity=Severity.WARNING,
     why="timewheel was tested with pulsar-client 3.13; older versions may lose or repeat messages.",
     do="Upgrade the client library.",
 )
@@ -47,6 +43,7 @@ _VERSION = re.compile(r"Pulsar-CPP-v(\d+)\.(\d+)")
 ORDERED_TYPES = frozenset({"Failover"})
 
 
+@check(FEW_UNACKNOWLEDGED, needs={Source.POLICIES, Source.NAMESPACES})
 def _bounds(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.spec is None or not topic.spec.is_consumed or not topic.exists:
@@ -70,6 +67,7 @@ def _bounds(seen: Seen) -> Iterator[Finding]:
             )
 
 
+@check(BLOCKED, WRONG_TYPE, needs={Source.TOPICS}, of_any_topic=True)
 def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         told: set[tuple[str, Kind]] = set()
@@ -102,6 +100,7 @@ def _right_types(topic: SeenTopic, subscription: str, *, is_shadowed: bool) -> f
     return DELAYING_TYPES if topic.by_broker else ORDERED_TYPES
 
 
+@check(OLD_CLIENT, needs={Source.TOPICS})
 def _versions(seen: Seen) -> Iterator[Finding]:
     """Find old C++ clients, Python's included: timewheel relies on them only, not on clients in other languages."""
     for topic in seen.topics:
@@ -126,28 +125,21 @@ def _is_old(client: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) < TRIED_CLIENT
 
 
-CLIENTS = (
-    Check(kinds=(FEW_UNACKNOWLEDGED,), inspect=_bounds, needs=frozenset({Source.POLICIES, Source.NAMESPACES})),
-    Check(kinds=(BLOCKED, WRONG_TYPE), inspect=_subscriptions, needs=frozenset({Source.TOPICS}), of_any_topic=True),
-    Check(kinds=(OLD_CLIENT,), inspect=_versions, needs=frozenset({Source.TOPICS})),
-)
+CLIENTS = (_bounds, _subscriptions, _versions)
 
 
-CLOCK_OFF = Kind(
+CLOCK_OFF = error_kind(
     slug="clock-differs",
-    severity=Severity.ERROR,
     why="Timers come late or early by as much as clocks differ, and a plan has room for a fifth of its guard.",
     do="Set the clock of this machine, or the broker's, by NTP.",
 )
-PRODUCER_AHEAD = Kind(
+PRODUCER_AHEAD = error_kind(
     slug="producer-ahead",
-    severity=Severity.ERROR,
     why="The clock of a producer is ahead: its timers leave late, and may keep the timers behind them waiting.",
     do="Set the clock of the producer's machine by NTP.",
 )
-PRODUCER_BEHIND = Kind(
+PRODUCER_BEHIND = error_kind(
     slug="producer-behind",
-    severity=Severity.ERROR,
     why="The clock of a producer is behind: its timers with deliver_after are due too early, by as much.",
     do="Set the clock of the producer's machine by NTP.",
 )
@@ -193,6 +185,7 @@ def producer_off_ms(newest: Newest, time: BrokerTime | None) -> int:
     return min(newest.published_ms - sent_after_ms, 0)
 
 
+@check(CLOCK_OFF, needs={Source.TIME}, of_any_topic=True)
 def _broker(seen: Seen) -> Iterator[Finding]:
     skew_ms = _allowed_ms(seen)
     off_ms = 0 if seen.time is None else offset_ms(seen.time)
@@ -206,6 +199,7 @@ def _broker(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(PRODUCER_AHEAD, PRODUCER_BEHIND, needs={Source.TOPICS, Source.ENTRIES}, of_any_topic=True)
 def _producers(seen: Seen) -> Iterator[Finding]:
     skew_ms = _allowed_ms(seen)
     for topic in seen.topics:
@@ -242,12 +236,4 @@ def _allowed_ms(seen: Seen) -> int:
     return USUAL_SKEW_MS if seen.plan is None else seen.plan.skew_ms
 
 
-CLOCKS = (
-    Check(kinds=(CLOCK_OFF,), inspect=_broker, needs=frozenset({Source.TIME}), of_any_topic=True),
-    Check(
-        kinds=(PRODUCER_AHEAD, PRODUCER_BEHIND),
-        inspect=_producers,
-        needs=frozenset({Source.TOPICS, Source.ENTRIES}),
-        of_any_topic=True,
-    ),
-)
+CLOCKS = (_broker, _producers)

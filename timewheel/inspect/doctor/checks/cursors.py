@@ -8,7 +8,7 @@ from timewheel.broker.admin.policies import DELAYED_DELIVERY, PAUSE_ON_ACK_STATE
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Check, Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
@@ -21,51 +21,43 @@ CURES = (
     "See the cause of the gaps. Against delays: another plan (`timewheel plan check PLAN`), or a shadow for clients "
     "without timewheel."
 )
-FORGETS_GAPS = Kind(
+FORGETS_GAPS = error_kind(
     slug="forgets-acknowledgements",
-    severity=Severity.ERROR,
     why="An unload now would deliver acknowledged messages again.",
     do=CURES,
 )
-MANY_GAPS = Kind(
+MANY_GAPS = warning_kind(
     slug="many-gaps",
-    severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver acknowledged messages again.",
     do=CURES,
 )
-PAUSED = Kind(
+PAUSED = error_kind(
     slug="paused-at-the-limit",
-    severity=Severity.ERROR,
     why="At the limit on gaps this broker delivers no more messages of the subscription, not even due messages.",
     do="Acknowledge open messages, or switch dispatcherPauseOnAckStatePersistent off.",
 )
-PAUSES = Kind(
+PAUSES = note_kind(
     slug="pauses-at-the-limit",
-    severity=Severity.INFO,
     why="At the limit on gaps this broker stops delivering instead of forgetting: messages are late, none is repeated.",
     do="Choose between late and repeated timers; watch the gaps.",
 )
-LOW_GAP_LIMIT = Kind(
+LOW_GAP_LIMIT = note_kind(
     slug="low-gap-limit",
-    severity=Severity.INFO,
     why="A plan made for the default limit on gaps may make more gaps than this broker stores.",
     do="Nothing if the plan was made for this limit; else raise the limit.",
 )
-CURSOR_TOO_LARGE = Kind(
+CURSOR_TOO_LARGE = error_kind(
     slug="cursor-too-large",
-    severity=Severity.ERROR,
     why="A cursor with as many gaps as the limit allows does not fit into one entry, and is then not written at all.",
     do="Let the broker write bitmaps, or lower the limit.",
 )
-CURSOR_IN_METADATA = Kind(
+CURSOR_IN_METADATA = warning_kind(
     slug="cursor-fills-metadata-store",
-    severity=Severity.WARNING,
     why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
     do="Lower the metadata store's limit: larger cursors go into a ledger.",
 )
-SMALL_LEDGERS = Kind(
+SMALL_LEDGERS = warning_kind(
     slug="small-ledgers",
-    severity=Severity.WARNING,
     why="A bitmap covers whole ledgers, until their acknowledged entries reach the limit: with small ledgers, soon.",
     do="Let ledgers hold more entries than the limit on gaps.",
 )
@@ -74,6 +66,7 @@ METADATA_VALUE_BYTES = 1024 * 1024
 """ZooKeeper's ``jute.maxbuffer``."""
 
 
+@check(FORGETS_GAPS, MANY_GAPS, PAUSED, needs={Source.TOPICS}, of_any_topic=True)
 def _gaps(seen: Seen) -> Iterator[Finding]:
     pausing = {topic.name: cure for topic in seen.topics if (cure := _pausing(seen, topic)) is not None}
     for gaps in seen.gaps:
@@ -107,6 +100,7 @@ def _read(gaps: SubscriptionGaps) -> str:
     )
 
 
+@check(PAUSES, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _pauses(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         cure = _pausing(seen, topic) if topic.by_broker and topic.exists else None
@@ -130,6 +124,7 @@ def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
     return None
 
 
+@check(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS, needs={Source.SETTINGS}, of_any_topic=True)
 def _formats(seen: Seen) -> Iterator[Finding]:
     profile = seen.profile
     if seen.settings is None or not any(topic.by_broker for topic in seen.topics):
@@ -176,57 +171,41 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
         )
 
 
-CURSORS = (
-    Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), inspect=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
-    Check(kinds=(PAUSES,), inspect=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
-    Check(
-        kinds=(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS),
-        inspect=_formats,
-        needs=frozenset({Source.SETTINGS}),
-        of_any_topic=True,
-    ),
-)
+CURSORS = (_gaps, _pauses, _formats)
 
 
-DELAYS_OFF = Kind(
+DELAYS_OFF = error_kind(
     slug="delays-off",
-    severity=Severity.ERROR,
     why="With delayed delivery off the broker delivers every timer at once.",
     do="Switch delayed delivery on for the topic.",
 )
-DELAY_TOO_LONG = Kind(
+DELAY_TOO_LONG = error_kind(
     slug="delay-too-long",
-    severity=Severity.ERROR,
     why="The broker refuses a message that is delayed for longer than its bound, and timers wait here for longer.",
     do="Raise or remove the bound for the topic.",
 )
-TICK_DIFFERS = Kind(
+TICK_DIFFERS = warning_kind(
     slug="tick-differs",
-    severity=Severity.WARNING,
     why="The plan's lead is computed from its tick: now it is too short, so timers are late, or needlessly long.",
     do="Write the broker's tick into the plan.",
 )
-EARLY_FOR_OTHERS = Kind(
+EARLY_FOR_OTHERS = note_kind(
     slug="early-for-others",
-    severity=Severity.INFO,
     why="The broker may deliver up to a tick early, and only timewheel's consumers hold early timers back.",
     do="Nothing, or make the broker strict, or read with timewheel's consumers.",
 )
-STARVED = Kind(
+STARVED = warning_kind(
     slug="due-topic-starves",
-    severity=Severity.WARNING,
     why="With this many delayed messages in order the broker may stop reading, and messages due now wait behind them.",
     do="Switch the detection of fixed delays off.",
 )
-STARVES_OTHERS = Kind(
+STARVES_OTHERS = note_kind(
     slug="detection-of-fixed-delays",
-    severity=Severity.INFO,
     why="With this many delayed messages in order the broker stops reading, and this plan never mixes their order.",
     do="Switch the detection of fixed delays off.",
 )
-TRACKER_UNTRIED = Kind(
+TRACKER_UNTRIED = note_kind(
     slug="tracker-untried",
-    severity=Severity.INFO,
     why="timewheel's figures of memory, and of silence after an unload, were measured with the tracker in memory.",
     do="Measure with this tracker first.",
 )
@@ -235,6 +214,7 @@ NEAR_SHARE = 0.5
 """Fraction of the lookahead: twice as many messages may wait before the doctor runs again."""
 
 
+@check(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _delays(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         found = in_force(seen, topic, DELAYED_DELIVERY) if topic.exists and topic.by_broker else None
@@ -276,6 +256,7 @@ def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
     return set_delayed_delivery(topic.name, found)
 
 
+@check(TRACKER_UNTRIED, EARLY_FOR_OTHERS, needs={Source.SETTINGS}, of_any_topic=True)
 def _tracker(seen: Seen) -> Iterator[Finding]:
     kind = (seen.settings or {}).get("delayedDeliveryTrackerFactoryClassName", IN_MEMORY).rpartition(".")[2]
     if kind != IN_MEMORY and any(topic.by_broker for topic in seen.topics):
@@ -298,6 +279,7 @@ def _tracker(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(STARVED, STARVES_OTHERS, needs={Source.SETTINGS, Source.TOPICS}, of_any_topic=True)
 def _starved(seen: Seen) -> Iterator[Finding]:
     lookahead = number(seen.settings, "delayedDeliveryFixedDelayDetectionLookahead", 0)
     if not lookahead:
@@ -324,23 +306,4 @@ def _fills(topic: SeenTopic) -> bool:
     return topic.by_broker and (topic.spec is None or topic.spec.is_consumed)
 
 
-DELAYS = (
-    Check(
-        kinds=(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS),
-        inspect=_delays,
-        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
-        of_any_topic=True,
-    ),
-    Check(
-        kinds=(TRACKER_UNTRIED, EARLY_FOR_OTHERS),
-        inspect=_tracker,
-        needs=frozenset({Source.SETTINGS}),
-        of_any_topic=True,
-    ),
-    Check(
-        kinds=(STARVED, STARVES_OTHERS),
-        inspect=_starved,
-        needs=frozenset({Source.SETTINGS, Source.TOPICS}),
-        of_any_topic=True,
-    ),
-)
+DELAYS = (_delays, _tracker, _starved)

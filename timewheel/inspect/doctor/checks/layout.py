@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from timewheel.core.errors import TopologyError
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.inspect.doctor.finding import Check, Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import broker_command, is_on
 from timewheel.inspect.missing_topics import NO_TOPIC
@@ -23,64 +23,54 @@ from timewheel.provision.provision_steps import (
 from timewheel.provision.provisioned import refuse_older, same_revision
 
 MAX_NAMED = 3
-MISSING_NAMESPACE = Kind(
+MISSING_NAMESPACE = error_kind(
     slug="missing-namespace",
-    severity=Severity.ERROR,
     why="Topics of the plan belong into it, and a send to one of them is refused.",
     do="Make the namespace.",
 )
-MISSING_TOPIC = Kind(
+MISSING_TOPIC = error_kind(
     slug="missing-topic",
-    severity=Severity.ERROR,
     why="A timer that should wait there is refused, or waits where no relay reads it.",
     do="Make the plan's topics.",
 )
-MISSING_PARTITION = Kind(
+MISSING_PARTITION = error_kind(
     slug="missing-partition",
-    severity=Severity.ERROR,
     why="Making the topic was interrupted: timers of that partition are refused, and calls about the topic hang.",
     do="Make the missing partitions.",
 )
-MISSING_SUBSCRIPTION = Kind(
+MISSING_SUBSCRIPTION = error_kind(
     slug="missing-subscription",
-    severity=Severity.ERROR,
     why="Messages sent before the subscription exists are lost to it.",
     do="Make the subscription at the earliest position.",
 )
-TOPIC_IN_THE_WAY = Kind(
+TOPIC_IN_THE_WAY = error_kind(
     slug="topic-in-the-way",
-    severity=Severity.ERROR,
     why="The topic exists in a form that the plan cannot use, and no program should change it.",
     do="Change the plan, or the topic, by hand.",
 )
-UNGUARDED = Kind(
+UNGUARDED = note_kind(
     slug="unguarded-topic",
-    severity=Severity.INFO,
     why="A policy that the namespace gets later applies to this topic, too, and drops timers.",
     do="Set the topic's own policies.",
 )
-NO_TOPIC_POLICIES = Kind(
+NO_TOPIC_POLICIES = error_kind(
     slug="no-topic-policies",
-    severity=Severity.ERROR,
     why="Without policies of topics a TTL or a quota of the namespace drops timers, and hops are not deduplicated.",
     do="Switch policies of topics on.",
 )
-FOREIGN_SUBSCRIPTION = Kind(
+FOREIGN_SUBSCRIPTION = warning_kind(
     slug="foreign-subscription",
-    severity=Severity.WARNING,
     why="Messages that a foreign subscription does not acknowledge stay on disk for ever.",
     do="Remove the subscription if it is not needed.",
 )
-FORMER_TOPIC = Kind(
+FORMER_TOPIC = warning_kind(
     slug="former-topic",
-    severity=Severity.WARNING,
     why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, and parked "
     "timers wait for you.",
     do="Deal with parked timers; remove the topic when it is empty.",
 )
-LEFT_BEHIND = Kind(
+LEFT_BEHIND = error_kind(
     slug="left-behind",
-    severity=Severity.ERROR,
     why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.",
     do="Drain the topic before the first timer is due.",
 )
@@ -91,6 +81,7 @@ _KINDS: dict[type[Step], Kind] = {
 }
 
 
+@check(MISSING_NAMESPACE, NO_TOPIC_POLICIES, needs={Source.NAMESPACES, Source.POLICIES})
 def _namespaces(seen: Seen) -> Iterator[Finding]:
     needed = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
@@ -111,6 +102,14 @@ def _namespaces(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(
+    MISSING_TOPIC,
+    MISSING_PARTITION,
+    MISSING_SUBSCRIPTION,
+    TOPIC_IN_THE_WAY,
+    UNGUARDED,
+    needs={Source.TOPICS, Source.NAMESPACES, Source.POLICIES},
+)
 def _topics(seen: Seen) -> Iterator[Finding]:
     older = [finding for topic in seen.topics if (finding := _older(seen, topic)) is not None]
     yield from older
@@ -175,6 +174,7 @@ def _unguarded(seen: Seen, topic: SeenTopic, steps: list[SetPolicy]) -> Iterator
         )
 
 
+@check(FOREIGN_SUBSCRIPTION, needs={Source.TOPICS})
 def _foreign(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.spec is None:
@@ -198,6 +198,7 @@ def _connected(topic: SeenTopic) -> str:
     return f"; connected: {', '.join(found[:MAX_NAMED])}" if found else ""
 
 
+@check(FORMER_TOPIC, LEFT_BEHIND, needs={Source.TOPICS})
 def _former(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None:
         return
@@ -207,42 +208,27 @@ def _former(seen: Seen) -> Iterator[Finding]:
         yield Finding(kind=kind, subject=found.where, read=found.problem, cure=found.remedy)
 
 
-LAYOUT = (
-    Check(
-        kinds=(MISSING_NAMESPACE, NO_TOPIC_POLICIES),
-        inspect=_namespaces,
-        needs=frozenset({Source.NAMESPACES, Source.POLICIES}),
-    ),
-    Check(
-        kinds=(MISSING_TOPIC, MISSING_PARTITION, MISSING_SUBSCRIPTION, TOPIC_IN_THE_WAY, UNGUARDED),
-        inspect=_topics,
-        needs=frozenset({Source.TOPICS, Source.NAMESPACES, Source.POLICIES}),
-    ),
-    Check(kinds=(FOREIGN_SUBSCRIPTION,), inspect=_foreign, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(FORMER_TOPIC, LEFT_BEHIND), inspect=_former, needs=frozenset({Source.TOPICS})),
-)
+LAYOUT = (_namespaces, _topics, _foreign, _former)
 
 
-REPLICATED = Kind(
+REPLICATED = warning_kind(
     slug="replicated",
-    severity=Severity.WARNING,
     why="A relay in each cluster would forward every timer, so that each is handled once for each cluster.",
     do="Give the plan a holding_namespace of its own that is not replicated.",
 )
-SCHEMAS_ENFORCED = Kind(
+SCHEMAS_ENFORCED = note_kind(
     slug="schemas-enforced",
-    severity=Severity.INFO,
     why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.",
     do="Send to the plan's topics with the schema.",
 )
-SCHEMAS_FROZEN = Kind(
+SCHEMAS_FROZEN = warning_kind(
     slug="schemas-frozen",
-    severity=Severity.WARNING,
     why="A schema that the namespace does not know yet is refused there, and timers with it do not leave their topic.",
     do="Allow producers to register schemas, or upload them to all topics.",
 )
 
 
+@check(REPLICATED, SCHEMAS_FROZEN, needs={Source.NAMESPACES})
 def _places(seen: Seen) -> Iterator[Finding]:
     used = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
@@ -265,6 +251,7 @@ def _places(seen: Seen) -> Iterator[Finding]:
             )
 
 
+@check(SCHEMAS_ENFORCED, needs={Source.NAMESPACES, Source.SETTINGS})
 def _enforced(seen: Seen) -> Iterator[Finding]:
     used = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
@@ -284,20 +271,17 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
         )
 
 
-PLACES = (
-    Check(kinds=(REPLICATED, SCHEMAS_FROZEN), inspect=_places, needs=frozenset({Source.NAMESPACES})),
-    Check(kinds=(SCHEMAS_ENFORCED,), inspect=_enforced, needs=frozenset({Source.NAMESPACES, Source.SETTINGS})),
-)
+PLACES = (_places, _enforced)
 
 
-NOT_SEEN = Kind(
+NOT_SEEN = note_kind(
     slug="not-seen",
-    severity=Severity.INFO,
     why="Checks that need unreadable data were left out, and may have found a problem.",
     do="Use a role that may see it; brokers and bookies take a superuser.",
 )
 
 
+@check(NOT_SEEN, of_any_topic=True)
 def _sight(seen: Seen) -> Iterator[Finding]:
     for one in seen.unread:
         yield Finding(
@@ -308,4 +292,4 @@ def _sight(seen: Seen) -> Iterator[Finding]:
         )
 
 
-SIGHT = (Check(kinds=(NOT_SEEN,), inspect=_sight, needs=frozenset(), of_any_topic=True),)
+SIGHT = (_sight,)

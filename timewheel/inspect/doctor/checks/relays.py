@@ -15,7 +15,7 @@ from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.steps import far_ms
 from timewheel.core.topology import TopicSpec
-from timewheel.inspect.doctor.finding import Check, Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY, mover_in
@@ -23,52 +23,44 @@ from timewheel.provision.foreign_settings import producer_name_findings, relay_c
 from timewheel.provision.former_findings import run_command
 from timewheel.provision.provision_steps import SetPolicy
 
-NO_RELAY = Kind(
+NO_RELAY = error_kind(
     slug="no-relay",
-    severity=Severity.ERROR,
     why="Timers wait here, and no relay moves them on: they will not be delivered.",
     do="Start a relay, embedded in consumers or as a service.",
 )
-RELAY_ELSEWHERE = Kind(
+RELAY_ELSEWHERE = error_kind(
     slug="relay-elsewhere",
-    severity=Severity.ERROR,
     why="Timers wait here, and the running relay does not read them: it has just started, keeps restarting this "
     "partition, or works by another plan.",
     do="See its log and its plan file; restart it with this plan.",
 )
-NO_RELAY_YET = Kind(
+NO_RELAY_YET = note_kind(
     slug="no-relay-yet",
-    severity=Severity.INFO,
     why="Nothing waits in this plan's own topics yet; the first timer that does needs a relay.",
     do="Start a relay before timers become due.",
 )
-NO_STANDBY = Kind(
+NO_STANDBY = note_kind(
     slug="no-standby",
-    severity=Severity.INFO,
     why="One relay works alone: while it is down, timers do not move on.",
     do="Run two or three relays.",
 )
-MANY_RELAYS = Kind(
+MANY_RELAYS = warning_kind(
     slug="many-relays",
-    severity=Severity.WARNING,
     why="All but one relay of a partition keep threads and connections and do nothing, and each may take it over.",
     do="Run relays as a service of two or three.",
 )
-RELAY_LATE = Kind(
+RELAY_LATE = error_kind(
     slug="relay-late",
-    severity=Severity.ERROR,
     why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.",
     do="See whether relays run and are ready, and their logs.",
 )
-RELAY_BEHIND = Kind(
+RELAY_BEHIND = warning_kind(
     slug="relay-behind",
-    severity=Severity.WARNING,
     why="A timer should have left already: when the plan's guard is used up, timers are delivered late.",
     do="See whether relays run and are ready, and their logs.",
 )
-FOREIGN_CONSUMER = Kind(
+FOREIGN_CONSUMER = error_kind(
     slug="foreign-consumer",
-    severity=Severity.ERROR,
     why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.",
     do="Stop it. To look, use a reader or timewheel status PLAN.",
 )
@@ -77,6 +69,7 @@ BEHIND_SHARE = 0.5
 """Fraction of the guard; the rest remains until the next run."""
 
 
+@check(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS, needs={Source.TOPICS})
 def _presence(seen: Seen) -> Iterator[Finding]:
     # Slots are visited when they are released; only tiers, the intake and the journal always have relays connected.
     always = [
@@ -158,6 +151,7 @@ def _backlog(part: Part) -> int:
     return 0 if relays is None else relays.backlog
 
 
+@check(RELAY_LATE, RELAY_BEHIND, needs={Source.TOPICS, Source.ENTRIES})
 def _lateness(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None:
         return
@@ -178,6 +172,7 @@ def _lateness(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(FOREIGN_CONSUMER, needs={Source.TOPICS})
 def _foreign(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.step is None and (topic.spec is None or not topic.spec.is_entrance):
@@ -201,38 +196,26 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
             )
 
 
-RELAYS = (
-    Check(kinds=(FOREIGN_CONSUMER,), inspect=_foreign, needs=frozenset({Source.TOPICS})),
-    Check(
-        kinds=(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS),
-        inspect=_presence,
-        needs=frozenset({Source.TOPICS}),
-    ),
-    Check(kinds=(RELAY_LATE, RELAY_BEHIND), inspect=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
-)
+RELAYS = (_foreign, _presence, _lateness)
 
 
-NO_DEDUPLICATION = Kind(
+NO_DEDUPLICATION = warning_kind(
     slug="no-deduplication",
-    severity=Severity.WARNING,
     why="A killed relay sends its unacknowledged hops again, and here they are stored twice.",
     do="Switch deduplication on for the topic.",
 )
-NAMES_FULL = Kind(
+NAMES_FULL = warning_kind(
     slug="producer-names-full",
-    severity=Severity.WARNING,
     why="Beyond the number of producer names that it keeps the broker forgets some, and may store a hop twice.",
     do="Find the client that keeps opening producers; let the broker remember more.",
 )
-FEW_NAMES = Kind(
+FEW_NAMES = warning_kind(
     slug="few-producer-names",
-    severity=Severity.WARNING,
     why="The broker keeps fewer producer names than this plan opens for a partition, and may store a hop twice.",
     do="Let the broker remember more names.",
 )
-NAMES_FORGOTTEN_SOON = Kind(
+NAMES_FORGOTTEN_SOON = warning_kind(
     slug="producer-names-forgotten-soon",
-    severity=Severity.WARNING,
     why="A relay that is down for longer than that may store a hop twice when it comes back.",
     do="Let the broker remember names for some hours.",
 )
@@ -244,6 +227,7 @@ SDK_PRODUCERS = 100
 """Producer names of sending processes, in addition to those of relays."""
 
 
+@check(NO_DEDUPLICATION, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS})
 def _deduplication(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.spec is None or not topic.spec.deduplication or not topic.exists:
@@ -263,6 +247,7 @@ def _deduplication(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(NAMES_FULL, needs={Source.TOPICS, Source.SETTINGS})
 def _names(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         known = [part.producer_names for part in topic.parts if part.producer_names is not None]
@@ -272,6 +257,7 @@ def _names(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=NAMES_FULL, subject=found.where, read=found.problem, cure=found.remedy)
 
 
+@check(FEW_NAMES, NAMES_FORGOTTEN_SOON, needs={Source.SETTINGS})
 def _limits(seen: Seen) -> Iterator[Finding]:
     if not any(_takes_hops(topic.spec) for topic in seen.topics):
         return
@@ -299,50 +285,36 @@ def _holds(topic: SeenTopic) -> bool:
     return topic.step is not None
 
 
-HOPS = (
-    Check(
-        kinds=(NO_DEDUPLICATION,),
-        inspect=_deduplication,
-        needs=frozenset({Source.POLICIES, Source.NAMESPACES, Source.TOPICS}),
-    ),
-    Check(kinds=(NAMES_FULL,), inspect=_names, needs=frozenset({Source.TOPICS, Source.SETTINGS})),
-    Check(kinds=(FEW_NAMES, NAMES_FORGOTTEN_SOON), inspect=_limits, needs=frozenset({Source.SETTINGS})),
-)
+HOPS = (_deduplication, _names, _limits)
 
 
-NOBODY_MOVES = Kind(
+NOBODY_MOVES = error_kind(
     slug="nobody-moves",
-    severity=Severity.ERROR,
     why="Moved timers do not move on, and timers far from due stay in the due topic and make gaps there.",
     do="Start, pause or abort the shadow by a command.",
 )
-JOURNAL_OLD = Kind(
+JOURNAL_OLD = warning_kind(
     slug="journal-is-old",
-    severity=Severity.WARNING,
     why="A message that is never acknowledged pins the due topic: the journal grows, and is repeated at each load.",
     do="Find the message, and handle or acknowledge it.",
 )
-UNNAMED_SUBSCRIPTION = Kind(
+UNNAMED_SUBSCRIPTION = warning_kind(
     slug="unnamed-subscription",
-    severity=Severity.WARNING,
     why="A shadow moves only timers that wait on every subscription; an unread subscription pins its journal for ever.",
     do="Write the subscription into the plan, or remove it.",
 )
-MOVERS_DIFFER = Kind(
+MOVERS_DIFFER = warning_kind(
     slug="movers-differ",
-    severity=Severity.WARNING,
     why="A mover with another plan sends timers another way: timers that both have met are stored twice.",
     do="Give all processes that move these timers the same plan file.",
 )
-JOURNAL_REMOVED = Kind(
+JOURNAL_REMOVED = error_kind(
     slug="journal-removed",
-    severity=Severity.ERROR,
     why="Acknowledged originals whose copies had not moved on yet are lost with the journal; no timer is moved.",
     do="Start the shadow again; search the due topic for lost timers.",
 )
-COMPACTED = Kind(
+COMPACTED = warning_kind(
     slug="compacted-due-topic",
-    severity=Severity.WARNING,
     why="Compaction keeps a cursor of its own, which no shadow can move; its readers get the newest of each key only.",
     do="Switch compaction off for the due topic.",
 )
@@ -364,6 +336,7 @@ def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
     return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
 
 
+@check(NOBODY_MOVES, needs={Source.TOPICS})
 def _move_decider(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
     if journal is None or seen.shadow_state != MOVING:
@@ -378,6 +351,7 @@ def _move_decider(seen: Seen) -> Iterator[Finding]:
         yield Finding(kind=NOBODY_MOVES, subject=journal.name, read=read, cure=cure)
 
 
+@check(JOURNAL_OLD, needs={Source.TOPICS, Source.ENTRIES})
 def _journal(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
     oldest = [] if journal is None else [part for part in journal.parts if part.journal_since_ms is not None]
@@ -395,6 +369,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
         yield Finding(kind=JOURNAL_OLD, subject=journal.name, read=read, cure=cure)
 
 
+@check(UNNAMED_SUBSCRIPTION, needs={Source.TOPICS})
 def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.spec is None or not _has_role(seen, topic, "due"):
@@ -410,6 +385,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=UNNAMED_SUBSCRIPTION, subject=topic.name, read=read, cure=cure)
 
 
+@check(MOVERS_DIFFER, needs={Source.TOPICS})
 def _movers(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None or not seen.plan.intake:
         return
@@ -439,6 +415,7 @@ def _is_of(plan: Plan, source: str) -> bool:
     return any(f"persistent://{source}".startswith(f"{prefix}.") for prefix in Router(plan).names.own_prefixes)
 
 
+@check(JOURNAL_REMOVED, needs={Source.TOPICS, Source.NAMESPACES})
 def _removed(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
     if journal is None or journal.namespace not in seen.namespaces:
@@ -456,6 +433,7 @@ def _removed(seen: Seen) -> Iterator[Finding]:
         yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
 
 
+@check(COMPACTED, needs={Source.TOPICS, Source.NAMESPACES})
 def _compaction(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if not _has_role(seen, topic, "due") or not topic.exists:
@@ -471,11 +449,4 @@ def _compaction(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
 
 
-SHADOWS = (
-    Check(kinds=(NOBODY_MOVES,), inspect=_move_decider, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(MOVERS_DIFFER,), inspect=_movers, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(JOURNAL_OLD,), inspect=_journal, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
-    Check(kinds=(UNNAMED_SUBSCRIPTION,), inspect=_subscriptions, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(JOURNAL_REMOVED,), inspect=_removed, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
-    Check(kinds=(COMPACTED,), inspect=_compaction, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
-)
+SHADOWS = (_move_decider, _movers, _journal, _subscriptions, _removed, _compaction)

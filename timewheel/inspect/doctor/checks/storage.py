@@ -23,56 +23,58 @@ from timewheel.broker.admin.policies import (
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Check, Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
 from timewheel.provision.provision_steps import SetPolicy
 
-ONE_COPY = Kind(
+ONE_COPY = error_kind(
     slug="one-copy",
-    severity=Severity.ERROR,
     why="Each timer lies on one bookie only, for days: if that disk goes, the timers are gone.",
     do="Write two copies or more.",
 )
-ONE_COPY_PERHAPS = Kind(
+ONE_COPY_PERHAPS = warning_kind(
     slug="one-copy-perhaps",
-    severity=Severity.WARNING,
     why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.",
     do="If there are more bookies, write two copies or more.",
 )
-ONE_BOOKIE = Kind(
+ONE_BOOKIE = note_kind(
     slug="one-bookie",
-    severity=Severity.INFO,
     why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.",
     do="Run three bookies, and write two copies or more.",
 )
-ONE_CONFIRMATION = Kind(
+ONE_CONFIRMATION = warning_kind(
     slug="one-confirmation",
-    severity=Severity.WARNING,
     why="A send is confirmed after one bookie has it: if that is lost before the copy is made, so are the last timers.",
     do="Wait for two copies or more.",
 )
-TOO_FEW_BOOKIES = Kind(
+TOO_FEW_BOOKIES = error_kind(
     slug="too-few-bookies",
-    severity=Severity.ERROR,
     why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.",
     do="Restore the missing bookies, or require fewer.",
 )
-ENDLESS_LEDGERS = Kind(
+ENDLESS_LEDGERS = warning_kind(
     slug="endless-ledgers",
-    severity=Severity.WARNING,
     why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.",
     do="Let ledgers end after some hours.",
 )
-MESSAGE_TOO_LARGE = Kind(
+MESSAGE_TOO_LARGE = error_kind(
     slug="message-size-differs",
-    severity=Severity.ERROR,
     why="A timer that another topic of the plan has taken may be refused by this one: it never leaves that topic.",
     do="Give all topics of the plan the same maximum size.",
 )
 USUAL_ROLLOVER_MIN = 240
 
 
+@check(
+    ONE_COPY,
+    ONE_COPY_PERHAPS,
+    ONE_BOOKIE,
+    ONE_CONFIRMATION,
+    TOO_FEW_BOOKIES,
+    needs={Source.NAMESPACES, Source.POLICIES, Source.BOOKIES},
+    of_any_topic=True,
+)
 def _copies(seen: Seen) -> Iterator[Finding]:
     told: set[str] = set()
     for topic in seen.topics:
@@ -112,6 +114,7 @@ def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) 
     return pulsar_admin(place[0], "set-persistence", place[1], *quorums, "-r", f"{found.value.mark_deletes_per_s:g}")
 
 
+@check(ENDLESS_LEDGERS, needs={Source.SETTINGS})
 def _ledgers(seen: Seen) -> Iterator[Finding]:
     name = "managedLedgerMaxLedgerRolloverTimeMinutes"
     age_min = number(seen.settings, name, USUAL_ROLLOVER_MIN)
@@ -129,6 +132,7 @@ def _ledgers(seen: Seen) -> Iterator[Finding]:
     )
 
 
+@check(MESSAGE_TOO_LARGE, needs={Source.POLICIES})
 def _sizes(seen: Seen) -> Iterator[Finding]:
     own = {topic.name: topic.state.policies.get(MAX_MESSAGE_BYTES) for topic in seen.topics if topic.exists}
     largest = number(seen.settings, "maxMessageSize", 5 * 1024 * 1024)
@@ -143,39 +147,28 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
             )
 
 
-STORAGE = (
-    Check(
-        kinds=(ONE_COPY, ONE_COPY_PERHAPS, ONE_BOOKIE, ONE_CONFIRMATION, TOO_FEW_BOOKIES),
-        inspect=_copies,
-        needs=frozenset({Source.NAMESPACES, Source.POLICIES, Source.BOOKIES}),
-        of_any_topic=True,
-    ),
-    Check(kinds=(ENDLESS_LEDGERS,), inspect=_ledgers, needs=frozenset({Source.SETTINGS})),
-    Check(kinds=(MESSAGE_TOO_LARGE,), inspect=_sizes, needs=frozenset({Source.POLICIES})),
-)
+STORAGE = (_copies, _ledgers, _sizes)
 
 
-QUOTA_DROPS = Kind(
+QUOTA_DROPS = error_kind(
     slug="quota-drops",
-    severity=Severity.ERROR,
     why="At this quota the broker silently drops the oldest messages of the backlog, also delayed messages.",
     do="Take the quota away from the topic.",
 )
-QUOTA_TOO_SHORT = Kind(
+QUOTA_TOO_SHORT = error_kind(
     slug="quota-too-short",
-    severity=Severity.ERROR,
     why="Timers wait here for longer than this quota allows, so producers and relays will be refused.",
     do="Take the quota away from the topic.",
 )
-QUOTA_BLOCKS = Kind(
+QUOTA_BLOCKS = warning_kind(
     slug="quota-blocks",
-    severity=Severity.WARNING,
     why="At this backlog producers and relays are refused, and timers stay in the topics before this one.",
     do="Take the quota away from the topic, or watch its backlog.",
 )
 _TYPES = {SIZE_QUOTA: "destination_storage", AGE_QUOTA: "message_age"}
 
 
+@check(QUOTA_DROPS, QUOTA_TOO_SHORT, QUOTA_BLOCKS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _quotas(seen: Seen) -> Iterator[Finding]:
     if not is_on(seen.settings, "backlogQuotaCheckEnabled", default=True):
         return
@@ -223,42 +216,32 @@ def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: 
     return broker_command(seen, "backlogQuotaDefaultLimitSecond", -1)
 
 
-QUOTAS = (
-    Check(
-        kinds=(QUOTA_DROPS, QUOTA_TOO_SHORT, QUOTA_BLOCKS),
-        inspect=_quotas,
-        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
-        of_any_topic=True,
-    ),
-)
+QUOTAS = (_quotas,)
 
 
-TTL_TOO_SHORT = Kind(
+TTL_TOO_SHORT = error_kind(
     slug="ttl-too-short",
-    severity=Severity.ERROR,
     why="A TTL counts from the publish time and silently drops timers that were never delivered.",
     do="Set the topic's own TTL to 0.",
 )
-TTL_BEYOND_STAY = Kind(
+TTL_BEYOND_STAY = warning_kind(
     slug="ttl-beyond-stay",
-    severity=Severity.WARNING,
     why="Timers wait longer than planned while consumers or relays are down, and then the TTL drops them.",
     do="Set the topic's own TTL to 0.",
 )
-TTL_OVER_DELAYS = Kind(
+TTL_OVER_DELAYS = warning_kind(
     slug="ttl-over-delays",
-    severity=Severity.WARNING,
     why="A message that is delayed for longer than the TTL is dropped, and is never delivered.",
     do="Set the topic's own TTL to 0.",
 )
-SUBSCRIPTIONS_EXPIRE = Kind(
+SUBSCRIPTIONS_EXPIRE = error_kind(
     slug="subscription-expiry",
-    severity=Severity.ERROR,
     why="A subscription without a consumer for this long is removed, with its backlog.",
     do="Switch it off for the namespace.",
 )
 
 
+@check(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _ttl(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         found = in_force(seen, topic, MESSAGE_TTL_S) if topic.exists else None
@@ -281,6 +264,7 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(SUBSCRIPTIONS_EXPIRE, needs={Source.NAMESPACES, Source.SETTINGS}, of_any_topic=True)
 def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for namespace in sorted(seen.namespaces):
         found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
@@ -297,43 +281,26 @@ def _is_at_stake(topic: SeenTopic, namespace: str) -> bool:
     return topic.namespace == namespace and (topic.spec is not None or next(topic.subscriptions(), None) is not None)
 
 
-EXPIRY = (
-    Check(
-        kinds=(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS),
-        inspect=_ttl,
-        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
-        of_any_topic=True,
-    ),
-    Check(
-        kinds=(SUBSCRIPTIONS_EXPIRE,),
-        inspect=_subscriptions,
-        needs=frozenset({Source.NAMESPACES, Source.SETTINGS}),
-        of_any_topic=True,
-    ),
-)
+EXPIRY = (_ttl, _subscriptions)
 
 
-KEPT_FOR_EVER = Kind(
+KEPT_FOR_EVER = warning_kind(
     slug="kept-for-ever",
-    severity=Severity.WARNING,
     why="Every timer stays on disk in each topic that it passed, also after it was handled.",
     do="Give the topic a retention that ends.",
 )
-NOBODY_SUBSCRIBED = Kind(
+NOBODY_SUBSCRIBED = warning_kind(
     slug="nobody-subscribed",
-    severity=Severity.WARNING,
     why="Without a subscription messages are removed once their retention ends, though no consumer has read them.",
     do="Make the subscription before the first message.",
 )
-REMOVED_WHEN_CAUGHT_UP = Kind(
+REMOVED_WHEN_CAUGHT_UP = error_kind(
     slug="removed-when-caught-up",
-    severity=Severity.ERROR,
     why="An idle topic is removed with its subscriptions, and the next message creates it without them.",
     do="Keep the topic though it is idle.",
 )
-AUTO_CREATION = Kind(
+AUTO_CREATION = warning_kind(
     slug="auto-creation",
-    severity=Severity.WARNING,
     why="A send to a missing topic creates it, without partitions and subscriptions, and no consumer reads it.",
     do="Make the plan's topics first, or switch auto-creation off.",
 )
@@ -344,6 +311,7 @@ KEEP_OPTIONS = (
 )
 
 
+@check(KEPT_FOR_EVER, NOBODY_SUBSCRIBED, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS}, of_any_topic=True)
 def _retention(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         found = in_force(seen, topic, RETENTION) if topic.exists else None
@@ -366,6 +334,7 @@ def _text(retention: Retention) -> str:
     return f"{time}, {size}"
 
 
+@check(REMOVED_WHEN_CAUGHT_UP, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _inactive(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         found = in_force(seen, topic, INACTIVE_TOPIC) if topic.exists else None
@@ -381,6 +350,7 @@ def _inactive(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(AUTO_CREATION, needs={Source.NAMESPACES, Source.SETTINGS, Source.TOPICS})
 def _auto_creation(seen: Seen) -> Iterator[Finding]:
     for name, policies in sorted(seen.namespaces.items()):
         missing = [topic for topic in seen.topics if _is_missing(topic, name)]
@@ -407,22 +377,4 @@ def _is_missing(topic: SeenTopic, namespace: str) -> bool:
     return topic.namespace == namespace and topic.spec is not None and not topic.exists
 
 
-KEEPING = (
-    Check(
-        kinds=(KEPT_FOR_EVER, NOBODY_SUBSCRIBED),
-        inspect=_retention,
-        needs=frozenset({Source.POLICIES, Source.NAMESPACES, Source.TOPICS}),
-        of_any_topic=True,
-    ),
-    Check(
-        kinds=(REMOVED_WHEN_CAUGHT_UP,),
-        inspect=_inactive,
-        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
-        of_any_topic=True,
-    ),
-    Check(
-        kinds=(AUTO_CREATION,),
-        inspect=_auto_creation,
-        needs=frozenset({Source.NAMESPACES, Source.SETTINGS, Source.TOPICS}),
-    ),
-)
+KEEPING = (_retention, _inactive, _auto_creation)
