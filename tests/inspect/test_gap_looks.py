@@ -32,8 +32,7 @@ from timewheel.inspect.gaps import GapSnapshot, GapStatus, Level, SubscriptionGa
 from timewheel.inspect.gaps.gap_status import by_subscription
 from timewheel.inspect.gaps.log import MAX_SNAPSHOTS, GapHistory, append_snapshot, growth_of, read_snapshots
 from timewheel.inspect.gaps.reload import Run
-from timewheel.inspect.gaps.snapshot import with_shadows
-from timewheel.inspect.gaps.targets import EVERYTHING
+from timewheel.inspect.gaps.snapshot import EVERYTHING, with_shadows
 from timewheel.inspect.profile import Limit, limit_of
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=10, metadata_store_limit_ranges=3)

@@ -14,8 +14,7 @@ from timewheel.inspect.gaps import inspect_gaps
 from timewheel.inspect.gaps.advice import advice_on
 from timewheel.inspect.gaps.explain import Cause, Explained, Share
 from timewheel.inspect.gaps.facts import snapshot_facts
-from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
-from timewheel.inspect.gaps.gap_status import by_subscription
+from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD, by_subscription
 from timewheel.inspect.gaps.log import GapHistory
 from timewheel.inspect.profile import Limit
 

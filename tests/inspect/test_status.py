@@ -17,9 +17,9 @@ from timewheel.cli.options import ALARM, ATTENTION
 from timewheel.cli.status import _due_rows, _exit_status, _verdict
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.inspect.sample import open_runs, positions_of
 from timewheel.inspect.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
 from timewheel.inspect.status.looking import by_stretch, of_pieces, total
-from timewheel.inspect.status.runs import open_runs, positions_of
 
 NOW_MS = 1_800_000_000_000
 

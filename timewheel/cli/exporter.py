@@ -81,7 +81,7 @@ def exporter(
     log_to_stderr(log_format, log_level)
     from prometheus_client import CollectorRegistry
 
-    from timewheel.inspect.gaps.targets import EVERYTHING
+    from timewheel.inspect.gaps.snapshot import EVERYTHING
     from timewheel.serving import LIVE_PATH, METRICS_PATH, READY_PATH, Answer, HttpServer
 
     names, plans = names_and_plans(targets or [])

@@ -197,8 +197,7 @@ class _Seeing:
         from timewheel.inspect.gaps import inspect_gaps, topics_of
         from timewheel.inspect.gaps.facts import messages_again
         from timewheel.inspect.gaps.log import append_snapshot
-        from timewheel.inspect.gaps.snapshot import with_lost, with_shadows
-        from timewheel.inspect.gaps.targets import EVERYTHING
+        from timewheel.inspect.gaps.snapshot import EVERYTHING, with_lost, with_shadows
         from timewheel.inspect.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
@@ -411,7 +410,7 @@ def aid_of(
         reached_by: Options by which a command reaches the cluster.
         plan_files: Files of plans for timewheel's clients, by topic.
     """
-    from timewheel.inspect.gaps.first_aid import (
+    from timewheel.inspect.gaps.gap_status import (
         PLAN_HELPS,
         may_need_shadow,
         plan_command,

@@ -49,7 +49,7 @@ def explain(
     """
     from timewheel.inspect.gaps.advice import advice_on
     from timewheel.inspect.gaps.explain import explain as look_into
-    from timewheel.inspect.gaps.targets import full_name
+    from timewheel.inspect.gaps.snapshot import full_name
     from timewheel.inspect.profile import limit_of
 
     with (

@@ -47,7 +47,7 @@ def sample(
     The file also stores the scale of the sample (entries of the topic per row), the topic, its partitions and
     subscriptions, and the broker's gap limit and tick: `timewheel plan` reads all of these from it.
     """
-    from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
+    from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD
     from timewheel.inspect.profile import limit_of
     from timewheel.inspect.sample import sample as take
     from timewheel.inspect.sample_figures import figures_of, sampled_topic, write_sample

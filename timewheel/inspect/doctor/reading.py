@@ -45,8 +45,7 @@ from timewheel.inspect.gaps import GapSnapshot, inspect_gaps
 from timewheel.inspect.gaps.snapshot import with_shadows
 from timewheel.inspect.missing_topics import no_such_topic
 from timewheel.inspect.plan_sample import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.inspect.sample import Place
-from timewheel.inspect.status.runs import open_runs, positions_of
+from timewheel.inspect.sample import Place, open_runs, positions_of
 from timewheel.provision.former_topics import look_into
 from timewheel.provision.provision_steps import TopicState, existing_of
 from timewheel.provision.provisioned import Provisioned, provisioned, with_noted_namespaces

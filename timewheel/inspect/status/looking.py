@@ -28,9 +28,8 @@ from timewheel.core.steps import Step
 from timewheel.core.topology import HoldingTopic, calendar_intervals, entrances_of, topology
 from timewheel.inspect.gaps.snapshot import Unseen
 from timewheel.inspect.plan_sample import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.inspect.sample import Place, draw
+from timewheel.inspect.sample import OpenRun, Place, draw, open_runs, positions_of
 from timewheel.inspect.status.places import Amount, Head, Horizon, PlaceStatus, RelayHold, Status, summed
-from timewheel.inspect.status.runs import OpenRun, open_runs, positions_of
 from timewheel.provision.former_topics import waiting_in_former
 
 

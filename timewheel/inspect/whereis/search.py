@@ -24,10 +24,9 @@ from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.inspect.whereis.itinerary import Routes, Stop
+from timewheel.inspect.whereis.itinerary import Routes, Span, Stop, Wanted
 from timewheel.inspect.whereis.reading import Partition, Reading, Seen
 from timewheel.inspect.whereis.verdict import Searched, Sighting, State, Whereabouts
-from timewheel.inspect.whereis.wanted import Span, Wanted
 from timewheel.provision.former_topics import waiting_in_former
 
 GUESSES = 4

@@ -11,9 +11,8 @@ from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import Envelope
 from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.inspect.whereis.itinerary import Stop
+from timewheel.inspect.whereis.itinerary import Stop, Wanted
 from timewheel.inspect.whereis.reading import Cost, Partition, Seen
-from timewheel.inspect.whereis.wanted import Wanted
 
 
 @unique

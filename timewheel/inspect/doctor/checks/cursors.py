@@ -12,7 +12,7 @@ from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, n
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
-from timewheel.inspect.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command
+from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
 from timewheel.provision.foreign_settings import set_delayed_delivery
 from timewheel.provision.provision_steps import SetPolicy
 from timewheel.provision.shadow_commands import shadow_commands
