@@ -1,4 +1,6 @@
-"""Gaps of cursors beside the broker's limit, as values; and first aid: a shadow, which moves timers far from due away."""
+"""State of a subscription: its gaps against the broker's limit, its backlog, the ledgers that it pins, and the entries
+that a reload repeats; and first aid: a shadow, which moves timers that are far from due out of the topic.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A wanted timer, with all that the caller knows about it, and its way: computed from the plan, pure."""
+"""A wanted timer, and its past, present and future places: pure, from the plan, the send time and the due time.
+
+The due time may be unknown. Then the ways of all possible due times are followed: the routing steps cut the span of due
+times into pieces, and each piece goes a single way. With a known due time the span is a millisecond, and the way is
+that of the router.
+"""
 
 from __future__ import annotations
 
