@@ -88,6 +88,8 @@ def gaps(
     exist or may not be read. With --fail-at also: 3 if a subscription is above 80 % of the limit; 4 if a subscription
     is at the limit or an unload would deliver entries again; 1 if any target or topic could not be seen.
     """
+    from timewheel.inspect.gaps.facts import snapshot_facts
+
     every_ms = every_ms_of(every)
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = terminal()
@@ -102,7 +104,8 @@ def gaps(
             if csv_file is not None:
                 _write_csv(csv_file, snapshot, seeing.snapshots)
             if as_json:
-                _print_json(snapshot, seeing.limit, seeing.snapshots, messages)
+                facts = snapshot_facts(snapshot, seeing.limit, seeing.snapshots, messages)
+                print(json.dumps(facts), flush=True)
             else:
                 show(
                     partial(
@@ -187,7 +190,7 @@ class _Seeing:
             if every_ms is None or number == times:
                 return
             try:
-                _pause(self._admin, every_ms)
+                pause(self._admin.clock, every_ms)
             except KeyboardInterrupt:
                 return
 
@@ -228,10 +231,6 @@ class _Seeing:
         return seen, messages
 
 
-def _pause(admin: AdminClient, every_ms: int) -> None:
-    pause(admin.clock, every_ms)
-
-
 @contextmanager
 def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Console], None]], None]]:
     """Show looks in the same place on a terminal, elsewhere one after the other."""
@@ -251,14 +250,6 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
 
     with Live(console=console, auto_refresh=False) as screen:
         yield show
-
-
-def _print_json(
-    snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: dict[tuple[str, str], AgainMessages]
-) -> None:
-    from timewheel.inspect.gaps.facts import snapshot_facts
-
-    print(json.dumps(snapshot_facts(snapshot, limit, snapshots, messages)), flush=True)
 
 
 def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None:

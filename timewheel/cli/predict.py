@@ -62,13 +62,6 @@ def predict(
     _compare([plan_file], history, asked, cluster, as_json=as_json)
 
 
-def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
-    """Load plans, by their files' names; an invalid plan is reported before any request to a broker and before Spark
-    starts.
-    """
-    return {str(path): Plan.load(path) for path in plan_files}
-
-
 def _compare(
     plan_files: list[Path], history: str | None, asked: PlannerOptions, cluster: ProfileOptions, *, as_json: bool
 ) -> None:
@@ -77,7 +70,8 @@ def _compare(
         plan_files, history = [*plan_files, Path(history)], None
     need_one_source(history, asked, {})
     console = console_for(as_json=as_json)
-    plans, note = _loaded(plan_files), note_of(history)
+    # An invalid plan is reported before any request to a broker and before Spark starts.
+    plans, note = {str(path): Plan.load(path) for path in plan_files}, note_of(history)
     profile = cluster.shown(console, None if note is None else note.profile)
     if history is None:
         predict_from(asked, plans, profile, as_json=as_json)

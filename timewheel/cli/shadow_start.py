@@ -137,7 +137,8 @@ def start(
     file = target if out is None else str(out)
     with access.admin() as admin:
         with unseen_is_an_exit(), progress_bar("reading entries") as on_progress:
-            given = None if is_topic else _loaded(target)
+            # Also without an intake: the survey reports this with all other findings.
+            given = None if is_topic else Plan.load(Path(target))
             url = access.service_url_of(target if given is None else given.due_topic, admin)
             bare = given or bare_plan(admin, target)
             read = read_topic(admin, access.dialer(url), bare, target=file, most=entries, on_progress=on_progress)
@@ -229,11 +230,6 @@ def _is_topic(target: str, out: Path | None) -> bool:
             )
         raise typer.BadParameter(problem, param_hint="--out")
     return is_topic
-
-
-def _loaded(target: str) -> Plan:
-    """Load a plan, also without an intake: the survey reports this with all other findings."""
-    return Plan.load(Path(target))
 
 
 def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.shadow.machine.audit import Trouble
-    from timewheel.shadow.verification import PartitionAudit, Verification
+    from timewheel.shadow.verification import Verification
 
 
 @with_options
@@ -69,6 +69,7 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         reached_by: Options by which a command reaches the cluster.
     """
     from timewheel.shadow.machine.audit import Place, Wrong
+    from timewheel.shadow.verification import shown
 
     say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
     for text in _notes(found, plan_file):
@@ -86,7 +87,7 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         for part in found.parts
     ]
     show_rows(console, "Entries, and where the journal's copies are", header, rows)
-    wrong = [(part, one) for part in found.parts for one in _shown(part)]
+    wrong = [(part, one) for part in found.parts for one in shown(part)]
     if wrong:
         header = ("partition", "wrong", "original", "in the journal", "due")
         lines = [(part.topic.rpartition("/")[2], *_line(one)) for part, one in wrong]
@@ -106,12 +107,6 @@ _MEANS = {
     "left": "far from due and pending, and not moved: is a shadow running, by this plan? Its event "
     "shadow_stays_native names the reasons",
 }
-
-
-def _shown(part: PartitionAudit) -> list[Trouble]:
-    from timewheel.shadow.verification import shown
-
-    return shown(part)
 
 
 def _line(one: Trouble) -> tuple[str, ...]:

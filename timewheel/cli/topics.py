@@ -175,17 +175,13 @@ def _removal_json(removal: Removal) -> dict[str, Any]:
 
 
 def _print_report(report: Report, *, verbose: bool) -> None:
-    for line in _steps_each(report) if verbose else _steps_by_topic(report):
+    for line in (f"{step.topic}: {step}" for step in report.steps) if verbose else _steps_by_topic(report):
         print_line(line)
     would = "would take" if report.dry_run else "took"
     state = f"{would} {counted(len(report.steps), 'step')}" if report.steps else "all as it should be"
     print_line(f"{counted(len(report.topics), 'topic')}: {state}")
     for finding in report.findings:
         print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
-
-
-def _steps_each(report: Report) -> Iterator[str]:
-    return (f"{step.topic}: {step}" for step in report.steps)
 
 
 def _steps_by_topic(report: Report) -> Iterator[str]:

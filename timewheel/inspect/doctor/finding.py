@@ -42,6 +42,10 @@ class Kind:
     why: str
     do: str
 
+    def at(self, subject: str, *, read: str, cure: str, fix: Step | None = None) -> Finding:
+        """Return a finding of this kind; for the arguments see `Finding`."""
+        return Finding(kind=self, subject=subject, read=read, cure=cure, fix=fix)
+
 
 error_kind = partial(Kind, severity=Severity.ERROR)
 warning_kind = partial(Kind, severity=Severity.WARNING)

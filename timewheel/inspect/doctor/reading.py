@@ -323,7 +323,7 @@ class _Look:
         self._target = target
         self._asking = Asking()
         self._at_ms = admin.clock.now_ms()
-        self._settings = self._read_settings()
+        self._settings: Mapping[str, str] | None = admin.brokers.runtime_configuration()
         self._version = self._asking.ask(Source.SETTINGS, BROKER, admin.brokers.version) or ""
         self._namespaces: dict[str, NamespacePolicies | None] = {}
 
@@ -391,9 +391,6 @@ class _Look:
             has_topic_policies=reader.has_topic_policies,
             unread=(*self._asking.unread, *self._denied_settings()),
         )
-
-    def _read_settings(self) -> Mapping[str, str] | None:
-        return self._admin.brokers.runtime_configuration()
 
     def _denied_settings(self) -> tuple[Unread, ...]:
         if self._settings is not None:

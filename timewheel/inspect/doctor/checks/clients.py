@@ -52,13 +52,12 @@ def _bounds(seen: Seen) -> Iterator[Finding]:
         if one is not None:
             for found in unacknowledged_findings(topic.spec, one.value):
                 read = f"maxUnackedMessagesPerConsumer is {one.value:,}, {one.where}; {DEFAULT_MAX_HELD:,} may be held"
-                yield Finding(kind=FEW_UNACKNOWLEDGED, subject=topic.name, read=read, cure=found.remedy)
+                yield FEW_UNACKNOWLEDGED.at(topic.name, read=read, cure=found.remedy)
         together = in_force(seen, topic, MAX_UNACKED_PER_SUBSCRIPTION)
         enough = DEFAULT_MAX_HELD * HELD_SHARE
         if together is not None and 0 < together.value < enough:
-            yield Finding(
-                kind=FEW_UNACKNOWLEDGED,
-                subject=topic.name,
+            yield FEW_UNACKNOWLEDGED.at(
+                topic.name,
                 read=f"maxUnackedMessagesPerSubscription is {together.value:,}, {together.where}; each consumer may "
                 f"hold {DEFAULT_MAX_HELD:,}",
                 cure=pulsar_admin(
@@ -76,14 +75,13 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
                 told.add((name, BLOCKED))
                 read = f"{name} is blocked on {part.name}: {counted(stats.unacked, 'message')} unacknowledged"
                 cure = timewheel_command("gaps", "explain", topic.name, "--subscription", name)
-                yield Finding(kind=BLOCKED, subject=topic.name, read=read, cure=cure)
+                yield BLOCKED.at(topic.name, read=read, cure=cure)
             right = _right_types(topic, name, is_shadowed=seen.plan is not None and seen.plan.intake)
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:
                 told.add((name, WRONG_TYPE))
                 who = ", ".join(sorted({consumer.name for consumer in stats.consumers})[:3])
-                yield Finding(
-                    kind=WRONG_TYPE,
-                    subject=topic.name,
+                yield WRONG_TYPE.at(
+                    topic.name,
                     read=f"{name} is {stats.type} on {part.name} ({who}), not {' or '.join(sorted(right))}",
                     cure=f"subscribe {name} as {' or '.join(sorted(right))}",
                 )
@@ -191,9 +189,8 @@ def _broker(seen: Seen) -> Iterator[Finding]:
     off_ms = 0 if seen.time is None else offset_ms(seen.time)
     if abs(off_ms) > skew_ms:
         side = "ahead of" if off_ms > 0 else "behind"
-        yield Finding(
-            kind=CLOCK_OFF,
-            subject="the broker",
+        yield CLOCK_OFF.at(
+            "the broker",
             read=f"its clock is {span(abs(off_ms))} {side} this machine's; {format_duration(skew_ms)} is allowed",
             cure="timedatectl set-ntp true",
         )
@@ -224,7 +221,7 @@ def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Fi
         for by_ms, producer, part in found[:MAX_NAMED]
     )
     more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return Finding(kind=kind, subject=topic.name, read=named + more, cure="timedatectl set-ntp true")
+    return kind.at(topic.name, read=named + more, cure="timedatectl set-ntp true")
 
 
 def _address(part: Part, producer: str) -> str:

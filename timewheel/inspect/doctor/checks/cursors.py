@@ -74,11 +74,11 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
             continue
         explain = timewheel_command("gaps", "explain", gaps.topic, "--subscription", gaps.subscription)
         if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
-            yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
+            yield PAUSED.at(gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
             cure = "; if delays are the cause: ".join((explain, *_aid(seen, gaps)))
-            yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
+            yield kind.at(gaps.topic, read=_read(gaps), cure=cure)
 
 
 def _aid(seen: Seen, gaps: SubscriptionGaps) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _pauses(seen: Seen) -> Iterator[Finding]:
         cure = _pausing(seen, topic) if topic.by_broker and topic.exists else None
         if cure is not None:
             read = "dispatcherPauseOnAckStatePersistent is on"
-            yield Finding(kind=PAUSES, subject=topic.name, read=read, cure=cure)
+            yield PAUSES.at(topic.name, read=read, cure=cure)
 
 
 def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
@@ -137,21 +137,19 @@ def _formats(seen: Seen) -> Iterator[Finding]:
         if seen.gaps:
             most = max(gaps.worst.gap_count for gaps in seen.gaps)
             read += f"; the fullest partition that was looked at has {counted(most, 'gap')}"
-        yield Finding(kind=LOW_GAP_LIMIT, subject="the broker", read=read, cure=cure)
+        yield LOW_GAP_LIMIT.at("the broker", read=read, cure=cure)
     in_parts = is_on(seen.settings, "persistentUnackedRangesWithMultipleEntriesEnabled", default=False)
     needed = limit * profile.bytes_per_range
     if profile.ack_format == "ranges" and needed > profile.frame_limit_bytes and not in_parts:
-        yield Finding(
-            kind=CURSOR_TOO_LARGE,
-            subject="the broker",
+        yield CURSOR_TOO_LARGE.at(
+            "the broker",
             read=f"{name} is {limit:,}: about {needed:,} bytes as ranges, of {profile.frame_limit_bytes:,}",
             cure=broker_command(seen, "managedLedgerPersistIndividualAckAsLongArray", "true"),
         )
     yield from _metadata_store(seen)
     if profile.ack_format == "bitmap" and profile.ledger_max_entries < min(limit, USUAL_LIMIT):
-        yield Finding(
-            kind=SMALL_LEDGERS,
-            subject="the broker",
+        yield SMALL_LEDGERS.at(
+            "the broker",
             read=f"managedLedgerMaxEntriesPerLedger is {profile.ledger_max_entries:,}, {name} is {limit:,}, "
             "written as a bitmap",
             cure=broker_command(seen, "managedLedgerMaxEntriesPerLedger", 50_000),
@@ -163,9 +161,8 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
     limit = number(seen.settings, name, 1_000)
     is_packed = (seen.settings or {}).get("managedCursorInfoCompressionType", "NONE") != "NONE"
     if limit * seen.profile.bytes_per_range > METADATA_VALUE_BYTES and not is_packed:
-        yield Finding(
-            kind=CURSOR_IN_METADATA,
-            subject="the broker",
+        yield CURSOR_IN_METADATA.at(
+            "the broker",
             read=f"{name} is {limit:,}, and managedCursorInfoCompressionType is NONE",
             cure=broker_command(seen, name, 1_000),
         )
@@ -230,9 +227,8 @@ def _delays(seen: Seen) -> Iterator[Finding]:
             read += f"; timers wait {spelled(stay_ms)}"
             yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
         if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
-            yield Finding(
-                kind=TICK_DIFFERS,
-                subject=topic.name,
+            yield TICK_DIFFERS.at(
+                topic.name,
                 read=f"the tick is {found.value.tick_ms} ms, {found.where}; the plan says {seen.plan.tick_ms} ms",
                 cure=f'write tick = "{format_duration(found.value.tick_ms)}" into {seen.target}',
             )
@@ -240,9 +236,8 @@ def _delays(seen: Seen) -> Iterator[Finding]:
 
 def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
     value = DelayedDelivery(active=True, tick_ms=found.tick_ms, max_delay_ms=0)
-    return Finding(
-        kind=kind,
-        subject=topic.name,
+    return kind.at(
+        topic.name,
         read=read,
         cure=_command(seen, topic, found),
         fix=None if topic.spec is None else SetPolicy(topic=topic.name, policy=DELAYED_DELIVERY, value=value),
@@ -260,9 +255,8 @@ def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
 def _tracker(seen: Seen) -> Iterator[Finding]:
     kind = (seen.settings or {}).get("delayedDeliveryTrackerFactoryClassName", IN_MEMORY).rpartition(".")[2]
     if kind != IN_MEMORY and any(topic.by_broker for topic in seen.topics):
-        yield Finding(
-            kind=TRACKER_UNTRIED,
-            subject="the broker",
+        yield TRACKER_UNTRIED.at(
+            "the broker",
             read=f"delayedDeliveryTrackerFactoryClassName is {kind}",
             cure=broker_command(
                 seen, "delayedDeliveryTrackerFactoryClassName", f"org.apache.pulsar.broker.delayed.{IN_MEMORY}"
@@ -271,9 +265,8 @@ def _tracker(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None or seen.plan.readers != "any":
         return
     if not is_on(seen.settings, "isDelayedDeliveryDeliverAtTimeStrict", default=seen.settings is None):
-        yield Finding(
-            kind=EARLY_FOR_OTHERS,
-            subject="the broker",
+        yield EARLY_FOR_OTHERS.at(
+            "the broker",
             read='isDelayedDeliveryDeliverAtTimeStrict is false; the plan has readers = "any"',
             cure=broker_command(seen, "isDelayedDeliveryDeliverAtTimeStrict", "true"),
         )
@@ -296,9 +289,9 @@ def _starved(seen: Seen) -> Iterator[Finding]:
         near = [topic for topic in topics if topic.delayed >= lookahead * NEAR_SHARE]
     for topic in near:
         read = f"{topic.delayed:,} delayed messages in a partition{', and others are not delivered' * mixed}"
-        yield Finding(kind=STARVED, subject=topic.name, read=f"{read}; {name} is {lookahead:,}", cure=cure)
+        yield STARVED.at(topic.name, read=f"{read}; {name} is {lookahead:,}", cure=cure)
     if seen.plan is not None and not mixed and not near:
-        yield Finding(kind=STARVES_OTHERS, subject="the broker", read=f"{name} is {lookahead:,}", cure=cure)
+        yield STARVES_OTHERS.at("the broker", read=f"{name} is {lookahead:,}", cure=cure)
 
 
 def _fills(topic: SeenTopic) -> bool:

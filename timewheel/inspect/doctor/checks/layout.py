@@ -86,16 +86,12 @@ def _namespaces(seen: Seen) -> Iterator[Finding]:
     needed = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
         if policies is None and name in needed:
-            yield Finding(
-                kind=MISSING_NAMESPACE,
-                subject=name,
-                read="there is no such namespace",
-                cure=f"{seen.provisions} --create-namespaces",
+            yield MISSING_NAMESPACE.at(
+                name, read="there is no such namespace", cure=f"{seen.provisions} --create-namespaces"
             )
     if not seen.has_topic_policies and needed:
-        yield Finding(
-            kind=NO_TOPIC_POLICIES,
-            subject="the broker",
+        yield NO_TOPIC_POLICIES.at(
+            "the broker",
             read="it has no policies of topics (405, Method Not Allowed)",
             cure="write topicLevelPoliciesEnabled=true and systemTopicEnabled=true into broker.conf, and restart "
             "the brokers one by one",
@@ -122,14 +118,14 @@ def _topics(seen: Seen) -> Iterator[Finding]:
         try:
             steps = steps_for(topic.spec, topic.state)
         except TopologyError as error:
-            yield Finding(kind=TOPIC_IN_THE_WAY, subject=topic.name, read=error.problem, cure=error.remedy)
+            yield TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy)
             continue
         if isinstance(next(iter(steps), None), CreateTopic):
             steps = steps[:1]  # its creation includes all other steps
         for step in steps:
             kind = _KINDS.get(type(step))
             if kind is not None:
-                yield Finding(kind=kind, subject=topic.name, read=_missing(step), cure=seen.provisions, fix=step)
+                yield kind.at(topic.name, read=_missing(step), cure=seen.provisions, fix=step)
         yield from _unguarded(seen, topic, [step for step in steps if isinstance(step, SetPolicy)])
 
 
@@ -140,7 +136,7 @@ def _older(seen: Seen, topic: SeenTopic) -> Finding | None:
     try:
         refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
     except TopologyError as error:
-        return Finding(kind=TOPIC_IN_THE_WAY, subject=topic.name, read=error.problem, cure=error.remedy)
+        return TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy)
     return None
 
 
@@ -148,7 +144,7 @@ def _same_revision(seen: Seen, topic: SeenTopic) -> Iterator[Finding]:
     """Yield the finding of a due topic that another plan of this revision was provisioned for."""
     if seen.plan is not None and topic.spec is not None:
         for found in same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target):
-            yield Finding(kind=TOPIC_IN_THE_WAY, subject=found.where, read=found.problem, cure=found.remedy)
+            yield TOPIC_IN_THE_WAY.at(found.where, read=found.problem, cure=found.remedy)
 
 
 def _missing(step: Step) -> str:
@@ -165,9 +161,8 @@ def _unguarded(seen: Seen, topic: SeenTopic, steps: list[SetPolicy]) -> Iterator
     """Find policies that are not set on the topic itself; the checks of each policy find those that do harm now."""
     lacking = [step for step in steps if topic.state.policies.get(step.policy) is None]
     if lacking and seen.has_topic_policies:
-        yield Finding(
-            kind=UNGUARDED,
-            subject=topic.name,
+        yield UNGUARDED.at(
+            topic.name,
             read=f"not set on the topic: {', '.join(str(step.policy) for step in lacking)}",
             cure=seen.provisions,
             fix=lacking[0],
@@ -181,7 +176,7 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
             continue
         for found in foreign_subscriptions(topic.spec, topic.state.subscriptions):
             read = found.problem + _connected(topic)
-            yield Finding(kind=FOREIGN_SUBSCRIPTION, subject=found.where, read=read, cure=found.remedy)
+            yield FOREIGN_SUBSCRIPTION.at(found.where, read=read, cure=found.remedy)
 
 
 def _connected(topic: SeenTopic) -> str:
@@ -205,7 +200,7 @@ def _former(seen: Seen) -> Iterator[Finding]:
     stranded = {topic.name for topic in left_behind(seen.plan, seen.former)}
     for found in findings_of(seen.plan, seen.former, seen.target):
         kind = LEFT_BEHIND if found.where in stranded else FORMER_TOPIC
-        yield Finding(kind=kind, subject=found.where, read=found.problem, cure=found.remedy)
+        yield kind.at(found.where, read=found.problem, cure=found.remedy)
 
 
 LAYOUT = (_namespaces, _topics, _foreign, _former)
@@ -236,16 +231,14 @@ def _places(seen: Seen) -> Iterator[Finding]:
             continue
         if len(policies.replication_clusters) > 1:
             clusters = ", ".join(policies.replication_clusters)
-            yield Finding(
-                kind=REPLICATED,
-                subject=name,
+            yield REPLICATED.at(
+                name,
                 read=f"it is replicated: {clusters}",
                 cure=f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}',
             )
         if policies.document.get("is_allow_auto_update_schema") is False:
-            yield Finding(
-                kind=SCHEMAS_FROZEN,
-                subject=name,
+            yield SCHEMAS_FROZEN.at(
+                name,
                 read=f"is_allow_auto_update_schema is false, set on the namespace {name}",
                 cure=pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable"),
             )
@@ -256,16 +249,14 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
     used = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
         if policies is not None and policies.schema_validation_enforced and name in used:
-            yield Finding(
-                kind=SCHEMAS_ENFORCED,
-                subject=name,
+            yield SCHEMAS_ENFORCED.at(
+                name,
                 read=f"schema_validation_enforced, set on the namespace {name}",
                 cure=pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable"),
             )
     if is_on(seen.settings, "isSchemaValidationEnforced", default=False):
-        yield Finding(
-            kind=SCHEMAS_ENFORCED,
-            subject="the broker",
+        yield SCHEMAS_ENFORCED.at(
+            "the broker",
             read="isSchemaValidationEnforced is true",
             cure=broker_command(seen, "isSchemaValidationEnforced", "false"),
         )
@@ -284,9 +275,8 @@ NOT_SEEN = note_kind(
 @check(NOT_SEEN, of_any_topic=True)
 def _sight(seen: Seen) -> Iterator[Finding]:
     for one in seen.unread:
-        yield Finding(
-            kind=NOT_SEEN,
-            subject=one.subject,
+        yield NOT_SEEN.at(
+            one.subject,
             read=f"{one.source.value}: {one.reason}",
             cure=timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY"),
         )

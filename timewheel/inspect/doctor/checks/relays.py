@@ -14,7 +14,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.steps import far_ms
-from timewheel.core.topology import TopicSpec
 from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
@@ -90,14 +89,14 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             if any(begins_anew(part.stats.subscriptions[RELAY_SUBSCRIPTION], seen.at_ms) for part in waiting):
                 read += " now; one was some seconds ago: it keeps restarting, or has just ended"
                 cure = "see the relay's log: relay_session_failed and relay_session_crashed have the reason"
-                yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
+                yield RELAY_ELSEWHERE.at(topic.name, read=read, cure=cure)
             elif elsewhere and seen.plan is not None:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 restart = f"it: {_start(seen)}" if seen.plan.relay == "service" else "the consumer that it runs in"
                 cure = f"see the log of relay {elsewhere[0]}; then restart {restart}"
-                yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
+                yield RELAY_ELSEWHERE.at(topic.name, read=read, cure=cure)
             else:
-                yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
+                yield NO_RELAY.at(topic.name, read=read, cure=_start(seen))
         elif alone:
             empty.append(topic.name)
     if seen.shadow_state in ENDS:
@@ -105,7 +104,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
     if empty and seen.plan is not None:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
-        yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
+        yield NO_RELAY_YET.at(seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, always)
 
 
@@ -122,10 +121,10 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
         most = max(_relays(part) for part in topic.parts)
         if most == 1:
             read = f"one relay is connected to {topic.name}"
-            yield Finding(kind=NO_STANDBY, subject=topic.name, read=read, cure=_start(seen))
+            yield NO_STANDBY.at(topic.name, read=read, cure=_start(seen))
         if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
             for found in relay_count_findings(topic.spec, most, seen.target):
-                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
+                yield MANY_RELAYS.at(topic.name, read=found.problem, cure=found.remedy)
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:
@@ -188,9 +187,8 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
         )
         if found:
             more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            yield Finding(
-                kind=FOREIGN_CONSUMER,
-                subject=topic.name,
+            yield FOREIGN_CONSUMER.at(
+                topic.name,
                 read=f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}",
                 cure="stop the program at that address",
             )
@@ -238,9 +236,8 @@ def _deduplication(seen: Seen) -> Iterator[Finding]:
             continue
         where = "" if found is None else f", {found.where}"
         told = f"it is not in force on {off[0]}" if found is None or found.value else "it is off"
-        yield Finding(
-            kind=NO_DEDUPLICATION,
-            subject=topic.name,
+        yield NO_DEDUPLICATION.at(
+            topic.name,
             read=f"deduplication: {told}{where}",
             cure=pulsar_admin("topicPolicies", "set-deduplication", topic.name, "--enable"),
             fix=SetPolicy(topic=topic.name, policy=DEDUPLICATION, value=True),
@@ -254,35 +251,27 @@ def _names(seen: Seen) -> Iterator[Finding]:
         if topic.spec is None or not known:
             continue
         for found in producer_name_findings(topic.spec, max(known), seen.settings):
-            yield Finding(kind=NAMES_FULL, subject=found.where, read=found.problem, cure=found.remedy)
+            yield NAMES_FULL.at(found.where, read=found.problem, cure=found.remedy)
 
 
 @check(FEW_NAMES, NAMES_FORGOTTEN_SOON, needs={Source.SETTINGS})
 def _limits(seen: Seen) -> Iterator[Finding]:
-    if not any(_takes_hops(topic.spec) for topic in seen.topics):
+    if not any(topic.spec is not None and topic.spec.deduplication for topic in seen.topics):
         return
     name = "brokerDeduplicationMaxNumberOfProducers"
     names = number(seen.settings, name, USUAL_NAMES)
     # Each holding topic has two producer names per destination partition: for single hops, and for groups.
-    needed = 2 * sum(_holds(topic) for topic in seen.topics) + SDK_PRODUCERS
+    needed = 2 * sum(topic.step is not None for topic in seen.topics) + SDK_PRODUCERS
     if names < needed:
         read = f"{name} is {names:,}; {needed:,} or more may come to a partition"
         cure = broker_command(seen, name, USUAL_NAMES)
-        yield Finding(kind=FEW_NAMES, subject="the broker", read=read, cure=cure)
+        yield FEW_NAMES.at("the broker", read=read, cure=cure)
     name = "brokerDeduplicationProducerInactivityTimeoutMinutes"
     memory_min = number(seen.settings, name, USUAL_MEMORY_MIN)
     if memory_min < SHORT_MEMORY_MIN:
         read = f"{name} is {memory_min}"
         cure = broker_command(seen, name, USUAL_MEMORY_MIN)
-        yield Finding(kind=NAMES_FORGOTTEN_SOON, subject="the broker", read=read, cure=cure)
-
-
-def _takes_hops(spec: TopicSpec | None) -> bool:
-    return spec is not None and spec.deduplication
-
-
-def _holds(topic: SeenTopic) -> bool:
-    return topic.step is not None
+        yield NAMES_FORGOTTEN_SOON.at("the broker", read=read, cure=cure)
 
 
 HOPS = (_deduplication, _names, _limits)
@@ -348,7 +337,7 @@ def _move_decider(seen: Seen) -> Iterator[Finding]:
         start = timewheel_command("shadow", "run", seen.target)
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
         cure = f"see the log of {relays[0]}, the relay here; then restart it: {start}" if relays else start
-        yield Finding(kind=NOBODY_MOVES, subject=journal.name, read=read, cure=cure)
+        yield NOBODY_MOVES.at(journal.name, read=read, cure=cure)
 
 
 @check(JOURNAL_OLD, needs={Source.TOPICS, Source.ENTRIES})
@@ -366,7 +355,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
     if age_ms(part) > bound_ms:
         read = f"{part.name} has kept a copy for {span(age_ms(part))}; {spelled(bound_ms)} is usual at most"
         cure = timewheel_command("gaps", "explain", seen.plan.due_topic)
-        yield Finding(kind=JOURNAL_OLD, subject=journal.name, read=read, cure=cure)
+        yield JOURNAL_OLD.at(journal.name, read=read, cure=cure)
 
 
 @check(UNNAMED_SUBSCRIPTION, needs={Source.TOPICS})
@@ -382,7 +371,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             read = f"{name} is not in the plan; {counted(backlog, 'entry waits', 'entries wait')} for it"
             cure = f"write it among the subscriptions of {seen.target}; or, if it is not needed: "
             cure += pulsar_admin("topics", "unsubscribe", topic.name, "-s", name)
-            yield Finding(kind=UNNAMED_SUBSCRIPTION, subject=topic.name, read=read, cure=cure)
+            yield UNNAMED_SUBSCRIPTION.at(topic.name, read=read, cure=cure)
 
 
 @check(MOVERS_DIFFER, needs={Source.TOPICS})
@@ -402,9 +391,8 @@ def _movers(seen: Seen) -> Iterator[Finding]:
     if others:
         more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
         beside = "; others move them by this plan" if own in found else ""
-        yield Finding(
-            kind=MOVERS_DIFFER,
-            subject=seen.plan.due_topic,
+        yield MOVERS_DIFFER.at(
+            seen.plan.due_topic,
             read=f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}",
             cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers",
         )
@@ -425,12 +413,12 @@ def _removed(seen: Seen) -> Iterator[Finding]:
         gone = len(set(range(journal.state.partitions or 0)) - journal.state.existing)
         if gone and seen.shadow_state in UNDER_WAY:
             read = f"its requested state is {seen.shadow_state}, and {gone} of its partitions are missing"
-            yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
+            yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
         return
     held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
     if held:
         read = f"it is missing, and timers wait in {held[0].name}" + (f" and {len(held) - 1} more" if held[1:] else "")
-        yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
+        yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
 
 
 @check(COMPACTED, needs={Source.TOPICS, Source.NAMESPACES})
@@ -443,10 +431,10 @@ def _compaction(seen: Seen) -> Iterator[Finding]:
         cure = pulsar_admin("topicPolicies", "set-compaction-threshold", topic.name, "-t", 0)
         if any(name == COMPACTION for _, name, _ in topic.subscriptions()):
             read = f"it has the cursor {COMPACTION}"
-            yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=f"{cure}; then remove that cursor")
+            yield COMPACTED.at(topic.name, read=read, cure=f"{cure}; then remove that cursor")
         elif threshold > 0:
             read = f"compaction_threshold is {threshold:,} bytes, set on the namespace {topic.namespace}"
-            yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
+            yield COMPACTED.at(topic.name, read=read, cure=cure)
 
 
 SHADOWS = (_move_decider, _movers, _journal, _subscriptions, _removed, _compaction)

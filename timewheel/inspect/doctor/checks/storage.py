@@ -92,12 +92,12 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
         read += f"; {counted(seen.bookies, 'bookie')}"
     if seen.bookies is not None and value.ensemble > seen.bookies:
         fewer = Persistence(ensemble=seen.bookies, write_quorum=seen.bookies, ack_quorum=seen.bookies)
-        yield Finding(kind=TOO_FEW_BOOKIES, subject=found.subject, read=read, cure=_command(topic, found, fewer))
+        yield TOO_FEW_BOOKIES.at(found.subject, read=read, cure=_command(topic, found, fewer))
     elif seen.bookies == 1:
         cure = "run three bookies, then: " + _command(
             topic, found, Persistence(ensemble=3, write_quorum=2, ack_quorum=2)
         )
-        yield Finding(kind=ONE_BOOKIE, subject=found.subject, read=read, cure=cure)
+        yield ONE_BOOKIE.at(found.subject, read=read, cure=cure)
     elif value.write_quorum == 1 or value.ack_quorum == 1:
         least = 2
         more = Persistence(
@@ -105,7 +105,7 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
         )
         copies = ONE_COPY if seen.bookies is not None else ONE_COPY_PERHAPS
         kind = copies if value.write_quorum == 1 else ONE_CONFIRMATION
-        yield Finding(kind=kind, subject=found.subject, read=read, cure=_command(topic, found, more))
+        yield kind.at(found.subject, read=read, cure=_command(topic, found, more))
 
 
 def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) -> str:
@@ -124,9 +124,8 @@ def _ledgers(seen: Seen) -> Iterator[Finding]:
     if not stays_ms or 0 < age_min * MINUTE_MS <= max(DAY_MS, *stays_ms):
         return
     read = f"{name} is {age_min}" + ("" if age_min > 0 else ": never")
-    yield Finding(
-        kind=ENDLESS_LEDGERS,
-        subject="the broker",
+    yield ENDLESS_LEDGERS.at(
+        "the broker",
         read=f"{read}; timers wait up to {spelled(max(stays_ms))}",
         cure=broker_command(seen, name, USUAL_ROLLOVER_MIN),
     )
@@ -139,9 +138,8 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
     most = max((largest if size is None else size for size in own.values()), default=largest)
     for name, size in own.items():
         if size is not None and size < most:
-            yield Finding(
-                kind=MESSAGE_TOO_LARGE,
-                subject=name,
+            yield MESSAGE_TOO_LARGE.at(
+                name,
                 read=f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}",
                 cure=pulsar_admin("topicPolicies", "remove-max-message-size", name),
             )
@@ -252,7 +250,7 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
         if topic.spec is None:
             if topic.delayed:
                 read += f"; {counted(topic.delayed, 'message is', 'messages are')} delayed"
-                yield Finding(kind=TTL_OVER_DELAYS, subject=topic.name, read=read, cure=cure)
+                yield TTL_OVER_DELAYS.at(topic.name, read=read, cure=cure)
             continue
         stay_ms = topic.spec.longest_stay_ms
         yield Finding(
@@ -269,9 +267,8 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for namespace in sorted(seen.namespaces):
         found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
         if found is not None and found.value > 0 and any(_is_at_stake(topic, namespace) for topic in seen.topics):
-            yield Finding(
-                kind=SUBSCRIPTIONS_EXPIRE,
-                subject=namespace,
+            yield SUBSCRIPTIONS_EXPIRE.at(
+                namespace,
                 read=f"subscriptions expire after {found.value} min, {found.where}",
                 cure=pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0),
             )
@@ -321,11 +318,11 @@ def _retention(seen: Seen) -> Iterator[Finding]:
         read = f"retention is {_text(found.value)}, {found.where}"
         if topic.spec is not None and is_endless:
             cure = pulsar_admin("topicPolicies", "set-retention", topic.name, "-t", 0, "-s", 0)
-            yield Finding(kind=KEPT_FOR_EVER, subject=topic.name, read=read, cure=cure)
+            yield KEPT_FOR_EVER.at(topic.name, read=read, cure=cure)
         if topic.spec is None and not is_endless and topic.parts and next(topic.subscriptions(), None) is None:
             start = ("-s", "YOUR-SUBSCRIPTION", "-m", "earliest")
             cure = pulsar_admin("topics", "create-subscription", topic.name, *start)
-            yield Finding(kind=NOBODY_SUBSCRIBED, subject=topic.name, read=f"no subscription; {read}", cure=cure)
+            yield NOBODY_SUBSCRIBED.at(topic.name, read=f"no subscription; {read}", cure=cure)
 
 
 def _text(retention: Retention) -> str:
@@ -341,9 +338,8 @@ def _inactive(seen: Seen) -> Iterator[Finding]:
         if found is None or not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
             continue
         keep = SetPolicy(topic=topic.name, policy=INACTIVE_TOPIC, value=KEEP_INACTIVE)
-        yield Finding(
-            kind=REMOVED_WHEN_CAUGHT_UP,
-            subject=topic.name,
+        yield REMOVED_WHEN_CAUGHT_UP.at(
+            topic.name,
             read=f"an inactive topic is removed after {found.value.after_s} s ({found.value.mode}), {found.where}",
             cure=pulsar_admin("topicPolicies", "set-inactive-topic-policies", topic.name, *KEEP_OPTIONS),
             fix=None if topic.spec is None else keep,
@@ -361,9 +357,8 @@ def _auto_creation(seen: Seen) -> Iterator[Finding]:
         on = override["allowAutoTopicCreation"] if is_own else _of_broker(seen)
         if on:
             where = f"set on the namespace {name}" if is_own else "of the broker"
-            yield Finding(
-                kind=AUTO_CREATION,
-                subject=name,
+            yield AUTO_CREATION.at(
+                name,
                 read=f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing",
                 cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
             )
