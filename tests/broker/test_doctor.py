@@ -51,7 +51,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Finding, Severity, Verdict, fix, inspect_plan, inspect_topic, verdict_on
-from timewheel.inspect.doctor.checks.shadows import SHADOWS
+from timewheel.inspect.doctor.checks.relays import SHADOWS
 from timewheel.provision.foreign_settings import MANY_RELAYS
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay

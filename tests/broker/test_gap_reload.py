@@ -19,8 +19,8 @@ from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import AckFormat
 from timewheel.inspect.gaps import SubscriptionGaps, inspect_gaps
-from timewheel.inspect.gaps.limit import limit_of
-from timewheel.inspect.gaps.messages import messages_again
+from timewheel.inspect.gaps.facts import messages_again
+from timewheel.inspect.profile import limit_of
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

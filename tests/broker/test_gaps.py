@@ -17,14 +17,13 @@ import pytest
 
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
-from timewheel.cli.gaps_text import aid_of
+from timewheel.cli.gaps import aid_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.gaps import Level, inspect_gaps, topics_of
 from timewheel.inspect.gaps.advice import advice_on
-from timewheel.inspect.gaps.causes import Cause
-from timewheel.inspect.gaps.explain import Explained, explain
+from timewheel.inspect.gaps.explain import Cause, Explained, explain
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

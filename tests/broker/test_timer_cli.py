@@ -24,9 +24,9 @@ from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.status import Amount, status_of
-from timewheel.inspect.status.facts import status_facts
+from timewheel.inspect.status.places import status_facts
 from timewheel.inspect.whereis import State, Wanted, whereis
-from timewheel.inspect.whereis.facts import whereabouts_facts
+from timewheel.inspect.whereis.verdict import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 

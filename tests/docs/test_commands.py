@@ -13,7 +13,7 @@ from tests.support.commands_table import PAGE, commands, redrawn
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
 from timewheel.cli.app import app
-from timewheel.cli.groups import PANELS
+from timewheel.cli.options import PANELS
 
 OPTIONS = {
     name: {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}

@@ -9,6 +9,7 @@ from tests.support.checkout import ROOT
 from tests.support.findings_table import PAGE, SHADOW_PAGE, redrawn, shadow_redrawn
 
 CHECKS = ROOT / "timewheel" / "inspect" / "doctor" / "checks"
+MAKERS = {"Kind", "error_kind", "warning_kind", "note_kind"}
 
 
 def slugs_in_code() -> set[str]:
@@ -17,7 +18,7 @@ def slugs_in_code() -> set[str]:
         keyword.value.value
         for path in CHECKS.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Kind"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS
         for keyword in node.keywords
         if keyword.arg == "slug" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
     }

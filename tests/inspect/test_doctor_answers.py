@@ -15,8 +15,8 @@ from timewheel.core.errors import AdminUnreachable
 from timewheel.core.plan import Plan
 from timewheel.errors import NoSuchTarget
 from timewheel.inspect.doctor import KINDS, Severity, Unread, inspect_plan, inspect_topic, verdict_on
-from timewheel.inspect.doctor.facts import facts_of, junit_of
 from timewheel.inspect.doctor.seen import Source
+from timewheel.inspect.doctor.verdict import facts_of, junit_of
 
 PLAN = Plan(due_topic="persistent://a/b/t", subscriptions=("s",))
 TOPIC = "/persistent/a/b/t"

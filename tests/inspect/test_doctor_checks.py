@@ -41,13 +41,13 @@ from timewheel.core.routing import ROUTING_CODE, Router
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
-from timewheel.inspect.doctor.checks.clocks import offset_ms, producer_off_ms
-from timewheel.inspect.doctor.checks.shadows import PINNED_MS
+from timewheel.inspect.doctor.checks.clients import offset_ms, producer_off_ms
+from timewheel.inspect.doctor.checks.relays import PINNED_MS
 from timewheel.inspect.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.inspect.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.inspect.gaps import GapStatus, SubscriptionGaps
 from timewheel.inspect.gaps.reload import Run
-from timewheel.inspect.shadowed import ENDS, MOVING, UNDER_WAY
+from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY
 from timewheel.provision.provision_steps import TopicState, wanted_policies
 from timewheel.provision.provisioned import Provisioned
 from timewheel.shadow.machine import states

@@ -22,8 +22,7 @@ from tests.support.screen import lines_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.stats import SHADOW_ACKER
-from timewheel.cli.gaps import _screen, exit_status
-from timewheel.cli.gaps_text import aid_of, show_snapshot, verdict
+from timewheel.cli.gaps import _screen, aid_of, exit_status, show_snapshot, verdict
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
@@ -31,12 +30,10 @@ from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
 from timewheel.inspect.gaps import GapSnapshot, GapStatus, Level, SubscriptionGaps, Unseen, inspect_gaps, topics_of
 from timewheel.inspect.gaps.gap_status import by_subscription
-from timewheel.inspect.gaps.growth import growth_of
-from timewheel.inspect.gaps.limit import Limit, limit_of
-from timewheel.inspect.gaps.log import MAX_SNAPSHOTS, GapHistory, append_snapshot, read_snapshots
+from timewheel.inspect.gaps.log import MAX_SNAPSHOTS, GapHistory, append_snapshot, growth_of, read_snapshots
 from timewheel.inspect.gaps.reload import Run
-from timewheel.inspect.gaps.snapshot import with_shadows
-from timewheel.inspect.gaps.targets import EVERYTHING
+from timewheel.inspect.gaps.snapshot import EVERYTHING, with_shadows
+from timewheel.inspect.profile import Limit, limit_of
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=10, metadata_store_limit_ranges=3)
 

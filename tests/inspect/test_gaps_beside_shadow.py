@@ -8,17 +8,15 @@ import pytest
 from rich.console import Console
 
 from tests.inspect.test_gap_looks import PROFILE, Cluster, gap_status, internal, stats
+from timewheel.cli.gaps import show_snapshot
 from timewheel.cli.gaps_explain import _show
-from timewheel.cli.gaps_text import show_snapshot
 from timewheel.inspect.gaps import inspect_gaps
 from timewheel.inspect.gaps.advice import advice_on
-from timewheel.inspect.gaps.causes import Cause, Share
-from timewheel.inspect.gaps.explain import Explained
+from timewheel.inspect.gaps.explain import Cause, Explained, Share
 from timewheel.inspect.gaps.facts import snapshot_facts
-from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
-from timewheel.inspect.gaps.gap_status import by_subscription
-from timewheel.inspect.gaps.limit import Limit
+from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD, by_subscription
 from timewheel.inspect.gaps.log import GapHistory
+from timewheel.inspect.profile import Limit
 
 
 def test_what_a_shadow_has_lifted_is_not_called_delayed() -> None:

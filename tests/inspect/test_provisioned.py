@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from timewheel.cli.relay_factories import RelayFactory
+from timewheel.cli.relay_service import RelayFactory
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import AdminDenied, TopologyError
 from timewheel.core.names import PROVISIONED_PROPERTY

@@ -10,7 +10,7 @@ import pytest
 from tests.inspect.test_doctor_answers import ANSWERS, PART, PLAN, TOPIC
 from tests.inspect.test_gap_looks import PROFILE, Cluster, internal, stats
 from timewheel.cli.gaps import exit_status
-from timewheel.cli.gaps_text import verdict as describe
+from timewheel.cli.gaps import verdict as describe
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Tiered
@@ -20,7 +20,7 @@ from timewheel.inspect.gaps import inspect_gaps, topics_of
 from timewheel.inspect.gaps.explain import explain
 from timewheel.inspect.gaps.snapshot import with_lost
 from timewheel.inspect.status import Status, status_of
-from timewheel.inspect.status.facts import status_facts
+from timewheel.inspect.status.places import status_facts
 
 
 class Removed(Cluster):

@@ -32,8 +32,7 @@ from timewheel.inspect.sample import (
     sample,
     sampled,
 )
-from timewheel.inspect.sample_figures import figures_of, half_gini
-from timewheel.inspect.sample_file import COLUMNS, NOTE, write_sample
+from timewheel.inspect.sample_figures import COLUMNS, NOTE, figures_of, half_gini, write_sample
 from timewheel.spark_planner.history.columns import HISTORY_COLUMNS
 
 if TYPE_CHECKING:

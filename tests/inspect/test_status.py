@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.inspect.test_gap_reload import cursor, ledgers
 from timewheel.broker.admin.internals import EntryPosition
-from timewheel.cli.exit_status import ALARM, ATTENTION
+from timewheel.cli.options import ALARM, ATTENTION
 from timewheel.cli.status import _due_rows, _exit_status, _verdict
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.inspect.sample import open_runs, positions_of
 from timewheel.inspect.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
-from timewheel.inspect.status.estimate import by_stretch, of_pieces, total
-from timewheel.inspect.status.runs import open_runs, positions_of
+from timewheel.inspect.status.looking import by_stretch, of_pieces, total
 
 NOW_MS = 1_800_000_000_000
 

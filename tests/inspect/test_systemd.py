@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timewheel.cli.systemd import reporter
+from timewheel.cli.relay_processes import reporter
 
 
 @pytest.mark.parametrize("form", ["path", "abstract"])

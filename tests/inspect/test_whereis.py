@@ -18,7 +18,7 @@ from timewheel.core.steps import steps
 from timewheel.core.topology import topology
 from timewheel.errors import SendTimeUnknown
 from timewheel.inspect.whereis import Routes, Span, Wanted
-from timewheel.inspect.whereis.hunt import Hunt, Mark
+from timewheel.inspect.whereis.search import Hunt, Mark
 
 NOW_MS = 1_800_000_000_000
 SCHEMES: dict[str, Scheme] = {

@@ -14,7 +14,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.ids import TimerIds
 from timewheel.core.plan import Wheel
 from timewheel.inspect.whereis import State, Wanted, whereis
-from timewheel.inspect.whereis.wanted import Span
+from timewheel.inspect.whereis.itinerary import Span
 
 DAYS = 33
 TIMERS = 8_000

@@ -126,7 +126,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 # The signal arrives in code that Python compiled from a string, as it does in the making of any dataclass.
 STOPPED = """
 import os, signal
-from timewheel.cli.stopping import stop_at_end
+from timewheel.cli.long_running import stop_at_end
 
 stop_at_end()
 try:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from timewheel.cli.client_log import read_line
+from timewheel.cli.access import read_line
 from timewheel.testing.ports import free_ports
 
 LOGGING = """
 import logging, sys
-from timewheel.cli.logs import Format, Level, log_to_stderr
+from timewheel.cli.long_running import Format, Level, log_to_stderr
 from timewheel.events import CalendarTopicClosed, CalendarTopicStuck
 from timewheel.hooks import log_event
 
@@ -65,7 +65,7 @@ def test_a_reader_gets_text() -> None:
 
 HOSTILE = """
 import logging
-from timewheel.cli.logs import Format, Level, log_to_stderr
+from timewheel.cli.long_running import Format, Level, log_to_stderr
 from timewheel.events import CalendarTopicStuck
 from timewheel.hooks import log_event
 
@@ -128,7 +128,7 @@ import logging, sys
 if len(sys.argv) > 2:
     logging.basicConfig(format=sys.argv[2])
 import pulsar
-from timewheel.cli.client_log import client_log
+from timewheel.cli.access import client_log
 
 with client_log() as log:
     client = pulsar.Client(sys.argv[1], operation_timeout_seconds=1, logger=log)

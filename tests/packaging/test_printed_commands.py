@@ -24,10 +24,10 @@ ONLY_NAMED = {
     ("timewheel/cli/planning.py", "timewheel survey"): "what made a folder, in help",
     ("timewheel/cli/plan_check.py", "timewheel survey"): "what made a folder, in help",
     ("timewheel/cli/planning.py", "timewheel sample"): "what made a file, in help",
-    ("timewheel/cli/from_survey.py", "timewheel predict"): "with the history itself, whose name is not known here",
+    ("timewheel/cli/predict.py", "timewheel predict"): "with the history itself, whose name is not known here",
     ("timewheel/cli/sample.py", "timewheel plan check"): "another command, which knows more",
     ("timewheel/core/plan.py", "timewheel shadow run"): "why the plan is refused",
-    ("timewheel/inspect/doctor/facts.py", "timewheel doctor"): "a title",
+    ("timewheel/inspect/doctor/verdict.py", "timewheel doctor"): "a title",
     ("spark_planner/results/facts.py", "timewheel plan"): "with the history itself, whose name is not known here",
     ("spark_planner/results/report_page.py", "timewheel plan"): "a title",
 }

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tests.support.browser import chromium, shown
 from tests.support.exact_play import native_peak
 from timewheel.cli.app import app
-from timewheel.cli.plan_fleet import file_names
+from timewheel.cli.plan import file_names
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan

@@ -15,8 +15,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.inspect.sample import Sample, SampledEntry, draw
-from timewheel.inspect.sample_figures import figures_of
-from timewheel.inspect.sample_file import write_sample
+from timewheel.inspect.sample_figures import figures_of, write_sample
 from timewheel.spark_planner.choice.constraints import max_countable
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.pricing.evaluate import evaluate

@@ -12,7 +12,7 @@ from tests.packaging.test_printed_commands import COMMANDS, command_of
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN
 from timewheel.cli.moments import at
-from timewheel.cli.shadow_abort import last_words
+from timewheel.cli.shadow import last_words
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.inspect.status import Amount

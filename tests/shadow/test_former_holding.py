@@ -12,7 +12,7 @@ from timewheel.core.errors import AdminDenied
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.doctor.seen import Asking
 from timewheel.shadow.former_holding import former_backlogs, former_partitions
 
 SCHEME = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 2 * DAY_MS))

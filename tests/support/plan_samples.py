@@ -9,7 +9,7 @@ from typing import Any
 from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
-from timewheel.inspect.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic, StoredTimer
+from timewheel.inspect.plan_sample import Cursor, Drawn, Part, PlanSample, PlanTopic, StoredTimer
 from timewheel.inspect.sample import Place
 
 TOPIC = "persistent://acme/crm/reminders"

@@ -19,7 +19,7 @@ from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Calendar, Ring, Tiered, Wheel
 from timewheel.core.steps import steps
-from timewheel.inspect.plan_stored import PlanSample, PlanTopic
+from timewheel.inspect.plan_sample import PlanSample, PlanTopic
 from timewheel.inspect.sample import Place
 from timewheel.watch.sends import SHARES, Sends, sends_of, window_of
 

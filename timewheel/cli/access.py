@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from timewheel.core.errors import BadConnection, TimewheelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +25,62 @@ if TYPE_CHECKING:
     from timewheel.core.connection import Connection
     from timewheel.hooks import Hook
 
-__all__ = ["Access"]
+LINE = re.compile(r"\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<place>\S+) \| (?P<text>.*)")
+"""``2026-11-21 09:00:00.000 ERROR [139701] ClientConnection:485 | Connection refused``"""
+EXPECTED = re.compile(r"Failed to create producer: Producer(Busy|Fenced)\b")
+"""Another process has the producer of a name. Only leases have names here, so a standby meets this error at each
+attempt. The caller that asked for the producer gets the error, and reports it if it matters.
+"""
+END = b"\0\n"
+"""A line that the client never writes."""
+JOIN_TIMEOUT_S = 1.0
+_NOWHERE = logging.NullHandler()
+
+
+@contextmanager
+def client_log() -> Iterator[Any]:
+    """Make a `logger` for ``pulsar.Client`` that logs errors only; close the client before the block ends.
+
+    By default this log goes to standard output, where a command's results belong. A Python logger that is passed to the
+    client is called on C++ threads, for every debug line and whatever its level, so the client waits for Python several
+    times per message. Therefore the client writes into a pipe, and a thread of this process reads the pipe.
+    """
+    import pulsar
+
+    # A command without a log prints its result, or the error that ends it, but no log lines of the client.
+    logging.getLogger("pulsar").addHandler(_NOWHERE)
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=_forward, args=(reading,), name="timewheel-client-log", daemon=True)
+    thread.start()
+    try:
+        yield pulsar.FileLogger(pulsar.LoggerLevel.Error, f"/proc/self/fd/{writing}")
+    finally:
+        # Closing this end does not end the thread: the client has opened the pipe a second time, and never closes it.
+        os.write(writing, END)
+        thread.join(JOIN_TIMEOUT_S)
+        os.close(writing)
+
+
+def _forward(reading: int) -> None:
+    logger = logging.getLogger("pulsar")
+    with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line == END.decode():
+                return
+            level, text, place = read_line(line)
+            logger.log(level, "%s", text, extra={"place": place} if place else {})
+
+
+def read_line(line: str) -> tuple[int, str, str]:
+    """Return the `logging` level of a line of the client's log, its text, and the source location in the client; an
+    empty location: the line has none.
+    """
+    found = LINE.match(line)
+    if found is None:
+        return logging.ERROR, line.rstrip(), ""
+    level = logging.CRITICAL if found["level"] == "FATAL" else logging.ERROR
+    return logging.DEBUG if EXPECTED.search(found["text"]) else level, found["text"], found["place"]
+
 
 RETRY_FOR_S = 5.0
 """A user waits for the answer, and a wrong URL stays wrong; a topic that moves to another broker needs less time."""
@@ -135,9 +197,7 @@ class Access:
         """
         import pulsar
 
-        from timewheel.cli.client_log import client_log
         from timewheel.client.reaching import BrokerUnreachable, ReachingClient
-        from timewheel.core.errors import BadConnection, TimewheelError
 
         url = url or self.service_url_of(topic)
         hint = self._service_hint(url)
@@ -264,7 +324,6 @@ def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
 def _tls_of(connection: Connection) -> TlsReader:
     from timewheel.broker.admin.http import tls_context
     from timewheel.client.tls_reader import TlsReader
-    from timewheel.core.errors import BadConnection
 
     paths: list[Path] = []
     for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
@@ -290,8 +349,6 @@ def _tls_of(connection: Connection) -> TlsReader:
 
 
 def _read(name: str, path: Path) -> bytes:
-    from timewheel.core.errors import BadConnection
-
     try:
         return path.read_bytes()
     except OSError as error:
@@ -300,7 +357,6 @@ def _read(name: str, path: Path) -> bytes:
 
 def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
     from timewheel.client.token_reader import TokenReader
-    from timewheel.core.errors import BadConnection
 
     token = connection.token
     if token is not None:

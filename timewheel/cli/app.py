@@ -17,19 +17,18 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
+from timewheel.cli.broker_profile import profile
 from timewheel.cli.cancellations import cancellations
 from timewheel.cli.dead_letters import dead_letters, parked
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
-from timewheel.cli.exit_status import FAILED, USAGE
 from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
-from timewheel.cli.groups import USAGE_ERROR, CommandGroup
+from timewheel.cli.options import FAILED, USAGE, USAGE_ERROR, CommandGroup
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
-from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
 from timewheel.cli.shadow import shadow
@@ -49,8 +48,6 @@ from timewheel.core.errors import (
     TimewheelError,
 )
 from timewheel.core.escapes import visible_lines, with_plan_file
-
-__all__ = ["app", "main"]
 
 _CALLERS_FAULT = (BadConnection, CancelRefused, DurationError, PlanError, ProfileError, SendRefused)
 

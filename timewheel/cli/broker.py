@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.long_running import Stopped, stop_at_end
 from timewheel.cli.options import AsJson
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from timewheel.testing import LocalPulsar
-
-__all__ = ["broker"]
 
 LOOK_INTERVAL_S = 1.0
 """Python handles a signal when a wait returns; this interval bounds the wait."""
@@ -33,7 +33,6 @@ def broker(
     as_json: AsJson = False,
 ) -> None:
     """Run a real Pulsar broker on this machine until Ctrl-C, then remove its data."""
-    from timewheel.cli.stopping import Stopped, stop_at_end
     from timewheel.testing import BrokerFailed, LocalPulsar
     from timewheel.testing.process import exit_words
 
@@ -68,8 +67,6 @@ def _wait(pulsar: LocalPulsar) -> int:
 
 
 def _announce(pulsar: LocalPulsar, *, as_json: bool) -> None:
-    import json
-
     facts = {
         "version": pulsar.version,
         "pid": pulsar.pid,

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.terminal import say
-from timewheel.core.broker_profile import DEFAULT_PROFILE
+from timewheel.cli.options import with_options, writing
+from timewheel.cli.terminal import print_line, say
+from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from timewheel.core.broker_profile import BrokerProfile
-
-__all__ = ["ProfileOptions", "stored_profile"]
-
-ProfileName = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
-        help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
-    ),
-]
-BrokerUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        metavar="URL",
-        help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +24,22 @@ class ProfileOptions(AdminOptions):
 
     admin_option: ClassVar[str] = "--broker"
 
-    profile: ProfileName = None
-    admin_url: BrokerUrl = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
+            help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
+        ),
+    ] = None
+    admin_url: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            metavar="URL",
+            help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
+        ),
+    ] = None
 
     def broker_profile(self, sampled: BrokerProfile | None = None) -> tuple[BrokerProfile, str]:
         """Return a broker profile, and its source in words.
@@ -91,8 +86,6 @@ def stored_profile(name: str) -> BrokerProfile:
     """
     import tomllib
 
-    from timewheel.core.broker_profile import PROFILE_NAMES, BrokerProfile
-
     if name in PROFILE_NAMES:
         return BrokerProfile.named(name)
     path = Path(name)
@@ -104,3 +97,34 @@ def stored_profile(name: str) -> BrokerProfile:
             f"{name} is none of {known} and no TOML file ({error})", param_hint="--profile"
         ) from None
     return BrokerProfile.from_mapping({"name": path.stem, **facts})
+
+
+@with_options
+def profile(
+    *,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
+    ] = None,
+    cluster: AdminOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
+) -> None:
+    """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
+    defaults.
+    """
+    import tomli_w
+
+    from timewheel.inspect.profile import profile_of
+
+    with cluster.admin() as admin:
+        facts = asdict(profile_of(admin))
+    text = tomli_w.dumps(facts)
+    if out is not None:
+        with writing(out, "--out"):
+            out.write_text(text, encoding="utf-8")
+    if as_json:
+        print(json.dumps(facts))
+    elif out is None:
+        for line in text.splitlines():
+            print_line(line)
+    else:
+        print_line(f"profile {out}")

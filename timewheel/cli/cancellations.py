@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import FAILED
-from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
-from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.options import FAILED, AsJson, PlanFile, command_group, with_options
+from timewheel.cli.terminal import render, say, show_rows, terminal
+from timewheel.core.clock import SystemClock
+from timewheel.core.errors import CancelRefused, TimewheelError, TopologyError
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from timewheel.client.cancellation_log import CancellationLog
     from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation
-    from timewheel.core.plan import Plan
-
-__all__ = ["cancellation_text", "cancellations", "known_cancellations", "reading"]
 
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000
@@ -50,11 +48,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the cancellations in effect: until when timers of an id or a group are cancelled. Changes nothing."""
-    import json
-
     from rich.console import Console
-
-    from timewheel._report.page import Table
 
     access = cluster.access()
     with reading(_plan(plan_file), access) as (log, _):
@@ -62,15 +56,15 @@ def list_(
         live = [one for one in log.table.live() if not wanted or one.name in wanted]
     live.sort(key=lambda one: one.cut, reverse=True)
     shown = live[:most]
-    if as_json:
-        print(json.dumps({"live": len(live), "cancellations": [_facts(one) for one in shown]}))
-        return
-    console = Console(highlight=False)
-    if shown:
-        rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
-        header = ("name", "of a", "cancelled until", "remembered until")
-        show_table(console, Table(caption=log.topic, header=header, rows=rows))
-    say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
+
+    def show(console: Console) -> None:
+        if shown:
+            rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
+            header = ("name", "of a", "cancelled until", "remembered until")
+            show_rows(console, log.topic, header, rows)
+        say(console, f"{len(shown):,} of {counted(len(live), 'cancellation')} in effect shown.")
+
+    render({"live": len(live), "cancellations": [_facts(one) for one in shown]}, show, as_json=as_json)
 
 
 @cancellations.command()
@@ -87,30 +81,21 @@ def compact(
     Relays do this by themselves when it is worthwhile. Exit status 1 if another process is compacting the log now, or
     if the log cannot be read.
     """
-    import json
-
-    from rich.console import Console
-
     from timewheel.relay.compactor import compact as pack
 
     access = cluster.access()
     with reading(_plan(plan_file), access) as (log, client):
         live = pack(client, log)
-    if as_json:
-        print(json.dumps({"live": live}))
-    elif live is None:
-        why = "another process is compacting it, or it could not be read to its end"
-        say(Console(highlight=False, stderr=True), f"{log.topic} was not compacted: {why}.")
+    written = counted(live or 0, "cancellation in effect was", "cancellations in effect were")
+    if live is not None or as_json:
+        render({"live": live}, f"{written} written in packs to {log.topic}", as_json=as_json)
     else:
-        written = counted(live, "cancellation in effect was", "cancellations in effect were")
-        say(Console(highlight=False), f"{written} written in packs to {log.topic}")
-    if live is None:
-        raise typer.Exit(FAILED)
+        why = "another process is compacting it, or it could not be read to its end"
+        say(terminal(to_stderr=True), f"{log.topic} was not compacted: {why}.")
+    raise typer.Exit(FAILED if live is None else 0)
 
 
 def _plan(plan_file: Path) -> Plan:
-    from timewheel.core.plan import Plan
-
     return Plan.load(plan_file)
 
 
@@ -122,9 +107,6 @@ def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
         access: Makes the client.
     """
     import pulsar
-    from rich.console import Console
-
-    from timewheel.core.errors import TimewheelError
 
     if plan.cancel is None:
         return None
@@ -132,7 +114,7 @@ def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
         with reading(plan, access, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
             return log.table
     except (TimewheelError, pulsar.PulsarException) as error:
-        say(Console(highlight=False, stderr=True), f"Not seen: the log of cancellations ({error})")
+        say(terminal(to_stderr=True), f"Not seen: the log of cancellations ({error})")
         return None
 
 
@@ -151,8 +133,6 @@ def reading(
     from timewheel.cli.connecting import warn
     from timewheel.client.cancellation_log import CancellationLog
     from timewheel.client.hooks import Hooks
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.errors import CancelRefused, TopologyError
 
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cancellations")

@@ -6,6 +6,7 @@ defaults.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.terminal import print_error
+from timewheel.core.errors import BadConnection
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from timewheel.cli.access import Access
     from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
-
-__all__ = ["AdminOptions", "ConnectionOptions", "is_typed", "typed_again", "warn"]
 
 FILE_VARIABLE = "TIMEWHEEL_CONNECTION"
 _FOLLOWED = {
@@ -33,42 +33,6 @@ _FOLLOWED = {
     "connection": "--connection",
 }
 """The option that passes a parameter on to the next command, by parameter."""
-
-
-ServiceUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--service-url",
-        help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
-        show_default="pulsar://localhost:6650",
-    ),
-]
-AdminUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--admin-url",
-        help="Web service of any broker; else PULSAR_ADMIN_URL.",
-        show_default="http://localhost:8080",
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
-]
-TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
-ConnectionFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--connection",
-        metavar="FILE",
-        envvar=FILE_VARIABLE,
-        show_envvar=True,
-        help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options take precedence.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +47,40 @@ class ConnectionOptions:
     """The option for the admin URL, which errors name."""
 
     context: typer.Context | None = None
-    service_url: ServiceUrl = None
-    admin_url: AdminUrl = None
-    token: Token = None
-    token_file: TokenFile = None
-    tls_ca: TrustFile = None
-    connection: ConnectionFile = None
+    service_url: Annotated[
+        str | None,
+        typer.Option(
+            "--service-url",
+            help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
+            show_default="pulsar://localhost:6650",
+        ),
+    ] = None
+    admin_url: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-url",
+            help="Web service of any broker; else PULSAR_ADMIN_URL.",
+            show_default="http://localhost:8080",
+        ),
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
+    ] = None
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
+    ] = None
+    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None
+    connection: Annotated[
+        Path | None,
+        typer.Option(
+            "--connection",
+            metavar="FILE",
+            envvar=FILE_VARIABLE,
+            show_envvar=True,
+            help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options take precedence.",
+        ),
+    ] = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -109,10 +101,7 @@ class ConnectionOptions:
         Raises:
             BadConnection: A layer is invalid; an empty token, as from an unset variable, is refused.
         """
-        import os
-
         from timewheel.core.connection import Connection, connection_of_environment, named_by
-        from timewheel.core.errors import BadConnection
         from timewheel.core.secret import Secret
 
         if self.token is not None and not self.token.strip():

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions
-from timewheel.cli.exit_status import ALARM, FAILED
-from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
-from timewheel.cli.options import AsJson, DryRun, PlanFile, with_options
-from timewheel.cli.terminal import render, say, show_table
+from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, command_group, with_options
+from timewheel.cli.terminal import render, say, show_rows
 from timewheel.core.durations import span
+from timewheel.core.plan import Plan
+from timewheel.core.rng import system_random
+from timewheel.core.routing import Router
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.plan import Plan
-    from timewheel.core.routing import Router
     from timewheel.dead_letters import (
         Box,
         DeadLetter,
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
         ReplayResult,
         ReplayTarget,
     )
-
-__all__ = ["dead_letters", "end", "parked"]
 
 MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""
@@ -95,8 +92,6 @@ class Selection:
 
     def plan(self) -> Plan:
         """Load the plan."""
-        from timewheel.core.plan import Plan
-
         return Plan.load(self.plan_file)
 
     def box(self, plan: Plan) -> Box:
@@ -198,7 +193,6 @@ class ParkedReplay(ParkedSelection):
 
     def send(self, client: Any, admin: AdminClient, plan: Plan, letters: Sequence[DeadLetter]) -> list[ReplayResult]:
         """Replay the parked timers."""
-        from timewheel.core.rng import system_random
         from timewheel.dead_letters import replay_parked
 
         return replay_parked(client, admin, plan, self.whose(plan), letters, rng=system_random(), per_s=self.rate)
@@ -289,8 +283,6 @@ def _deal(
     as_json: bool,
 ) -> None:
     """Replay or remove the selected dead letters; without ``send`` only decide."""
-    from timewheel.core.routing import Router
-
     wanted, plan = chosen.filter(must_say=not everything), chosen.plan()
     chosen.box(plan)  # a subscription that is not given is missed before any request
     access = cluster.access()
@@ -381,8 +373,6 @@ def end(
 
 
 def _show_table(console: Console, kind: Selection, found: DeadLetters, now_ms: int) -> None:
-    from timewheel._report.page import Table
-
     rows = tuple(
         (
             str(one.place),
@@ -396,7 +386,7 @@ def _show_table(console: Console, kind: Selection, found: DeadLetters, now_ms: i
     )
     if rows:
         header = ("position", "timer id", kind.since, "due", "from", "reason")
-        show_table(console, Table(caption=found.topic, header=header, rows=rows))
+        show_rows(console, found.topic, header, rows)
     say(console, _count(kind, found))
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.exit_status import FAILED
+from timewheel.cli.long_running import stop_at_end
+from timewheel.cli.options import FAILED
 from timewheel.cli.terminal import show_line
+from timewheel.core.durations import parse_duration
+from timewheel.core.extras import ExtraMissing, need_extras
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,8 +22,6 @@ if TYPE_CHECKING:
     from timewheel.demo.foresight import Foresight
     from timewheel.demo.results import Result
     from timewheel.demo.settings import Settings
-
-__all__ = ["demo"]
 
 SPARK_MEMORY = "1g"
 """Enough for a ledger, which has some hundred thousand rows."""
@@ -54,13 +58,8 @@ def demo(
     with the gap law, and with the prediction that the planner, if installed, makes from the run's ledger. Neither
     comparison is a promise.
     """
-    import json
-    import time
-
     from rich.console import Console
 
-    from timewheel.cli.stopping import stop_at_end
-    from timewheel.core.durations import parse_duration
     from timewheel.demo.settings import ALL_SCHEMES, Settings, parse_schemes
 
     began_s = time.monotonic()
@@ -129,11 +128,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
     """Return the result with the planner's prediction from its ledger, or unchanged: this step must never affect the
     verdict.
     """
-    import time
-    from dataclasses import replace
-
     from timewheel.cli.planning import session
-    from timewheel.core.extras import ExtraMissing
     from timewheel.demo.files import Files, save
     from timewheel.demo.live import State, screen_for
     from timewheel.spark_planner.progress import Progress
@@ -172,7 +167,6 @@ def _with_foresight(console: Console, result: Result) -> Result:
 
 def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
     """Print the last lines: figures outside their band, the verdict, its meaning, and the report's path."""
-    from timewheel.core.extras import ExtraMissing, need_extras
     from timewheel.demo.files import Files
     from timewheel.demo.table import meaning
 

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.doctor_text import show_verdict
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
-from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, with_options, writing
+from timewheel.cli.terminal import STYLES, render, say
+from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.plan import Plan
-    from timewheel.inspect.doctor import Seen, Verdict
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["doctor", "exit_status"]
+    from rich.console import Console
+
+    from timewheel.broker.admin.client import AdminClient
+    from timewheel.inspect.doctor import Finding, Seen, Verdict
+    from timewheel.provision.provision_steps import Step
 
 FAIL_AT = ("warning", "error")
 
@@ -48,13 +51,9 @@ def doctor(
     Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if timers would
     be late or handled twice, or lost after one more failure; 1 if the checks could not be completed; else 0.
     """
-    import json
-
-    from rich.console import Console
-
     from timewheel.inspect.doctor import fix as repair
     from timewheel.inspect.doctor import verdict_on
-    from timewheel.inspect.doctor.facts import facts_of
+    from timewheel.inspect.doctor.verdict import facts_of
 
     plan = _plan(target)
     _refuse(plan, fail_at, fix=fix, junit=junit)
@@ -65,13 +64,8 @@ def doctor(
             verdict = verdict_on(_look(admin, plan, target))
     if junit is not None:
         _write_junit(junit, verdict)
-    if as_json:
-        print(json.dumps(facts_of(verdict, done)))
-    else:
-        show_verdict(Console(highlight=False), verdict, done)
-    status = exit_status(verdict, fail_at)
-    if status:
-        raise typer.Exit(status)
+    render(facts_of(verdict, done), lambda console: show_verdict(console, verdict, done), as_json=as_json)
+    raise typer.Exit(exit_status(verdict, fail_at))
 
 
 def exit_status(verdict: Verdict, fail_at: str) -> int:
@@ -91,8 +85,6 @@ def exit_status(verdict: Verdict, fail_at: str) -> int:
 
 
 def _plan(target: str) -> Plan | None:
-    from timewheel.core.plan import Plan
-
     return Plan.load(Path(target)) if target.endswith(".toml") or Path(target).is_file() else None
 
 
@@ -102,8 +94,7 @@ def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if fix and plan is None:
         raise typer.BadParameter("only a plan's own topics are repaired: name the plan file", param_hint="--fix")
-    if junit is not None and not junit.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {junit.parent}", param_hint="--junit")
+    need_folders({"--junit": junit})
 
 
 def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
@@ -115,9 +106,69 @@ def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
 
 
 def _write_junit(path: Path, verdict: Verdict) -> None:
-    from timewheel.inspect.doctor.facts import junit_of
+    from timewheel.inspect.doctor.verdict import junit_of
 
-    try:
+    with writing(path, "--junit"):
         path.write_text(junit_of(verdict) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error}", param_hint="--junit") from error
+
+
+INDENT = 2
+
+
+def show_verdict(console: Console, verdict: Verdict, done: Sequence[Step]) -> None:
+    """Print repairs, findings (the worst first, and those that topics share once) and a summary."""
+    for topic, steps in _by_topic(done).items():
+        say(console, f"fixed: {topic}: {', '.join(steps)}")
+    for findings in _alike(verdict.findings):
+        _show(console, findings)
+    if verdict.findings or done:
+        say(console, "")
+    for text in _summary(verdict):
+        say(console, text, style="bold")
+
+
+def _by_topic(done: Iterable[Step]) -> dict[str, list[str]]:
+    steps: dict[str, list[str]] = {}
+    for step in done:
+        steps.setdefault(step.topic, []).append(str(step))
+    return steps
+
+
+def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Group findings of the same kind that were read in the same place of different topics."""
+    together: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        together.setdefault((finding.slug, finding.read.replace(finding.subject, "")), []).append(finding)
+    return list(together.values())
+
+
+def _show(console: Console, findings: list[Finding]) -> None:
+    first, others = findings[0], findings[1:]
+    more = f" and {len(others)} more" if others else ""
+    say(console, f"{first.severity.word}: {first.slug}: {first.subject}{more}", style=STYLES[first.severity.word])
+    say(console, f"read  {first.read}", indent=INDENT)
+    say(console, f"why   {first.why}", indent=INDENT)
+    say(console, f"cure  {first.cure}", indent=INDENT)
+    if others and len({finding.cure for finding in findings}) > 1:
+        say(console, f"      the same for {', '.join(finding.subject for finding in others)}", indent=INDENT)
+    if first.fix is not None:
+        say(console, f"fix   --fix does it: {first.fix}", indent=INDENT)
+
+
+def _summary(verdict: Verdict) -> list[str]:
+    from timewheel.inspect.doctor import Severity
+
+    counts = [
+        f"{counted(count, word)}"
+        for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
+        if (count := verdict.count(severity))
+    ]
+    topics = f"{counted(verdict.topics, 'topic')}"
+    looked = len(verdict.clear) + len({finding.slug for finding in verdict.findings})
+    said = f"{', '.join(counts) or 'nothing found'}; {topics}, {looked} checks"
+    if verdict.left_out:
+        said += f", {len(verdict.left_out)} more left out or incomplete, since their data could not be read"
+    lines = [said]
+    if verdict.is_blind:
+        lines.append("Required data could not be read, so this setup is not known to be in order.")
+    return lines

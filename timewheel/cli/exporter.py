@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
-from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
-from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
-from timewheel.cli.options import with_options
+from timewheel.cli.long_running import (
+    Format,
+    HttpAddress,
+    Level,
+    LogFormat,
+    LogLevel,
+    Stopped,
+    address_of,
+    log_to_stderr,
+    or_say_why_not,
+    stop_at_end,
+)
+from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans, with_options
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -18,8 +28,6 @@ if TYPE_CHECKING:
 
     from timewheel.metrics import Exporter
     from timewheel.serving import Answer
-
-__all__ = ["exporter"]
 
 DEFAULT_HTTP = "127.0.0.1:9409"
 FRESH_LOOKS = 3
@@ -59,9 +67,6 @@ def exporter(
     503 if no snapshot was completed in the last three intervals. Nothing is consumed or changed. Requires the extra
     ``metrics``.
     """
-    from contextlib import suppress
-
-    from timewheel.cli.stopping import Stopped, stop_at_end
     from timewheel.hooks import log_event
 
     if not targets and not everything:
@@ -76,7 +81,7 @@ def exporter(
     log_to_stderr(log_format, log_level)
     from prometheus_client import CollectorRegistry
 
-    from timewheel.inspect.gaps.targets import EVERYTHING
+    from timewheel.inspect.gaps.snapshot import EVERYTHING
     from timewheel.serving import LIVE_PATH, METRICS_PATH, READY_PATH, Answer, HttpServer
 
     names, plans = names_and_plans(targets or [])

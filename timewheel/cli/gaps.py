@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from functools import partial
+from io import StringIO
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
-from timewheel.cli.gaps_text import show_snapshot
-from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
-from timewheel.cli.options import with_options
-from timewheel.cli.terminal import progress_bar
+from timewheel.cli.moments import at_second
+from timewheel.cli.options import (
+    ALARM,
+    ATTENTION,
+    FAILED,
+    AtOnce,
+    Everything,
+    GapLimit,
+    every_ms_of,
+    names_and_plans,
+    need_folders,
+    type_words,
+    with_options,
+    writing,
+)
+from timewheel.cli.terminal import progress_bar, say, show_line, show_rows, terminal
+from timewheel.core.clock import pause
+from timewheel.core.escapes import spreadsheet_cell, timewheel_command
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,11 +41,10 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.inspect.gaps import GapSnapshot
-    from timewheel.inspect.gaps.limit import Limit
+    from timewheel.inspect.gaps.facts import AgainMessages
+    from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
     from timewheel.inspect.gaps.log import GapHistory
-    from timewheel.inspect.gaps.messages import AgainMessages
-
-__all__ = ["gaps"]
+    from timewheel.inspect.profile import Limit
 
 FAIL_AT = ("never", "watch", "alarm")
 
@@ -72,11 +88,11 @@ def gaps(
     exist or may not be read. With --fail-at also: 3 if a subscription is above 80 % of the limit; 4 if a subscription
     is at the limit or an unload would deliver entries again; 1 if any target or topic could not be seen.
     """
-    from rich.console import Console
+    from timewheel.inspect.gaps.facts import snapshot_facts
 
     every_ms = every_ms_of(every)
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
-    console = Console(highlight=False)
+    console = terminal()
     with (
         cluster.admin() as admin,
         _screen(console, live=watch and not as_json) as show,
@@ -88,7 +104,8 @@ def gaps(
             if csv_file is not None:
                 _write_csv(csv_file, snapshot, seeing.snapshots)
             if as_json:
-                _print_json(snapshot, seeing.limit, seeing.snapshots, messages)
+                facts = snapshot_facts(snapshot, seeing.limit, seeing.snapshots, messages)
+                print(json.dumps(facts), flush=True)
             else:
                 show(
                     partial(
@@ -102,8 +119,7 @@ def gaps(
                         plan_files=seeing.plan_files,
                     )
                 )
-    if status:
-        raise typer.Exit(status)
+    raise typer.Exit(status)
 
 
 def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, files: Mapping[str, Path | None]) -> None:
@@ -112,9 +128,7 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
         raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
     if bool(targets) == everything:
         raise typer.BadParameter("name topics, namespaces, tenants or plan files, or give --all", param_hint="TARGET")
-    for option, path in files.items():
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    need_folders(files)
 
 
 def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
@@ -147,8 +161,8 @@ class _Seeing:
         at_once: int,
         log: Path | None,
     ) -> None:
-        from timewheel.inspect.gaps.limit import limit_of
         from timewheel.inspect.gaps.log import GapHistory, read_snapshots
+        from timewheel.inspect.profile import limit_of
 
         self._admin = admin
         self._names, self._plans = names_and_plans(targets)
@@ -176,7 +190,7 @@ class _Seeing:
             if every_ms is None or number == times:
                 return
             try:
-                _pause(self._admin, every_ms)
+                pause(self._admin.clock, every_ms)
             except KeyboardInterrupt:
                 return
 
@@ -184,10 +198,9 @@ class _Seeing:
         """Look once; for a single topic also count the messages that an unload would deliver again."""
         from timewheel.inspect.errors import NoSuchTarget
         from timewheel.inspect.gaps import inspect_gaps, topics_of
+        from timewheel.inspect.gaps.facts import messages_again
         from timewheel.inspect.gaps.log import append_snapshot
-        from timewheel.inspect.gaps.messages import messages_again
-        from timewheel.inspect.gaps.snapshot import with_lost, with_shadows
-        from timewheel.inspect.gaps.targets import EVERYTHING
+        from timewheel.inspect.gaps.snapshot import EVERYTHING, with_lost, with_shadows
         from timewheel.inspect.missing_topics import no_such_topic
 
         found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
@@ -218,19 +231,12 @@ class _Seeing:
         return seen, messages
 
 
-def _pause(admin: AdminClient, every_ms: int) -> None:
-    from timewheel.core.clock import pause
-
-    pause(admin.clock, every_ms)
-
-
 @contextmanager
 def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Console], None]], None]]:
     """Show looks in the same place on a terminal, elsewhere one after the other."""
     if not (live and console.is_terminal):
         yield lambda shown: shown(console)
         return
-    from io import StringIO
 
     from rich.console import Console
     from rich.live import Live
@@ -246,29 +252,275 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
         yield show
 
 
-def _print_json(
-    snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: dict[tuple[str, str], AgainMessages]
-) -> None:
-    import json
-
-    from timewheel.inspect.gaps.facts import snapshot_facts
-
-    print(json.dumps(snapshot_facts(snapshot, limit, snapshots, messages)), flush=True)
-
-
 def _write_csv(path: Path, snapshot: GapSnapshot, snapshots: GapHistory) -> None:
     import csv
 
-    from timewheel.core.escapes import spreadsheet_cell
     from timewheel.inspect.gaps.facts import subscription_facts
 
     facts = [{"at_ms": snapshot.at_ms, **subscription_facts(one, snapshots)} for one in snapshot.subscriptions]
     rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            if rows:
-                writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error}", param_hint="--csv") from error
+    with writing(path, "--csv"), path.open("w", encoding="utf-8", newline="") as file:
+        if rows:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+STYLES = ("green", "yellow", "red")
+"""Style by level."""
+AID = "yellow"
+HEADER = (
+    "subscription", "level", "gaps", "of limit", "in all", "backlog", "delayed", "again", "an hour", "hours left",
+)  # fmt: skip
+MAX_NAMES = 5
+"""Highest number of topics that a sentence names."""
+
+
+def show_snapshot(
+    console: Console,
+    snapshot: GapSnapshot,
+    limit: Limit,
+    snapshots: GapHistory,
+    messages: Mapping[tuple[str, str], AgainMessages],
+    *,
+    top: int,
+    reached_by: Sequence[str],
+    plan_files: Mapping[str, str] | None = None,
+) -> None:
+    """Print a snapshot.
+
+    Args:
+        console: The terminal.
+        snapshot: The snapshot.
+        limit: The gap limit.
+        snapshots: Earlier snapshots, for growth.
+        messages: Messages that an unload would repeat, by topic and subscription, if they were counted.
+        top: Highest number of rows.
+        reached_by: Options by which a command reaches the cluster.
+        plan_files: Files of plans for timewheel's clients, by topic.
+    """
+    say(
+        console,
+        f"{at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",
+        style=STYLES[snapshot.level] if snapshot.is_whole else "red",
+    )
+    if len(snapshot.subscriptions) == 1:
+        (one,) = snapshot.subscriptions
+        for name, text in lines_of(one, limit, snapshots, messages.get((one.topic, one.subscription))):
+            say(console, f"{name:10}{text}")
+    else:
+        say(console, f"The limit is {limit.profile.gap_limit_ranges:,} gaps of a partition, {limit.source}.")
+        if snapshot.subscriptions:
+            _show_worst(console, snapshot, snapshots, top)
+    for text in notes_of(snapshot):
+        say(console, text, style=AID)
+    for text in aid_of(snapshot, reached_by, plan_files or {}):
+        show_line(console, text, style=AID)
+
+
+def verdict(snapshot: GapSnapshot) -> str:
+    """Count the subscriptions by level."""
+    subscriptions = snapshot.subscriptions
+    lacking = _lacking(snapshot)
+    if not subscriptions:
+        return f"no subscription was seen{lacking}."
+    again = [one for one in subscriptions if one.again_entries]
+    full = [one for one in subscriptions if one.level.word == "alarm" and not one.again_entries]
+    near = [one for one in subscriptions if one.level.word == "watch"]
+    said = []
+    if again:
+        entries = counted(sum(one.again_entries for one in again), "acknowledged entry", "acknowledged entries")
+        said.append(f"an unload now would deliver {entries} again, of {_some(len(again))}")
+    if full:
+        said.append(f"{_some(len(full))} at the limit")
+    if near:
+        said.append(f"{_some(len(near))} above 80 % of the limit")
+    of = f"{_some(len(subscriptions))} of {counted(snapshot.topics, 'topic or partition', 'topics and partitions')}"
+    return (f"{'; '.join(said)}; seen: {of}" if said else f"all is well with {of}") + f"{lacking}."
+
+
+def _lacking(snapshot: GapSnapshot) -> str:
+    """Return the targets that were not seen, as the end of a sentence."""
+    targets = sum(one.is_target for one in snapshot.unseen)
+    said = [f"{counted(len(snapshot.missing), 'topic', 'topics')} of the plan missing"] if snapshot.missing else []
+    said += [f"{counted(targets, 'target', 'targets')} not seen"] if targets else []
+    return f"; {', '.join(said)}" if said else ""
+
+
+def lines_of(
+    one: SubscriptionGaps, limit: Limit, snapshots: GapHistory, messages: AgainMessages | None
+) -> Iterator[tuple[str, str]]:
+    """Yield all details of a subscription, a line each."""
+    worst, several = one.worst, len(one.parts) > 1
+    yield "topic", one.topic + (f", {len(one.parts)} partitions" if several else "")
+    yield "cursor", f"{one.subscription} ({type_words(worst.type)})"
+    total = f"; {one.gap_count:,} in all partitions" if several else ""
+    where = f" in {worst.topic.rpartition('/')[2]}, the worst" if several else ""
+    yield "gaps", f"{worst.gap_count:,}{where}{total}"
+    yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it used"
+    yield "span", _span(worst)
+    yield "written", _form(worst)
+    yield "backlog", _backlog(one)
+    yield "memory", f"{_bytes(one.index_bytes)} for the index of delayed messages"
+    ledgers = sum(part.pinned_ledgers for part in one.parts)
+    yield (
+        "disk",
+        f"{_bytes(one.pinned_bytes)} in {counted(ledgers, 'ledger', 'ledgers')} cannot be deleted until the "
+        "mark-delete position moves on",
+    )
+    yield "unload", _again(one, messages)
+    growth = snapshots.growth(one)
+    if growth is not None:
+        yield (
+            "growth",
+            f"{growth.per_hour:,.0f} gaps an hour over {growth.snapshots} snapshots; {_until(growth.hours_to_limit)}",
+        )
+
+
+def notes_of(snapshot: GapSnapshot) -> Iterator[str]:
+    """Yield notes on topics that were not seen, do not exist, or have no subscription."""
+    if snapshot.unseen:
+        yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in snapshot.unseen])}."
+    if snapshot.missing:
+        yield f"Missing: {_named(snapshot.missing)}. timewheel topics ensure PLAN creates them."
+    if snapshot.gone:
+        yield f"Missing, or never used: {_named(snapshot.gone)}."
+    if snapshot.bare:
+        yield f"Without a durable subscription, so messages sent there are not kept: {_named(snapshot.bare)}."
+
+
+def aid_of(
+    snapshot: GapSnapshot, reached_by: Sequence[str] = (), plan_files: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """Yield first aid for the worst subscription: if delays may be why it is near its limit, the command for another
+    plan where timewheel's clients have one, elsewhere that for a shadow; else the command that explains its gaps. Each
+    command ends a line.
+
+    Args:
+        snapshot: The snapshot.
+        reached_by: Options by which a command reaches the cluster.
+        plan_files: Files of plans for timewheel's clients, by topic.
+    """
+    from timewheel.inspect.gaps.gap_status import (
+        PLAN_HELPS,
+        may_need_shadow,
+        plan_command,
+        shadow_helps,
+    )
+    from timewheel.provision.shadow_commands import shadow_commands
+
+    worst = next(filter(may_need_shadow, snapshot.subscriptions), None)
+    if worst is None:
+        near = next((one for one in snapshot.subscriptions if one.level.word != "ok"), None)
+        if near is not None:
+            words = ("gaps", "explain", near.topic, "--subscription", near.subscription, *reached_by)
+            yield f"To explain the gaps of subscription {near.subscription}: {timewheel_command(*words)}"
+        return
+    shadow, file = snapshot.shadowed.get(worst.topic), plan_files.get(worst.topic)
+    if file and not shadow:
+        yield f"If delays are the cause, {PLAN_HELPS}: {plan_command(file, reached_by)}"
+    else:
+        yield f"{'Beside this' if shadow else 'If delays are the cause'}, {shadow_helps(worst.topic, shadow)}."
+        for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
+            yield f"Begin with: {command}"
+    yield f"To see whether delays are the cause: {timewheel_command('gaps', 'explain', worst.topic, *reached_by)}"
+
+
+def _show_worst(console: Console, snapshot: GapSnapshot, snapshots: GapHistory, top: int) -> None:
+    shown = snapshot.subscriptions[:top]
+    growths = [snapshots.growth(one) for one in shown]
+    namespaces = {one.topic.rpartition("/")[0] for one in shown}
+    common = f"{namespaces.pop()}/" if len(namespaces) == 1 else "persistent://"
+    rows = []
+    for one, growth in zip(shown, growths, strict=True):
+        worst = one.worst
+        rows.append(
+            (
+                f"{one.topic.removeprefix(common)} {one.subscription}",
+                one.level.word,
+                f"{worst.gap_count:,}",
+                f"{100 * worst.share:.0f}%",
+                f"{one.gap_count:,}",
+                f"{one.backlog:,}",
+                f"{one.delayed:,}",
+                f"{one.again_entries:,}",
+                "" if growth is None else f"{growth.per_hour:,.0f}",
+                "" if growth is None or growth.hours_to_limit is None else f"{growth.hours_to_limit:,.1f}",
+            )
+        )
+    left = len(snapshot.subscriptions) - len(shown)
+    of = "" if common == "persistent://" else f" of {common.removeprefix('persistent://').rstrip('/')}"
+    more = f" ({left:,} more are no worse: --top)" if left else ""
+    # Most snapshots are the first, without a growth: without its two columns there is more room for names.
+    columns = len(HEADER) if any(growths) else len(HEADER) - 2
+    show_rows(console, f"Subscriptions{of}, the worst first{more}", HEADER[:columns], [row[:columns] for row in rows])
+
+
+def _backlog(one: SubscriptionGaps) -> str:
+    from timewheel.inspect.gaps.gap_status import stale_index_words
+
+    known = {"delayed": one.delayed, "in consumers' hands": one.unacked, "ready": one.ready}
+    said = [f"{count:,} {state}" for state, count in known.items() if count or not one.unknown]
+    if one.unknown:
+        said.append(f"{one.unknown:,} delayed or ready: which is not known, as no consumer is connected")
+    most = "at most " if one.stale_entries else ""
+    return f"{counted(one.backlog, 'entry', 'entries')}: {most}{', '.join(said)}{stale_index_words(one)}"
+
+
+def _span(worst: GapStatus) -> str:
+    if not worst.gap_count:
+        return "nothing is acknowledged out of order"
+    return (
+        f"{counted(worst.acked_entries, 'entry is', 'entries are')} acknowledged beyond the mark-delete position, "
+        f"within {counted(worst.span_entries, 'entry', 'entries')}"
+    )
+
+
+def _form(worst: GapStatus) -> str:
+    size = f", {_bytes(worst.written_bytes)} when last written" if worst.written_bytes else ""
+    return f"as {'a bitmap by ledger' if worst.form == 'bitmap' else 'ranges'}{size}"
+
+
+def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
+    if not one.again_entries:
+        return "would deliver no acknowledged entry again"
+    said = f"would deliver {counted(one.again_entries, 'acknowledged entry', 'acknowledged entries')} again"
+    if messages is None:
+        return said
+    error = f" +- {messages.error:,}" if messages.error else ""
+    noun = "message" if messages.messages == 1 and not error else "messages"
+    said = f"{said}: {messages.messages:,}{error} {noun}"
+    if not messages.originals:
+        return said
+    return (
+        f"{said}; {messages.originals:,} of these are originals of timers that the shadow has moved, which it "
+        "acknowledges again before they are due, as long as it runs"
+    )
+
+
+def _until(hours: float | None) -> str:
+    if hours is None:
+        return "the limit is not coming nearer"
+    if hours <= 0:
+        return "the limit is reached"
+    return (
+        f"the limit is reached in {hours:,.1f} hours"
+        if hours < 48
+        else f"the limit is reached in {hours / 24:,.1f} days"
+    )
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    left = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def _some(count: int) -> str:
+    return counted(count, "subscription", "subscriptions")
+
+
+def _bytes(size: int) -> str:
+    for unit, least in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size} bytes"

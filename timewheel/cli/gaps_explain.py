@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.looks import GapLimit, type_words
-from timewheel.cli.options import AsJson, with_options
-from timewheel.cli.terminal import progress_bar, say, show_line
+from timewheel.cli.options import AsJson, GapLimit, type_words, with_options
+from timewheel.cli.terminal import progress_bar, render, say, show_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from timewheel.inspect.gaps.advice import Advice
     from timewheel.inspect.gaps.explain import Explained
-
-__all__ = ["explain"]
 
 
 @with_options
@@ -50,14 +47,10 @@ def explain(
     The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
     consumed or changed.
     """
-    import json
-
-    from rich.console import Console
-
     from timewheel.inspect.gaps.advice import advice_on
     from timewheel.inspect.gaps.explain import explain as look_into
-    from timewheel.inspect.gaps.limit import limit_of
-    from timewheel.inspect.gaps.targets import full_name
+    from timewheel.inspect.gaps.snapshot import full_name
+    from timewheel.inspect.profile import limit_of
 
     with (
         cluster.admin() as admin,
@@ -75,10 +68,8 @@ def explain(
             on_progress=on_progress,
         )
     advice = advice_on(found, known.profile, gap_limit=limit, reached_by=cluster.words)
-    if as_json:
-        print(json.dumps(_facts(found, advice)))
-    else:
-        _show(Console(highlight=False), found, advice, f"{known.profile.gap_limit_ranges:,}, {known.source}")
+    gap_limit = f"{known.profile.gap_limit_ranges:,}, {known.source}"
+    render(_facts(found, advice), lambda console: _show(console, found, advice, gap_limit), as_json=as_json)
 
 
 def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:

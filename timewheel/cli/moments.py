@@ -10,8 +10,6 @@ import typer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import unit_mistake
 
-__all__ = ["at", "moment_ms", "precision_ms"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIME = re.compile(r".+[T ]\d\d(:?\d\d)?(:?\d\d)?(?:[.,](\d+))?(?:Z|[+-][\d:.]+)?", re.ASCII)
 _NUMBER = re.compile(r"\d{9,30}", re.ASCII)
@@ -53,6 +51,11 @@ def precision_ms(text: str | None) -> int:
     if fraction:
         return int(SECOND_MS // 10 ** min(len(fraction), 3))
     return SECOND_MS if seconds else MINUTE_MS if minutes else HOUR_MS
+
+
+def at_second(at_ms: int) -> str:
+    """Format a point in time for people, in UTC."""
+    return f"{_EPOCH + dt.timedelta(milliseconds=at_ms):%Y-%m-%d %H:%M:%S}"
 
 
 def at(at_ms: int) -> str:

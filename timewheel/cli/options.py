@@ -1,17 +1,21 @@
-"""Groups of options that several commands have: a dataclass, whose fields are the options."""
+"""Shared parts of commands: options and groups of options (dataclasses), groups of commands, exit statuses."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
-__all__ = ["AsJson", "DryRun", "PlanFile", "keep_plan_file", "with_options"]
+from timewheel.core.durations import parse_duration
+from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 
 
 def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
@@ -26,6 +30,24 @@ def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)
 ]
+
+
+def need_folders(files: Mapping[str, Path | None]) -> None:
+    """Refuse files (by option) in a folder that does not exist, before any request."""
+    for option, path in files.items():
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+
+
+@contextmanager
+def writing(path: Path, option: str) -> Iterator[None]:
+    """Turn an error of the file system into a usage error."""
+    try:
+        yield
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint=option) from error
+
+
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
@@ -68,3 +90,102 @@ def _options_of(group: type) -> list[inspect.Parameter]:
     types = {**get_type_hints(group, include_extras=True), "context": typer.Context}
     fields = inspect.signature(group).parameters.values()
     return [field.replace(annotation=types[field.name]) for field in fields]
+
+
+# docs/commands.md has the reason for 3 and 4 of each command.
+FAILED = 1
+"""The command failed, a limit of the answer is not kept, or not everything could be seen."""
+USAGE = 2
+"""An argument, a setting or a plan is wrong."""
+ATTENTION = 3
+"""Something needs attention soon."""
+ALARM = 4
+"""Something is broken now, or the named object was not found."""
+
+
+USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
+"""Base class of all errors in a command line; typer has no public name for it."""
+PANELS = ("Set up", "Look", "Cure", "Plan", "Look after timers")
+"""Headings of the commands in `timewheel --help`."""
+WHOLE_CHARS = 1_000
+"""Longer than any first sentence, so that click cuts no summary."""
+
+
+class CommandGroup(TyperGroup):
+    """A group that looks for a two-word command before a one-word command.
+
+    A nested group `plan` with the command `check` would parse `plan HISTORY` as a subcommand, and its `--help` would
+    show the group. So `plan` and `plan check` are commands of the same group, and the group joins the two words.
+    """
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command that the words begin with, and the remaining words."""
+        both = " ".join(args[:2])
+        if len(args) > 1 and both in self.commands:
+            args = [both, *args[2:]]
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands by their panels, in the order of `PANELS`."""
+        rank = {panel: number for number, panel in enumerate(PANELS)}
+        return sorted(super().list_commands(ctx), key=lambda name: rank.get(self._panel(name), -1))
+
+    def _panel(self, name: str) -> str:
+        command: Any = self.commands[name]
+        return command.rich_help_panel or "Commands"
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each panel, and each command with its whole first sentence, wrapped where click would cut it."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            text = self.commands[name].get_short_help_str(WHOLE_CHARS)
+            panels.setdefault(self._panel(name), []).append((name, text))
+        for panel, commands in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(commands)
+
+
+def command_group(name: str, help: str) -> typer.Typer:  # noqa: A002 - as typer calls it
+    """Make a group for commands that begin with the same word."""
+    return typer.Typer(name=name, cls=CommandGroup, no_args_is_help=True, help=help)
+
+
+LEAST_EVERY_MS = 1_000
+
+Everything = Annotated[bool, typer.Option("--all", help="All tenants; needs a superuser.")]
+GapLimit = Annotated[
+    int | None, typer.Option("--gap-limit", min=1, help="The broker's limit on gaps, if the role may not read it.")
+]
+AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Concurrent requests.")]
+
+
+def every_ms_of(every: str) -> int:
+    """Return ``--every`` in milliseconds; an interval below one second is a usage error."""
+    every_ms = parse_duration(every)
+    if every_ms < LEAST_EVERY_MS:
+        raise typer.BadParameter("at least 1s", param_hint="--every")
+    return every_ms
+
+
+def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
+    """Separate targets into names of topics, namespaces and tenants, and plans loaded from files."""
+    is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
+    names = [target for target in targets if not is_plan[target]]
+    return names, [Plan.load(Path(target)) for target in targets if is_plan[target]]
+
+
+def type_words(subscription_type: str) -> str:
+    """Describe a subscription's type; the broker knows no type if no consumer has been connected."""
+    return "no consumer" if subscription_type == "None" else subscription_type
+
+
+def entries_wait(entries: int, of: str, listing: str) -> str:
+    """Describe the entries that wait for an operator: the broker counts these, and a batch is a single entry.
+
+    Args:
+        entries: Their number.
+        of: ``dead letters`` or ``parked timers``.
+        listing: Command that lists each message.
+    """
+    waits = counted(entries, f"entry of {of} waits", f"entries of {of} wait")
+    return f"{waits} for you, with one or many in each: {listing}"

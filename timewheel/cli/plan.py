@@ -1,61 +1,273 @@
-"""`timewheel plan`: makes a plan file from a history of delays, and gives the reasons."""
+"""`timewheel plan`: makes plan files from a history of delays or, without Spark, from a survey, and explains them."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from timewheel.cli.broker_profile import ProfileOptions
-from timewheel.cli.from_survey import need_one_source, plan_from
-from timewheel.cli.options import with_options
-from timewheel.cli.plan_fleet import answer_fleet, need_folder
-from timewheel.cli.plan_next import status_of, style_of, write_planned
+from timewheel.cli.connecting import typed_again
+from timewheel.cli.options import ATTENTION, FAILED, with_options
 from timewheel.cli.planning import (
     AsJson,
+    GapFraction,
+    MaxSilence,
     MaybeHistory,
     PlannerOptions,
     Shadow,
     as_sampled,
     console_for,
     growth_of,
+    loaded_survey,
+    need_new_folder,
+    need_one_source,
     note_of,
     progress_on,
+    refused_requests,
+    show_lost,
     show_reading,
 )
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.core.durations import parse_duration
+from timewheel.core.escapes import timewheel_command
+from timewheel.core.extras import need_extras
 from timewheel.core.gap_law import WATCH_SHARE
+from timewheel.core.plan import Native, Plan
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from timewheel.core.plan import Plan
-    from timewheel.spark_planner import Constraints, Planned, Prices
+    from timewheel.core.broker_profile import BrokerProfile
+    from timewheel.spark_planner import Constraints, Fleet, Planned, Prices
+    from timewheel.spark_planner.estimating import Estimated
+    from timewheel.spark_planner.history.sampled import SampleNote
 
-__all__ = ["plan", "show_planned"]
+SHADOW_FILE = "shadow.toml"
+NEW_TOPIC = "-timers"
+"""Suffix for a new topic beside a full topic, and for the files of the new topic's plan."""
 
-PriceMillionWrites = Annotated[
-    float | None,
-    typer.Option(
-        "--price-million-writes",
-        min=0.0,
-        help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
-    ),
-]
-PriceGbMonth = Annotated[
-    float | None,
-    typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
-]
-PriceTopicMonth = Annotated[
-    float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
-]
-PriceRelayMonth = Annotated[
-    float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
-]
+
+def write_planned(
+    context: typer.Context,
+    reached_by: Sequence[str],
+    console: Console,
+    planned: Planned,
+    out: Path | None,
+    report: Path | None,
+    prices: Prices,
+    note: SampleNote | None,
+) -> None:
+    """Write the plan and the report to the given paths, and print these paths and the next command.
+
+    Args:
+        context: Context of the command.
+        reached_by: Options by which a command reaches the cluster.
+        console: The terminal.
+        planned: The result.
+        out: The plan's file.
+        report: The report's file.
+        prices: Prices for a month's cost.
+        note: The note of the history, if it is a sample.
+    """
+    from timewheel.core.planfile import save_plan
+
+    if out is not None:
+        save_plan(planned.plan, out)
+        show_line(console, f"plan    {out}")
+    if report is not None:
+        from timewheel.spark_planner import report_page
+
+        page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
+        report.write_text(page, encoding="utf-8")
+        show_line(console, f"report  {report}")
+    if out is not None:
+        show_next(context, reached_by, console, planned.plan, out, note)
+    elif report is None:
+        _show_line(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
+    if planned.is_short_of_room:
+        show_with_room(context, console)
+
+
+def show_with_room(context: typer.Context, console: Console) -> None:
+    """Print the command again, for a plan with room for a second burst."""
+    from timewheel.spark_planner.choice.constraints import TWICE
+
+    _show_line(console, "room", typed_again(context, growth=f"{TWICE:g}"))
+
+
+def style_of(planned: Planned | Estimated) -> str:
+    """Return the style of a verdict."""
+    color = "red" if not planned.keeps_limits else "yellow" if planned.is_short_of_room else "green"
+    return f"bold {color}"
+
+
+def status_of(planned: Planned | Estimated) -> int:
+    """Return the exit status of an answer."""
+    if not planned.keeps_limits:
+        return FAILED
+    return ATTENTION if planned.is_short_of_room else 0
+
+
+def show_next(
+    context: typer.Context,
+    reached_by: Sequence[str],
+    console: Console,
+    plan: Plan,
+    file: Path,
+    note: SampleNote | None,
+) -> None:
+    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none.
+
+    Args:
+        context: Context of the command.
+        reached_by: Options by which a command reaches the cluster.
+        console: The terminal.
+        plan: The chosen plan.
+        file: The plan's file.
+        note: The note of the sample from which the plan was made; None: the plan was made from a history.
+    """
+    is_there = note is not None and note.topic == plan.due_topic
+    partitions = max(note.partitions, 1) if note is not None and is_there else 1
+    if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
+        return
+    reached = [*(note.reached_by if note else ()), *reached_by]
+    if plan.intake:
+        _show_line(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
+    elif note is not None and is_there and note.native and note.shadow is None:
+        assert note.native_until_ms is not None, "some wait"
+        until = dt.datetime.fromtimestamp(note.native_until_ms / 1_000, dt.UTC)
+        held = ("about " if note.scale > 1 else "") + counted(note.native, "timer")
+        say(
+            console,
+            f"FIRST   {note.topic} holds {held} under the broker's own delay. This plan moves "
+            f"none of them: their gaps stay until the last is due, {until:%Y-%m-%d %H:%M} UTC. So begin with a shadow, "
+            "which takes them out of the topic; or plan for a new topic, and let consumers of the old one go on until "
+            "then.",
+            style="bold red",
+        )
+        _show_line(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
+        report: Path | None = context.params.get("report")
+        files = {"out": _beside(file)} | ({} if report is None else {"report": _beside(report)})
+        _show_line(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC, **files))
+    else:
+        grow = ["--grow"] if is_there and plan.own_partitions > partitions else []
+        _show_line(console, "next", ["topics", "ensure", str(file), *grow, *reached])
+
+
+def _beside(file: Path) -> Path:
+    """Return the file name for the new topic's plan, so that the old topic's plan stays."""
+    return file.with_stem(f"{file.stem}{NEW_TOPIC}")
+
+
+def _show_line(console: Console, name: str, words: list[str]) -> None:
+    show_line(console, f"{name:8}{timewheel_command(*words)}")
+
+
+MAX_SHOWN = 40
+INDEX = "index.html"
+
+
+def need_folder(folder: Path | None, of_one_topic: Mapping[str, object]) -> None:
+    """Refuse an impossible folder for the plans, and options (by name) for a single topic, before any work."""
+    for option, given in of_one_topic.items():
+        if given is not None:
+            raise typer.BadParameter("it is of one topic, --all-topics of all", param_hint=option)
+    if folder is None:
+        raise typer.BadParameter("--all-topics writes a plan for each topic: give a folder", param_hint="--out")
+    need_new_folder(folder, "with --all-topics it is a folder")
+
+
+def file_names(topics: Iterable[str]) -> dict[str, str]:
+    """Return a file name without its ending for each topic: the topic's own name, as far as every file system accepts
+    it.
+    """
+    found: dict[str, str] = {}
+    taken = {INDEX.removesuffix(".html")}
+    for topic in topics:
+        short = re.sub(r"[^\w.-]+", "-", topic.removeprefix("persistent://"), flags=re.ASCII).strip("-.")[:120]
+        name, number = short or "timers", 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{short or 'timers'}-{number}"
+        taken.add(name.casefold())
+        found[topic] = name
+    return found
+
+
+def answer_fleet(
+    console: Console,
+    fleet: Fleet,
+    folder: Path | None,
+    base_of: Callable[[str], Plan],
+    prices: Prices,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Print and write the answer, and end the command: status 1 if a topic has no plan that keeps every limit."""
+    from timewheel.spark_planner.results.facts import fleet_facts
+
+    assert folder is not None  # need_folder
+    show_fleet(console, fleet)
+    files = write_fleet(console, fleet, folder, base_of, prices)
+    if as_json:
+        print(json.dumps(fleet_facts(fleet, files, prices), indent=1))
+    raise typer.Exit(0 if fleet.keeps_limits else FAILED)
+
+
+def show_fleet(console: Console, fleet: Fleet) -> None:
+    """Print the answer on a terminal."""
+    from timewheel.spark_planner.results.facts import fleet_verdict
+    from timewheel.spark_planner.results.tables import fleet_table
+
+    show_lost(console, fleet.history.statistic)
+    say(console, fleet_verdict(fleet), style="bold green" if fleet.keeps_limits else "bold red")
+    shown = fleet.topics[:MAX_SHOWN]
+    more = len(fleet.topics) - len(shown)
+    caption = f"The {len(shown)} topics nearest to their limit" if more else "All topics"
+    show_table(console, fleet_table(fleet, shown, caption))
+
+
+def write_fleet(
+    console: Console, fleet: Fleet, folder: Path, base_of: Callable[[str], Plan], prices: Prices
+) -> dict[str, str]:
+    """Write the plans, the report of each topic that was planned for, and the index page of the reports.
+
+    Returns:
+        The name of each plan file, by topic.
+    """
+    from timewheel.core.planfile import save_plan
+    from timewheel.spark_planner import report_page
+    from timewheel.spark_planner.results.report_page import fleet_page
+
+    folder.mkdir(exist_ok=True)
+    names = file_names(one.topic for one in fleet.topics)
+    files: dict[str, str] = {}
+    for one in fleet.topics:
+        plan = fleet.plan_of(one.topic, base_of)
+        if plan is not None:
+            files[one.topic] = f"{names[one.topic]}.toml"
+            save_plan(plan, folder / files[one.topic])
+    pages: dict[str, str] = {}
+    for topic, planned in fleet.planned.items():
+        pages[topic] = f"{names[topic]}.html"
+        page = report_page(planned, plan_file=files[topic], prices=prices)
+        (folder / pages[topic]).write_text(page, encoding="utf-8")
+    (folder / INDEX).write_text(fleet_page(fleet, pages), encoding="utf-8")
+    say(console, f"plans   {len(files):,} in {folder}")
+    say(console, f"report  {folder / INDEX}")
+    return files
+
+
 Currency = Annotated[str, typer.Option("--currency", help="Currency of these prices, written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
@@ -108,15 +320,8 @@ def plan(
             help="The plan's max_delay, such as 90d: sends with a longer delay are refused.",
         ),
     ] = None,
-    gap_fraction: Annotated[
-        float,
-        typer.Option(
-            "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
-        ),
-    ] = WATCH_SHARE,
-    max_silence: Annotated[
-        str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
-    ] = "10s",
+    gap_fraction: GapFraction = WATCH_SHARE,
+    max_silence: MaxSilence = "10s",
     max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Most hops of any timer.")] = None,
     max_topics: Annotated[
         int | None, typer.Option("--max-topics", min=1, help="Most topics; each partition counts.")
@@ -130,10 +335,24 @@ def plan(
     relay_cost: Annotated[
         float, typer.Option("--relay-cost", min=0.0, help="Cost of running a relay, in entries written a second.")
     ] = 2.0,
-    price_million_writes: PriceMillionWrites = None,
-    price_gb_month: PriceGbMonth = None,
-    price_topic_month: PriceTopicMonth = None,
-    price_relay_month: PriceRelayMonth = None,
+    price_million_writes: Annotated[
+        float | None,
+        typer.Option(
+            "--price-million-writes",
+            min=0.0,
+            help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
+        ),
+    ] = None,
+    price_gb_month: Annotated[
+        float | None,
+        typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
+    ] = None,
+    price_topic_month: Annotated[
+        float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
+    ] = None,
+    price_relay_month: Annotated[
+        float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
+    ] = None,
     currency: Currency = "EUR",
     as_json: AsJson = False,
 ) -> None:
@@ -144,12 +363,6 @@ def plan(
     status: 3 if the history is a burst, and twice as many timers would break the broker's gap limit. Once the plan is
     live, `timewheel plan check` monitors whether it still holds.
     """
-    import json
-    from dataclasses import replace
-
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.extras import need_extras
-
     need_one_source(
         history,
         asked,
@@ -248,8 +461,7 @@ def plan(
     write_planned(context, cluster.words, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
-    if status := status_of(planned):
-        raise typer.Exit(status)
+    raise typer.Exit(status_of(planned))
 
 
 def _need_files(paths: Mapping[str, Path | None]) -> None:
@@ -260,8 +472,6 @@ def _need_files(paths: Mapping[str, Path | None]) -> None:
 
 
 def _limit_ms(text: str) -> int | None:
-    from timewheel.core.durations import parse_duration
-
     return None if text == "none" else parse_duration(text)
 
 
@@ -271,8 +481,6 @@ def _seconds(limit_ms: int | None) -> float | None:
 
 def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:
     """Return a plan without a scheme: the settings of the user and the broker, and a name if the user gives none."""
-    from timewheel.core.plan import Plan
-
     name = due_topic
     if name is None and topic:
         # A topic of a history may have any name: the name that the data use, or Pulsar's full name.
@@ -346,3 +554,54 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     say(console, describe_limit(planned))
     if assumed:
         say(console, assumed)
+
+
+def plan_from(
+    context: typer.Context,
+    asked: PlannerOptions,
+    base_of: Callable[[str], Plan],
+    profile: BrokerProfile,
+    constraints_of: Callable[[], Constraints],
+    *,
+    max_delay_ms: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> NoReturn:
+    """Answer, write the plan, and end the command: status 1 if the answer is not certain or the plan breaks a limit, 3
+    as for a plan from a history.
+    """
+    console = console_for(as_json=as_json)
+    survey = loaded_survey(asked)
+    from timewheel.core.planfile import save_plan
+    from timewheel.spark_planner import estimate, estimated_facts, estimated_verdict
+    from timewheel.spark_planner.results.facts import describe_keys
+    from timewheel.spark_planner.results.tables import estimated_tables
+
+    with refused_requests():
+        wanted = survey.statistic.topic(asked.topic)
+        found = estimate(
+            survey,
+            wanted,
+            base_of(wanted),
+            profile,
+            constraints_of(),
+            max_delay_ms=max_delay_ms,
+            growth=growth_of(asked.growth, None, console),
+            as_is=asked.as_is,
+        )
+    show_reading(console, survey.statistic, wanted, found.continued)
+    if keys := describe_keys(found):
+        say(console, keys)
+    say(console, estimated_verdict(found), style=style_of(found))
+    for reason in found.choice.reasons if found.is_certain else ():
+        say(console, reason, indent=2)
+    for table in estimated_tables(found):
+        show_table(console, table)
+    if out is not None:
+        save_plan(found.plan, out)
+        show_line(console, f"plan    {out}")
+    if found.is_short_of_room:
+        show_with_room(context, console)
+    if as_json:
+        print(json.dumps(estimated_facts(found), indent=1))
+    raise typer.Exit(status_of(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -9,23 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.connecting import AdminOptions, typed_again
-from timewheel.cli.exit_status import ALARM, ATTENTION
-from timewheel.cli.options import PlanFile, with_options
-from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
+from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders, with_options
+from timewheel.cli.planning import AsJson, Cores, GapFraction, MaxSilence, Memory, console_for, progress_on, session
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
+from timewheel.core.durations import parse_duration
+from timewheel.core.errors import TimewheelError
 from timewheel.core.escapes import timewheel_command, with_plan_file
 from timewheel.core.gap_law import WATCH_SHARE
+from timewheel.core.plan import Plan
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.broker_profile import BrokerProfile
-    from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Statistic
     from timewheel.watch import Change, Checked, Level
-
-__all__ = ["check"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +76,8 @@ def check(
         ),
     ] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample.")] = 0,
-    gap_fraction: Annotated[
-        float,
-        typer.Option(
-            "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
-        ),
-    ] = WATCH_SHARE,
-    max_silence: Annotated[
-        str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
-    ] = "10s",
+    gap_fraction: GapFraction = WATCH_SHARE,
+    max_silence: MaxSilence = "10s",
     change: Annotated[
         bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; needs Spark.")
     ] = True,
@@ -98,19 +91,13 @@ def check(
     Exit status: 0 the plan holds; 3 it needs attention soon (a limit within the horizon, drift, or an unexpected
     count); 4 a limit is broken now; 1 and 2 the check was not made.
     """
-    import json
-
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints
     from timewheel.watch import append_check
     from timewheel.watch.facts import change_facts, checked_facts
 
     plan = Plan.load(plan_file)
     horizon_ms = parse_duration(horizon)
-    for option, path in (("--out", out), ("--log", log)):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    need_folders({"--out": out, "--log": log})
     silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
     constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
     console = console_for(as_json=as_json)
@@ -138,9 +125,7 @@ def check(
     if as_json:
         facts = {**checked_facts(checked), "change": None if found is None else change_facts(found, str(plan_file))}
         print(json.dumps(facts, indent=1))
-    status = exit_status(checked.level)
-    if status:
-        raise typer.Exit(status)
+    raise typer.Exit(exit_status(checked.level))
 
 
 def exit_status(level: Level) -> int:
@@ -172,7 +157,6 @@ def _checked(
     log: Path | None,
     **options: Any,
 ) -> Checked:
-
     from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
     from timewheel.watch import check as inspect
     from timewheel.watch import read_checks
@@ -222,7 +206,6 @@ def _change(console: Console, checked: Checked, cores: int | None, memory: str) 
     """Plan a change. If there is none, print the reason and return None: the check's findings are reported
     nevertheless.
     """
-    from timewheel.core.errors import TimewheelError
     from timewheel.watch import change_for
 
     stopped = "stopped: the check is made, no change was planned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.long_running import stop_at_end
 from timewheel.cli.terminal import print_line, say
 from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
@@ -22,30 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import History, Progress, ProgressCallback, Statistic
+    from timewheel.spark_planner import History, Progress, ProgressCallback, Statistic, Survey
     from timewheel.spark_planner.extrapolation import Continued
     from timewheel.spark_planner.history.sampled import SampleNote
-
-__all__ = [
-    "AsJson",
-    "Cores",
-    "HistoryOptions",
-    "HistorySource",
-    "MaybeHistory",
-    "Memory",
-    "PlannerOptions",
-    "Shadow",
-    "as_sampled",
-    "console_for",
-    "growth_of",
-    "need_new_folder",
-    "note_of",
-    "progress_on",
-    "refused_requests",
-    "session",
-    "show_lost",
-    "show_reading",
-]
 
 HistorySource = Annotated[
     str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a Spark table.", show_default=False)
@@ -58,53 +39,22 @@ MaybeHistory = Annotated[
         show_default=False,
     ),
 ]
-FromSurvey = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", help="A folder of `timewheel survey`, instead of a history: estimated in seconds.", file_okay=False
-    ),
-]
-PublishColumn = Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")]
-DueColumn = Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")]
-DelayColumn = Annotated[
-    str | None, typer.Option("--delay", help="Column of the delay, instead of the due time (delay_ms).")
-]
-SizeColumn = Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")]
-KeyColumn = Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")]
-TopicColumn = Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")]
-TimerIdColumn = Annotated[
-    str | None,
-    typer.Option("--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."),
-]
-TimeUnitName = Annotated[
-    str, typer.Option("--time-unit", help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
-]
-DelayUnitName = Annotated[
-    str, typer.Option("--delay-unit", help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
-]
-FileFormat = Annotated[
-    str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
-]
 Topic = Annotated[str | None, typer.Option("--topic", help="Topic of the history, if it has several.")]
-Growth = Annotated[
-    float | None,
-    typer.Option(
-        "--growth",
-        min=0.001,
-        show_default="1; of a sample its scale",
-        help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
-    ),
-]
-AsIs = Annotated[
-    bool,
-    typer.Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it."),
-]
 Shadow = Annotated[
     bool,
     typer.Option(
         "--shadow",
         help="Plan a shadow: plain clients send and read as today, and timers far from due are moved.",
     ),
+]
+GapFraction = Annotated[
+    float,
+    typer.Option(
+        "--gap-fraction", min=0.01, max=1.0, help="Largest share of the broker's gap limit, in any partition."
+    ),
+]
+MaxSilence = Annotated[
+    str, typer.Option("--max-silence", help="Longest silence of a partition after an unload: 10s; none: no limit.")
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
 LEAST_HEAP_MB, MAX_HEAP_MB = 512, 1024 * 1024
@@ -140,16 +90,29 @@ class HistoryOptions:
     """Options of a command that reads a history by Spark: a group for `timewheel.cli.options.with_options`."""
 
     topic: Topic = None
-    publish: PublishColumn = None
-    due: DueColumn = None
-    delay: DelayColumn = None
-    size: SizeColumn = None
-    key: KeyColumn = None
-    topic_column: TopicColumn = None
-    timer_id: TimerIdColumn = None
-    time_unit: TimeUnitName = "auto"
-    delay_unit: DelayUnitName = "auto"
-    file_format: FileFormat = "auto"
+    publish: Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")] = None
+    due: Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")] = None
+    delay: Annotated[
+        str | None, typer.Option("--delay", help="Column of the delay, instead of the due time (delay_ms).")
+    ] = None
+    size: Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")] = None
+    key: Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")] = None
+    topic_column: Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")] = None
+    timer_id: Annotated[
+        str | None,
+        typer.Option(
+            "--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."
+        ),
+    ] = None
+    time_unit: Annotated[
+        str, typer.Option("--time-unit", help="Unit of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
+    ] = "auto"
+    delay_unit: Annotated[
+        str, typer.Option("--delay-unit", help="Unit of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
+    ] = "auto"
+    file_format: Annotated[
+        str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the file's ending.")
+    ] = "auto"
     cores: Cores = None
     memory: Memory = "2g"
 
@@ -175,9 +138,27 @@ class HistoryOptions:
 class PlannerOptions(HistoryOptions):
     """Options of a command that evaluates plans on a history or on a survey."""
 
-    stored: FromSurvey = None
-    growth: Growth = None
-    as_is: AsIs = False
+    stored: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A folder of `timewheel survey`, instead of a history: estimated in seconds.",
+            file_okay=False,
+        ),
+    ] = None
+    growth: Annotated[
+        float | None,
+        typer.Option(
+            "--growth",
+            min=0.001,
+            show_default="1; of a sample its scale",
+            help="Plan for this multiple of the history's volume. A file of `timewheel sample` stores its own scale.",
+        ),
+    ] = None
+    as_is: Annotated[
+        bool,
+        typer.Option("--as-is", help="Do not continue a history that is shorter than its delays: no sends follow it."),
+    ] = False
 
 
 @contextmanager
@@ -241,8 +222,6 @@ def refused_requests() -> Iterator[None]:
 def _stopped_by_signals() -> threading.Event:
     """Treat SIGTERM like Ctrl-C, and replace Spark's handlers: these call Java in the middle of another call."""
     import logging
-
-    from timewheel.cli.stopping import stop_at_end
 
     stopped = threading.Event()
 
@@ -314,8 +293,6 @@ def growth_of(growth: float | None, note: SampleNote | None, console: Console) -
 
 def console_for(*, as_json: bool) -> Console:
     """Return the console for text: the terminal, or stderr if stdout is JSON."""
-    import os
-
     from rich.console import Console
 
     console = Console(stderr=as_json, highlight=False)
@@ -385,3 +362,22 @@ def _part(rows_by: Mapping[str, int], rows: int) -> str:
 
 def _counts(rows_by: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in rows_by.items())
+
+
+def need_one_source(history: str | None, asked: PlannerOptions, of_history: Mapping[str, object]) -> None:
+    """Require either a history or a survey, and refuse options (by name) of a history together with a survey."""
+    if (history is None) == (asked.stored is None):
+        raise typer.BadParameter("give a history or a survey (--from), not both", param_hint="HISTORY")
+    if asked.stored is not None:
+        columns = {"--timer-id": asked.timer_id, "--due": asked.due, "--delay": asked.delay}
+        for option, given in (*of_history.items(), *columns.items()):
+            if given:
+                raise typer.BadParameter("it applies to a history, not to --from", param_hint=option)
+
+
+def loaded_survey(asked: PlannerOptions) -> Survey:
+    assert asked.stored is not None  # need_one_source
+    need_extras("the planner", "planner")
+    from timewheel.spark_planner import load_survey
+
+    return load_survey(asked.stored)

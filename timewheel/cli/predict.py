@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timewheel.cli.broker_profile import ProfileOptions
-from timewheel.cli.from_survey import need_one_source, predict_from
 from timewheel.cli.options import with_options
 from timewheel.cli.planning import (
     AsJson,
@@ -16,21 +16,24 @@ from timewheel.cli.planning import (
     PlannerOptions,
     console_for,
     growth_of,
+    loaded_survey,
+    need_one_source,
     note_of,
     progress_on,
+    refused_requests,
     show_reading,
 )
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
 
-    from timewheel.core.plan import Plan
+    from timewheel.core.broker_profile import BrokerProfile
     from timewheel.spark_planner import Prediction, Traffic
-
-__all__ = ["compare", "predict"]
 
 
 @with_options
@@ -59,26 +62,16 @@ def predict(
     _compare([plan_file], history, asked, cluster, as_json=as_json)
 
 
-def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
-    """Load plans, by their files' names; an invalid plan is reported before any request to a broker and before Spark
-    starts.
-    """
-    from timewheel.core.plan import Plan
-
-    return {str(path): Plan.load(path) for path in plan_files}
-
-
 def _compare(
     plan_files: list[Path], history: str | None, asked: PlannerOptions, cluster: ProfileOptions, *, as_json: bool
 ) -> None:
-    import json
-
     if asked.stored is not None and history is not None:
         # With --from there is no history: the last word is also a plan.
         plan_files, history = [*plan_files, Path(history)], None
     need_one_source(history, asked, {})
     console = console_for(as_json=as_json)
-    plans, note = _loaded(plan_files), note_of(history)
+    # An invalid plan is reported before any request to a broker and before Spark starts.
+    plans, note = {str(path): Plan.load(path) for path in plan_files}, note_of(history)
     profile = cluster.shown(console, None if note is None else note.profile)
     if history is None:
         predict_from(asked, plans, profile, as_json=as_json)
@@ -142,3 +135,43 @@ def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
 def _traffic_of(found: Mapping[str, Prediction]) -> Traffic:
     """Return the traffic, which is the same for all predictions."""
     return next(iter(found.values())).traffic
+
+
+def predict_from(asked: PlannerOptions, plans: Mapping[str, Plan], profile: BrokerProfile, *, as_json: bool) -> None:
+    """Evaluate plans on a survey, without Spark, and report how far the gap law is off for native delays."""
+    console = console_for(as_json=as_json)
+    survey = loaded_survey(asked)
+    from timewheel.spark_planner import evaluate
+    from timewheel.spark_planner.estimating import native_found
+    from timewheel.spark_planner.extrapolation import continued_from
+    from timewheel.spark_planner.history.keys import EVEN
+    from timewheel.spark_planner.results.facts import evaluation_facts
+    from timewheel.spark_planner.results.tables import evaluations_table
+    from timewheel.spark_planner.summary.survey import DailyGaps
+
+    growth = growth_of(asked.growth, None, console)
+    with refused_requests():
+        wanted = survey.statistic.topic(asked.topic)
+    alone = survey.statistic.cells[wanted]
+    continued = continued_from(alone, as_is=asked.as_is)
+    keys = survey.keys.get(wanted, EVEN)
+    found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
+    native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
+    show_reading(console, survey.statistic, wanted, continued)
+    said = f"Native delays on one partition leave at most {counted(native.counted, 'gap')} in this history (counted)"
+    if not native.independent:
+        said += (
+            f", {native.ratio:.2g} times what independent delays would: estimates of other plans may be as wrong. "
+            "Count them: timewheel predict with the history itself"
+        )
+    say(console, f"{said}.", style="" if native.independent else "bold red")
+    show_table(console, evaluations_table(found, growth))
+    if as_json:
+        facts = {
+            "topic": wanted,
+            "growth": growth,
+            "native_peak_gaps": native.counted,
+            "native_ratio": native.ratio,
+            "plans": {name: evaluation_facts(one) for name, one in found.items()},
+        }
+        print(json.dumps(facts, indent=1))

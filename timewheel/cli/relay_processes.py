@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from timewheel.cli import systemd
 from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import RelayProcessEnded
@@ -23,7 +24,31 @@ from timewheel.relay.machine.backoff import Backoff
 from timewheel.relay.readiness import ReadyFile, Reported, health_pages
 from timewheel.serving import HttpServer, Page
 
-__all__ = ["Child", "Processes"]
+SOCKET = "NOTIFY_SOCKET"
+VARIABLES = (SOCKET, "WATCHDOG_PID", "WATCHDOG_USEC")
+"""Meant only for the process that systemd started, not for its children."""
+WELL = b"READY=1\nWATCHDOG=1"
+"""READY is sent every time: systemd uses only the first."""
+
+
+def reporter(environment: Mapping[str, str] = os.environ) -> Callable[[], None]:
+    """Return a function that notifies systemd; without a socket it does nothing.
+
+    Args:
+        environment: Names the socket: a path, or ``@`` and an abstract name.
+    """
+    address = environment.get(SOCKET, "")
+    if not address:
+        return lambda: None
+    name = f"\0{address[1:]}" if address.startswith("@") else address
+
+    def on_progress() -> None:
+        # The receiver has gone, or its queue is full: the next datagram counts as well.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+            sender.sendto(WELL, name)
+
+    return on_progress
+
 
 LOOK_MS = 500
 """Interval of looks at the children, and the longest time until a request to end is noticed."""
@@ -70,7 +95,7 @@ class Child:
         self._ready_file.unlink(missing_ok=True)
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        own = {name: value for name, value in os.environ.items() if name not in systemd.VARIABLES}
+        own = {name: value for name, value in os.environ.items() if name not in VARIABLES}
         self._listens = False
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 

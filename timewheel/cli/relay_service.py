@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -9,56 +12,176 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
-from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.cli.long_running import (
+    Format,
+    HttpAddress,
+    Level,
+    LogFormat,
+    LogLevel,
+    address_of,
+    call_at_end,
+    call_at_hangup,
+    log_to_stderr,
+    or_say_why_not,
+)
+from timewheel.core.clock import SystemClock
+from timewheel.core.durations import parse_duration
+from timewheel.core.errors import AdminError
+from timewheel.core.extras import ExtraMissing
+from timewheel.core.rng import system_random
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.protocol.dialing import Dialer
-    from timewheel.cli.relay_factories import RelayFactory
+    from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.core.plan_files import PlanFiles as Files
     from timewheel.core.plan_files import PlanTexts
     from timewheel.hooks import Hook
+    from timewheel.metrics import Metrics
+    from timewheel.relay.registry import RelayLike
+    from timewheel.serving import Page
 
-__all__ = ["ServiceOptions", "ShadowServiceOptions", "run_service"]
+
+def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
+    """Return metrics on a separate registry, and the page that serves them; without the extra, a page that names the
+    extra.
+    """
+    from timewheel.serving import METRICS_PATH, Answer
+
+    try:
+        from timewheel.metrics import Metrics, metrics_page
+    except ExtraMissing as error:
+        told = Answer(501, f"{error}\n".encode())
+        return None, {METRICS_PATH: lambda: told}
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.platform_collector import PlatformCollector
+    from prometheus_client.process_collector import ProcessCollector
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return Metrics(registry), {METRICS_PATH: metrics_page(registry)}
+
+
+class RelayFactory:
+    """Makes relays with the same options, and shares the memory among them.
+
+    Args:
+        client: Pulsar client of all relays.
+        admin: Finds topics of earlier plans.
+        plans: Plans at the start.
+        relay_id: Id of all relays; None: each relay has its own.
+        hop_linger_ms: See `timewheel.relay.Relay`; None: derived from each plan's guard.
+        memory_bytes: Memory of all relays together.
+        hooks: Receive the relays' events.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        admin: AdminClient,
+        plans: tuple[Plan, ...],
+        relay_id: str | None,
+        hop_linger_ms: int | None,
+        memory_bytes: int,
+        hooks: tuple[Hook, ...],
+    ) -> None:
+        self._client, self._admin = client, admin
+        self._relay_id, self._hop_linger_ms = relay_id, hop_linger_ms
+        self._memory_bytes = memory_bytes
+        self._hooks = hooks
+        self._outdated: dict[str, str] = {}
+        self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
+        """Returns the plans that are served now: topics of all other plans are former topics."""
+
+    def relay_of(self, plan: Plan) -> RelayLike:
+        """Make a relay that is not started yet."""
+        from timewheel.relay import Relay
+
+        return Relay(self._client, plan, **self._options(plan))
+
+    def _options(self, plan: Plan) -> dict[str, Any]:
+        from timewheel.provision.former_topics import FormerTopics
+
+        def former_topics() -> tuple[FormerTopic, ...]:
+            self._report_outdated(plan)
+            # By the plans served at this moment: a topic that another plan uses is no former topic.
+            return FormerTopics(self._admin, plan, beside=self.plans())()
+
+        return {
+            "relay_id": self._relay_id,
+            "hop_linger_ms": self._hop_linger_ms,
+            "memory_bytes": self._memory_bytes // max(len(self.plans()), 1),
+            "former_topics": former_topics,
+            "hooks": self._hooks,
+        }
+
+    def _report_outdated(self, plan: Plan) -> None:
+        """Report a plan that is not that by which its due topic was provisioned last, once per reason."""
+        from timewheel.client.hooks import Hooks
+        from timewheel.events import RelayPlanOutdated
+        from timewheel.provision.provisioned import outdated, provisioned
+
+        with suppress(AdminError):  # a role that may not read it relays all the same
+            reason = outdated(plan, provisioned(self._admin, plan.due_topic))
+            if reason and self._outdated.get(plan.due_topic) != reason:
+                Hooks(self._hooks).emit(RelayPlanOutdated(due_topic=plan.due_topic, reason=reason))
+            self._outdated[plan.due_topic] = reason
+
+    def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
+        """Register the relays of each moment with the metrics."""
+        metrics.watch_relays(relays)
+
+    def share_memory(self, relays: Sequence[RelayLike]) -> None:
+        """Share the memory equally among these relays; there may be none."""
+        for relay in relays:
+            relay.resize_memory(self._memory_bytes // len(relays))
+
+    def waiting(self, plan: Plan) -> int | None:
+        """Return the number of entries that wait in the plan's holding topics; None: the broker did not answer."""
+        from timewheel.provision.former_topics import held_backlog
+
+        try:
+            return held_backlog(self._admin, plan)
+        except AdminError:
+            return None
+
+
+class ShadowFactory(RelayFactory):
+    """Makes shadows with the same options.
+
+    Args:
+        dialer: Connects the shadows to brokers, in addition to the client.
+        hold_ms: See `timewheel.shadow.shadow.Shadow`.
+        relay_factories: See `RelayFactory`.
+    """
+
+    def __init__(self, *relay_factories: Any, dialer: Dialer, hold_ms: int) -> None:
+        super().__init__(*relay_factories)
+        self._dialer, self._hold_ms = dialer, hold_ms
+
+    def relay_of(self, plan: Plan) -> RelayLike:
+        """Make a shadow that is not started yet."""
+        from timewheel.shadow.shadow import Shadow
+
+        return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))
+
+    def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
+        from timewheel.shadow.shadow import Shadow
+
+        super().watch(metrics, relays)
+        metrics.watch_shadows(lambda: [one for one in relays() if isinstance(one, Shadow)])
+
 
 PlanFiles = Annotated[
     list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
 ]
-RelayId = Annotated[
-    str | None,
-    typer.Option("--relay-id", help="Name of this relay: unique among running relays, the same after a restart."),
-]
-Drain = Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")]
-HopLinger = Annotated[
-    str | None,
-    typer.Option(
-        "--hop-linger",
-        help="How long hops into a relay-held topic wait, to be written as one entry.",
-        show_default="1s, or a tenth of the plan's guard if that is less",
-    ),
-]
-MemoryMb = Annotated[
-    int,
-    typer.Option(
-        "--memory-mb", min=1, help="Memory for messages received ahead and hops under way, of all plans together."
-    ),
-]
 Processes = Annotated[
     int,
     typer.Option("--processes", min=1, help="Number of processes that share the work; each uses one core."),
-]
-ReadyFile = Annotated[Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")]
-WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")]
-JournalHold = Annotated[
-    str,
-    typer.Option(
-        "--journal-hold",
-        help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
-    ),
 ]
 
 
@@ -70,16 +193,33 @@ class ServiceOptions(ConnectionOptions):
     """The first word of the command."""
 
     plan_files: PlanFiles
-    relay_id: RelayId = None
-    drain: Drain = "30s"
-    hop_linger: HopLinger = None
-    memory_mb: MemoryMb = 512
+    relay_id: Annotated[
+        str | None,
+        typer.Option("--relay-id", help="Name of this relay: unique among running relays, the same after a restart."),
+    ] = None
+    drain: Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")] = "30s"
+    hop_linger: Annotated[
+        str | None,
+        typer.Option(
+            "--hop-linger",
+            help="How long hops into a relay-held topic wait, to be written as one entry.",
+            show_default="1s, or a tenth of the plan's guard if that is less",
+        ),
+    ] = None
+    memory_mb: Annotated[
+        int,
+        typer.Option(
+            "--memory-mb", min=1, help="Memory for messages received ahead and hops under way, of all plans together."
+        ),
+    ] = 512
     processes: Processes = 1
     http: HttpAddress = None
-    ready_file: ReadyFile = None
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")
+    ] = None
     log_format: LogFormat = Format.AUTO
     log_level: LogLevel = Level.INFO
-    with_stdin: WithStdin = False
+    with_stdin: Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")] = False
     journal_hold: str | None = field(init=False, default=None)
 
 
@@ -89,7 +229,13 @@ class ShadowServiceOptions(ServiceOptions):
 
     kind: ClassVar[str] = "shadow"
 
-    journal_hold: JournalHold = "3m"
+    journal_hold: Annotated[
+        str,
+        typer.Option(
+            "--journal-hold",
+            help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
+        ),
+    ] = "3m"
 
 
 def run_service(asked: ServiceOptions) -> None:
@@ -98,8 +244,6 @@ def run_service(asked: ServiceOptions) -> None:
     Raises:
         typer.Exit: The service failed, and the error was printed.
     """
-    from timewheel.cli.stopping import call_at_hangup
-    from timewheel.core.durations import parse_duration
     from timewheel.core.plan_files import PlanFiles
 
     call_at_hangup()
@@ -119,9 +263,7 @@ def _run_here(
     asked: ServiceOptions, files: Files, texts: PlanTexts, drain_ms: int, address: tuple[str, int] | None
 ) -> None:
     """Run the service in this process."""
-    from timewheel.cli.relay_metrics import metrics_of_service
-    from timewheel.cli.stopping import call_at_end, call_at_hangup
-    from timewheel.cli.systemd import reporter
+    from timewheel.cli.relay_processes import reporter
     from timewheel.hooks import log_event
     from timewheel.relay.reloading import Reloading
     from timewheel.relay.service import Service
@@ -174,9 +316,6 @@ def _crew(
     plans: tuple[Plan, ...],
     hooks: tuple[Hook, ...],
 ) -> RelayFactory:
-    from timewheel.cli.relay_factories import RelayFactory, ShadowFactory
-    from timewheel.core.durations import parse_duration
-
     hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
     alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
     if dialer is None or asked.journal_hold is None:
@@ -188,14 +327,10 @@ def _run_processes(
     asked: ServiceOptions, plans: tuple[Plan, ...], drain_ms: int, address: tuple[str, int] | None
 ) -> int:
     """Run this command in several processes, and return the exit status."""
-    import os
     import sys
     import tempfile
 
     from timewheel.cli.relay_processes import Child, Processes
-    from timewheel.cli.stopping import call_at_end, call_at_hangup
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.rng import system_random
     from timewheel.relay.relay import new_relay_id
 
     count, ready_file = asked.processes, asked.ready_file
@@ -248,9 +383,7 @@ def _given(options: dict[str, Any]) -> list[str]:
 
 def _end_with_stdin(end: Callable[[], None]) -> None:
     """End when standard input closes: the parent process holds its other end, and has gone then."""
-    import os
     import sys
-    import threading
 
     stdin = sys.stdin.fileno()
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.looks import GapLimit
-from timewheel.cli.options import AsJson, with_options
+from timewheel.cli.moments import at_second
+from timewheel.cli.options import AsJson, GapLimit, need_folders, with_options, writing
 from timewheel.cli.terminal import print_line, progress_bar
+from timewheel.core.clock import SystemClock
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.extras import need_extras
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from timewheel.inspect.sample import Sample
-    from timewheel.inspect.sample_figures import SampleFigures
-    from timewheel.inspect.sample_file import SampledTopic
-
-__all__ = ["sample"]
+    from timewheel.inspect.sample_figures import SampledTopic, SampleFigures
 
 
 @with_options
@@ -46,21 +47,14 @@ def sample(
     The file also stores the scale of the sample (entries of the topic per row), the topic, its partitions and
     subscriptions, and the broker's gap limit and tick: `timewheel plan` reads all of these from it.
     """
-    import json
-    from dataclasses import asdict
-
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.extras import need_extras
-    from timewheel.inspect.gaps.first_aid import FIRST_AID, FOR_GOOD
-    from timewheel.inspect.gaps.limit import limit_of
+    from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD
+    from timewheel.inspect.profile import limit_of
     from timewheel.inspect.sample import sample as take
-    from timewheel.inspect.sample_figures import figures_of
-    from timewheel.inspect.sample_file import sampled_topic, write_sample
+    from timewheel.inspect.sample_figures import figures_of, sampled_topic, write_sample
     from timewheel.provision.shadow_commands import shadow_commands
 
     need_extras("a sample's file", "planner")  # before thousands of requests
-    if not out.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
+    need_folders({"--out": out})
     with (
         cluster.admin() as admin,
         progress_bar("looking at entries") as on_progress,
@@ -69,10 +63,8 @@ def sample(
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, on_progress=on_progress)
         of_topic = sampled_topic(admin, taken, known.profile)
     figures = figures_of(taken)
-    try:
+    with writing(out, "--out"):
         write_sample(taken, figures, out, of_topic, reached_by=cluster.words)
-    except OSError as error:
-        raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
     following = timewheel_command("plan", str(out), "-o", "plan.toml")
     if as_json:
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
@@ -97,7 +89,7 @@ def _lines(
     is_whole = taken.is_whole
     part = "all of them" if is_whole else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
     yield "sample", f"{counted(figures.rows, 'entry', 'entries')}, {part}"
-    first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)
+    first, last = at_second(figures.first_publish_ms), at_second(figures.last_publish_ms)
     yield "sent", f"{first} to {last} UTC, {figures.entries_per_second:,.3g} entries a second in the topic"
     mean = span(figures.delay_mean_ms)
     if not is_whole:
@@ -134,9 +126,3 @@ def _lines(
     if figures.unreadable:
         unreadable = counted(figures.unreadable, "chosen entry", "chosen entries")
         yield "note", f"{unreadable} could not be read, and are not in the sample"
-
-
-def _moment(at_ms: int) -> str:
-    import datetime as dt
-
-    return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

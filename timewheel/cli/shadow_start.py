@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ATTENTION
-from timewheel.cli.options import AsJson, with_options
-from timewheel.cli.shadow_looks import unseen_is_an_exit
-from timewheel.cli.shadow_text import show_survey
+from timewheel.cli.options import ATTENTION, AsJson, with_options
+from timewheel.cli.shadow_common import show_survey, unseen_is_an_exit
 from timewheel.cli.terminal import progress_bar, say, show_line
+from timewheel.core.durations import parse_duration
+from timewheel.core.errors import PlanError
 from timewheel.core.escapes import timewheel_command, visible
+from timewheel.core.names import Names, parts_of
+from timewheel.core.plan import Plan, Tiered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +24,67 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.core.plan import Plan
+    from timewheel.shadow.survey import Survey
 
-__all__ = ["start"]
+
+def bare_plan(admin: AdminClient, topic: str) -> Plan:
+    """Make a plan with the topic's own subscriptions and partitions, by which its waiting entries are read.
+
+    Args:
+        admin: Admin client of any broker.
+        topic: Full name of a persistent topic, partitioned or not.
+
+    Raises:
+        BadParameter: The topic already has a shadow.
+        NothingToSample: The topic does not exist, or has no subscription.
+        AdminError: The role may not read the topic's stats.
+    """
+    from timewheel.inspect.errors import NothingToSample
+    from timewheel.inspect.missing_topics import no_such_topic, shadow_of
+    from timewheel.inspect.profile import profile_of
+    from timewheel.shadow.curing import first_plan
+    from timewheel.shadow.facts import is_users
+
+    partitions = admin.topics.partitions(topic)
+    if partitions is None:
+        raise NothingToSample(topic, no_such_topic(admin, topic))
+    if (state := shadow_of(admin, topic)) is not None:
+        there = f"it has a shadow already ({state}): name the plan file that it was started with"
+        raise typer.BadParameter(f"{visible(topic)}: {there}", param_hint="PLAN")
+    every = [admin.topics.stats(part).subscriptions for part in parts_of(topic, partitions)]
+    names = {name for found in every for name, one in found.items() if one.is_durable and is_users(name)}
+    if not names:
+        raise NothingToSample(topic, "it has no subscription, so nothing waits there and there are no gaps")
+    return first_plan(topic, sorted(names), partitions, profile_of(admin).tick_ms)
+
+
+def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
+    """Make the plan of a topic for its delays.
+
+    Args:
+        found: The topic, surveyed by its `bare_plan`.
+        window_ms: The plan's window; None: the longest, up to half a day, that leaves few gaps; the shortest if none
+            does.
+
+    Raises:
+        NothingToSample: No message with a delay waits in the topic.
+        PlanError: No plan can have this window.
+    """
+    from timewheel.inspect.errors import NothingToSample
+    from timewheel.shadow.curing import fitted, windows
+
+    plan = found.plan
+    if found.delays is None:
+        raise NothingToSample(
+            plan.due_topic,
+            "no message with a delay waits there now, so there is nothing to choose a window by: look again while some "
+            "wait, or choose by a history of sends: timewheel plan HISTORY --shadow --out PLAN",
+        )
+    if window_ms is None:
+        scheme = (found.fitting or windows(plan)[-1]).scheme
+        assert isinstance(scheme, Tiered), "a shadow's first plan and its windows are tiers"
+        window_ms = scheme.window_ms
+    return fitted(plan, window_ms, found.delays.longest_ms)
 
 
 @with_options
@@ -63,11 +124,7 @@ def start(
     --out, and the command asks before it starts. Exit status: 3 if there are reasons against a shadow, and nothing was
     started; 1 if the topic cannot be seen.
     """
-    import json
-
     from timewheel.cli.planning import console_for
-    from timewheel.cli.shadow_plan import bare_plan, plan_of_topic
-    from timewheel.core.durations import parse_duration
     from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
@@ -80,7 +137,8 @@ def start(
     file = target if out is None else str(out)
     with access.admin() as admin:
         with unseen_is_an_exit(), progress_bar("reading entries") as on_progress:
-            given = None if is_topic else _loaded(target)
+            # Also without an intake: the survey reports this with all other findings.
+            given = None if is_topic else Plan.load(Path(target))
             url = access.service_url_of(target if given is None else given.due_topic, admin)
             bare = given or bare_plan(admin, target)
             read = read_topic(admin, access.dialer(url), bare, target=file, most=entries, on_progress=on_progress)
@@ -128,7 +186,6 @@ def _edited(target: str, made: Plan, plan: Plan) -> str:
     """Return the new text of the plan's file, before any topic is made, since the edit may be refused; empty: no
     change.
     """
-    from timewheel.core.errors import PlanError
     from timewheel.core.planfile import edit_plan, read_plan_text
 
     if plan == made:
@@ -175,13 +232,6 @@ def _is_topic(target: str, out: Path | None) -> bool:
     return is_topic
 
 
-def _loaded(target: str) -> Plan:
-    """Load a plan, also without an intake: the survey reports this with all other findings."""
-    from timewheel.core.plan import Plan
-
-    return Plan.load(Path(target))
-
-
 def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
     """Write the plan's file, and print it."""
     from timewheel.core.planfile import save_plan
@@ -204,7 +254,7 @@ def _asked(plan: Plan) -> bool:
 
 def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
-    from timewheel.cli.shadow_desired import note
+    from timewheel.cli.shadow_common import note
     from timewheel.provision.provisioning import ensure
     from timewheel.shadow.machine.states import State
 
@@ -216,8 +266,7 @@ def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
 
 def _is_moved(admin: AdminClient, plan: Plan) -> bool:
     """Return whether a mover is connected to every partition of the journal."""
-    from timewheel.core.names import Names, parts_of
-    from timewheel.inspect.shadowed import mover_in
+    from timewheel.inspect.missing_topics import mover_in
 
     parts = parts_of(Names(plan).journal, plan.own_partitions)
     return all(mover_in(admin.topics.stats(part, clients=True)) is not None for part in parts)

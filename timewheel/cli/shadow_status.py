@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.looks import entries_wait, every_ms_of, type_words
-from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.shadow_looks import unseen_is_an_exit
+from timewheel.cli.moments import at
+from timewheel.cli.options import (
+    ATTENTION,
+    FAILED,
+    AsJson,
+    PlanFile,
+    entries_wait,
+    every_ms_of,
+    type_words,
+    with_options,
+)
+from timewheel.cli.shadow_common import unseen_is_an_exit
+from timewheel.cli.terminal import render, say, show_line, show_rows
+from timewheel.core.clock import pause
+from timewheel.core.durations import span
+from timewheel.core.escapes import timewheel_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +33,6 @@ if TYPE_CHECKING:
 
     from timewheel.inspect.status import Amount
     from timewheel.shadow.overview import PartitionOverview, Queue, ShadowOverview
-
-__all__ = ["show_overview", "status"]
 
 
 @with_options
@@ -38,28 +49,19 @@ def status(
 
     Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
-    import json
-
-    from rich.console import Console
-
-    from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
-    from timewheel.core.clock import pause
+    from timewheel.cli.shadow_common import need_shadow, plan_with_intake
     from timewheel.shadow.overview import overview_facts
     from timewheel.shadow.overview_reading import overview_of
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
     access = cluster.access()
-    console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         need_shadow(admin, plan, plan_file)
         while True:
             dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
             found = overview_of(admin, dialer, plan, target=str(plan_file), reached_by=cluster.words)
-            if as_json:
-                print(json.dumps(overview_facts(found)), flush=True)
-            else:
-                show_overview(console, found)
+            render(overview_facts(found), partial(show_overview, found=found), as_json=as_json)
             if not watch:
                 break
             try:
@@ -74,10 +76,6 @@ def status(
 
 def show_overview(console: Console, found: ShadowOverview) -> None:
     """Print the whole status, problems first."""
-    from timewheel._report.page import Table
-    from timewheel.cli.moments import at
-    from timewheel.cli.terminal import say, show_line, show_table
-
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
     say(console, f"{found.plan.due_topic}: {found.desired.state.value}{since}; looked at {at(found.at_ms)}")
     for warning in found.warnings:
@@ -85,7 +83,7 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
     columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not moved")
     rows = tuple(_row(part) for part in found.parts)
     caption = "By partition; intake and journal in entries, each of one or many timers"
-    show_table(console, Table(caption=caption, header=columns, rows=rows))
+    show_rows(console, caption, columns, rows)
     cursors = tuple(
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
@@ -100,18 +98,16 @@ def show_overview(console: Console, found: ShadowOverview) -> None:
     )
     caption = f"Subscriptions; the broker's gap limit is {found.gap_limit:,}"
     header = ("subscription", "type", "pending", "gaps", "delayed", "stale index entries, at least")
-    show_table(console, Table(caption=caption, header=header, rows=cursors))
+    show_rows(console, caption, header, cursors)
     for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
         if held:
             rows = tuple(_held_row(name, entries, found.timers.get(name)) for name, entries in held.items())
-            show_table(console, Table(caption=caption, header=("topic", "entries", "timers"), rows=rows))
+            show_rows(console, caption, ("topic", "entries", "timers"), rows)
     for text in _notes(found):
         say(console, text)
 
 
 def _row(part: PartitionOverview) -> tuple[str, ...]:
-    from timewheel.core.durations import span
-
     lag = part.lag
     return (
         part.topic.rpartition("/")[2],
@@ -131,14 +127,11 @@ def _held_row(name: str, entries: int, timers: Amount | None) -> tuple[str, str,
 
 
 def _queue(queue: Queue) -> str:
-    from timewheel.core.durations import span
-
     return f"{queue.entries:,}" + ("" if queue.oldest_ms is None else f", {span(queue.oldest_ms)} old")
 
 
 def _notes(found: ShadowOverview) -> Iterator[str]:
-    from timewheel.cli.shadow_text import decision_words, journal_words
-    from timewheel.core.escapes import timewheel_command
+    from timewheel.cli.shadow_common import decision_words, journal_words
     from timewheel.shadow.machine.states import State, moves
 
     kept = sum(part.journal.entries for part in found.parts)

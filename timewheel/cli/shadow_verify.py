@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ATTENTION, FAILED
-from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.shadow_looks import unseen_is_an_exit
-from timewheel.cli.terminal import progress_bar
+from timewheel.cli.moments import at
+from timewheel.cli.options import ATTENTION, FAILED, AsJson, PlanFile, with_options
+from timewheel.cli.shadow_common import unseen_is_an_exit
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
+from timewheel.core.durations import span
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -19,9 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.shadow.machine.audit import Trouble
-    from timewheel.shadow.verification import PartitionAudit, Verification
-
-__all__ = ["show_audit", "verify"]
+    from timewheel.shadow.verification import Verification
 
 
 @with_options
@@ -38,11 +38,7 @@ def verify(
     command reads some 10,000 entries a second. Exit status: 3 if the audit does not balance or a partition makes no
     progress; 1 if not all entries could be seen.
     """
-    import json
-
-    from rich.console import Console
-
-    from timewheel.cli.shadow_desired import need_shadow, plan_with_intake
+    from timewheel.cli.shadow_common import need_shadow, plan_with_intake
     from timewheel.shadow.verification import verification_facts
     from timewheel.shadow.verifying import verify as inspect
 
@@ -52,10 +48,11 @@ def verify(
         need_shadow(admin, plan, plan_file)
         dialer = access.dialer(access.service_url_of(plan.due_topic, admin))
         found = inspect(admin, dialer, plan, on_progress=on_progress)
-    if as_json:
-        print(json.dumps(verification_facts(found)))
-    else:
-        show_audit(Console(highlight=False), found, str(plan_file), reached_by=cluster.words)
+
+    def show(console: Console) -> None:
+        show_audit(console, found, str(plan_file), reached_by=cluster.words)
+
+    render(verification_facts(found), show, as_json=as_json)
     if not found.is_balanced:
         raise typer.Exit(ATTENTION)
     if found.missing or found.unread:
@@ -71,10 +68,8 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         plan_file: The path as the user typed it.
         reached_by: Options by which a command reaches the cluster.
     """
-    from timewheel._report.page import Table
-    from timewheel.cli.terminal import say, show_line, show_table
-    from timewheel.core.escapes import timewheel_command
     from timewheel.shadow.machine.audit import Place, Wrong
+    from timewheel.shadow.verification import shown
 
     say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
     for text in _notes(found, plan_file):
@@ -91,12 +86,12 @@ def show_audit(console: Console, found: Verification, plan_file: str, *, reached
         )
         for part in found.parts
     ]
-    show_table(console, Table(caption="Entries, and where the journal's copies are", header=header, rows=tuple(rows)))
-    wrong = [(part, one) for part in found.parts for one in _shown(part)]
+    show_rows(console, "Entries, and where the journal's copies are", header, rows)
+    wrong = [(part, one) for part in found.parts for one in shown(part)]
     if wrong:
         header = ("partition", "wrong", "original", "in the journal", "due")
         lines = [(part.topic.rpartition("/")[2], *_line(one)) for part, one in wrong]
-        show_table(console, Table(caption="What is wrong", header=header, rows=tuple(lines)))
+        show_rows(console, "What is wrong", header, lines)
         for kind in Wrong:
             if found.wrong[kind]:
                 say(console, f"{kind.value}: {_MEANS[kind.value]}")
@@ -114,15 +109,7 @@ _MEANS = {
 }
 
 
-def _shown(part: PartitionAudit) -> list[Trouble]:
-    from timewheel.shadow.verification import shown
-
-    return shown(part)
-
-
 def _line(one: Trouble) -> tuple[str, ...]:
-    from timewheel.cli.moments import at
-
     places = ["-" if place is None else place.text for place in (one.original, one.copy)]
     return (one.wrong.value, *places, at(one.due_ms) if one.due_ms else "-")
 
@@ -139,10 +126,7 @@ def _verdict(found: Verification) -> str:
 
 
 def _notes(found: Verification, plan_file: str) -> Iterator[str]:
-    from timewheel.cli.moments import at
-    from timewheel.cli.shadow_text import decision_words
-    from timewheel.core.durations import span
-    from timewheel.core.escapes import timewheel_command
+    from timewheel.cli.shadow_common import decision_words
     from timewheel.shadow.machine.states import moves
 
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""

@@ -8,13 +8,12 @@ import typer
 
 from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
-from timewheel.cli.looks import entries_wait
 from timewheel.cli.moments import at
-from timewheel.cli.options import PlanFile, with_options
-from timewheel.cli.terminal import progress_bar, say, show_line, show_table
-from timewheel.core.durations import span
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
+from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import admin_options, timewheel_command
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.inspect.status import Amount, Status, TopicStatus
-
-__all__ = ["status"]
 
 FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
@@ -52,14 +49,8 @@ def status(
     connected to it. With --fail-late also: 3 if the head of a partition is later than the given time; 4 if in addition
     no relay is connected to this partition; 1 if not all topics could be seen.
     """
-    import json
-
-    from rich.console import Console
-
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
     from timewheel.inspect.status import status_of
-    from timewheel.inspect.status.facts import status_facts
+    from timewheel.inspect.status.places import status_facts
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
@@ -72,16 +63,15 @@ def status(
         is_dead = None if cancellations is None else cancellations.is_dead
         found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, on_progress=on_progress)
     code = _exit_status(found, limit_ms)
-    if as_json:
-        print(json.dumps(status_facts(found)))
-    else:
-        console = Console(highlight=False)
+
+    def show(console: Console) -> None:
         _show(console, found, str(plan_file), limit_ms or 0, code=code, heads=heads)
         if code in (ATTENTION, ALARM):
             doctor = timewheel_command("doctor", str(plan_file), *admin_options(cluster.words))
             show_line(console, f"What is wrong, with its cure: {doctor}")
-    if code:
-        raise typer.Exit(code)
+
+    render(status_facts(found), show, as_json=as_json)
+    raise typer.Exit(code)
 
 
 def _exit_status(found: Status, limit_ms: int | None) -> int:
@@ -96,18 +86,16 @@ def _exit_status(found: Status, limit_ms: int | None) -> int:
 
 
 def _show(console: Console, found: Status, plan_file: str, limit_ms: int, *, code: int, heads: bool) -> None:
-    from timewheel._report.page import Table
-
     style = "red" if code or found.unattended(limit_ms) else ""
     say(console, f"{at(found.at_ms)}: {_verdict(found, plan_file, limit_ms)}", style=style)
     rows = tuple(_due_rows(found))
     if rows:
-        show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=rows))
+        show_rows(console, "Timers by due time", ("due", "timers"), rows)
     topics = [one for one in found.topics() if one.entries]
     if topics:
         names = [bucket.name for bucket in found.horizon.buckets[:FIRST_STRETCHES]]
         header = ("topic", "kind", "timers", *names, "later", "head late", "connected")
-        show_table(console, Table(caption="By topic", header=header, rows=tuple(map(_row, topics))))
+        show_rows(console, "By topic", header, map(_row, topics))
     if heads:
         _show_heads(console, found)
     for text in _notes(found, plan_file):
@@ -145,8 +133,6 @@ def _row(one: TopicStatus) -> tuple[str, ...]:
 
 
 def _show_heads(console: Console, found: Status) -> None:
-    from timewheel._report.page import Table
-
     rows = []
     for place in found.places:
         head = place.head
@@ -156,7 +142,7 @@ def _show_heads(console: Console, found: Status) -> None:
         held_by = ", ".join(one.name for one in place.consumers if one.is_active) or "nobody"
         rows.append((place.topic.rpartition("/")[2], f"{place.entries:,}", position, leaves, due, held_by))
     header = ("partition", "entries", "head", "leaves", "due", "read by")
-    show_table(console, Table(caption="Heads", header=header, rows=tuple(rows)))
+    show_rows(console, "Heads", header, rows)
 
 
 def _verdict(found: Status, plan_file: str, limit_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +19,10 @@ from timewheel.cli.planning import (
     progress_on,
     show_lost,
 )
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_rows
+from timewheel.core.durations import rounded_up
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.spark_planner import Survey
-
-__all__ = ["survey"]
 
 MAX_SHOWN = 20
 
@@ -59,8 +60,6 @@ def survey(
     Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark. A
     sample (`timewheel sample`) needs no survey: `timewheel plan` reads it directly.
     """
-    import json
-
     if replace and add:
         raise typer.BadParameter("give --replace or --add, not both", param_hint="--replace")
     need_new_folder(out, "a survey is a folder")
@@ -83,8 +82,6 @@ def survey(
 
 
 def _show(console: Console, found: Survey) -> None:
-    from timewheel._report.page import Table
-    from timewheel.core.durations import rounded_up
     from timewheel.spark_planner.results.facts import delay_quantile_ms
 
     ranked = sorted(found.statistic.cells, key=lambda topic: (-found.gaps[topic].peak, topic))
@@ -100,15 +97,10 @@ def _show(console: Console, found: Survey) -> None:
     ]
     more = f"The {MAX_SHOWN} of {len(ranked):,} topics with the most gaps" if len(ranked) > MAX_SHOWN else "Topics"
     caption = f"{more}; gaps: native delays on one partition, counted"
-    show_table(
-        console,
-        Table(caption=caption, header=("topic", "timers", "half wait within", "longest", "peak gaps"), rows=rows),
-    )
+    show_rows(console, caption, ("topic", "timers", "half wait within", "longest", "peak gaps"), rows)
 
 
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
-
-    from timewheel.core.plurals import counted
     from timewheel.spark_planner.summary.survey import day_name, stored_days
 
     there = list(stored_days(out))

@@ -6,6 +6,7 @@ reasons come from other sources, so each text passes `visible` here; JSON escape
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
 
     from timewheel._report.page import Table
-
-__all__ = ["print_error", "print_line", "progress_bar", "render", "say", "show_line", "show_table"]
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may continue in the next line."""
@@ -27,18 +26,25 @@ GAP = 2
 """Spaces between two columns."""
 INDENT = 4
 BETWEEN = " · "
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+"""Style of a finding by its severity."""
 
 
-def render(facts: object, show: Callable[[Console], None], *, as_json: bool) -> None:
-    """Print the result of a command: the facts as a line of JSON, or sentences and tables on a terminal."""
-    import json
-
+def terminal(*, to_stderr: bool = False) -> Console:
+    """Return the console for sentences and tables."""
     from rich.console import Console
 
+    return Console(stderr=to_stderr, highlight=False)
+
+
+def render(facts: object, show: Callable[[Console], None] | str, *, as_json: bool) -> None:
+    """Print the result of a command: the facts as a line of JSON; or for people a sentence, or sentences and tables."""
     if as_json:
         print(json.dumps(facts), flush=True)
+    elif isinstance(show, str):
+        say(terminal(), show)
     else:
-        show(Console(highlight=False))
+        show(terminal())
 
 
 def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
@@ -107,6 +113,13 @@ def show_table(console: Console, table: Table) -> None:
         say(console, row[0])
         for line in _lines(header, row, console.width - INDENT):
             say(console, line, indent=INDENT)
+
+
+def show_rows(console: Console, caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table, see `show_table`."""
+    from timewheel._report.page import Table
+
+    show_table(console, Table(caption=caption, header=tuple(header), rows=tuple(map(tuple, rows))))
 
 
 def _show_lines(console: Console, rows: Sequence[Sequence[str]]) -> None:

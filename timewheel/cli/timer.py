@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,21 +12,17 @@ import typer
 
 from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at, moment_ms
-from timewheel.cli.options import AsJson, PlanFile, with_options
-from timewheel.cli.terminal import say
-from timewheel.cli.whereis import Due, Key, MaxReads, SentAt, Within
+from timewheel.cli.options import AsJson, PlanFile, command_group, with_options
+from timewheel.cli.terminal import render, say, terminal
+from timewheel.cli.whereis import SearchOptions, exit_status, show_whereabouts
+from timewheel.core.durations import parse_duration
+from timewheel.core.plan import Plan
 
 if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
-    from timewheel.cli.access import Access
-    from timewheel.core.cancellation_table import CancellationTable
     from timewheel.core.cancellations import Cancellation, CancelResult
-    from timewheel.core.plan import Plan
     from timewheel.dead_letters import DeadLetter
-
-__all__ = ["timer"]
 
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
 
@@ -50,10 +48,6 @@ def cancel(
 
     The command does not check whether a timer exists, or when it is due, and so promises nothing more.
     """
-    import json
-    from functools import partial
-
-    from timewheel.core.plan import Plan
     from timewheel.producers import DelayedProducer
 
     if not timer_ids and not groups:
@@ -79,12 +73,10 @@ def cancel(
 
 
 def _say_cancelled(one: CancelResult) -> None:
-    from rich.console import Console
-
     kind, name, _, forget_ms = one.cancellation
     what = name if kind == "timer" else f"group {name}"
     said = f"{what}  timers not delivered yet will not be delivered; remembered until {at(forget_ms)}"
-    say(Console(highlight=False), said)
+    say(terminal(), said)
 
 
 @timer.command()
@@ -118,13 +110,8 @@ def reschedule(
     The content is required and is sent as plain bytes: the command cannot read the old content, which may have any
     form.
     """
-    import json
     import sys
 
-    from rich.console import Console
-
-    from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
     from timewheel.producers import DelayedProducer
 
     if (after is None) == (moment is None):
@@ -149,13 +136,8 @@ def reschedule(
             properties={name: value for name, _, value in pairs},
             replace=True,
         )
-    if as_json:
-        print(json.dumps({"timer": found.id, "due_ms": found.due_ms, "generation": found.generation}))
-    else:
-        say(
-            Console(highlight=False),
-            f"{found.id}  due {at(found.due_ms)}; earlier timers under this id are cancelled",
-        )
+    text = f"{found.id}  due {at(found.due_ms)}; earlier timers under this id are cancelled"
+    render({"timer": found.id, "due_ms": found.due_ms, "generation": found.generation}, text, as_json=as_json)
 
 
 @timer.command()
@@ -164,11 +146,7 @@ def show(
     plan_file: PlanFile,
     timer_id: TimerId,
     *,
-    sent_at: SentAt = None,
-    within: Within = "1s",
-    due: Due = None,
-    key: Key = None,
-    max_reads: MaxReads = 500,
+    search: SearchOptions,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -177,43 +155,39 @@ def show(
     To locate the timer, like `timewheel whereis`, the command needs its time of sending or its due time. Exit status:
     that of `timewheel whereis`; 0 if the timer is not located.
     """
-    import json
-
     from rich.console import Console
 
-    from timewheel.cli.whereis import exit_status, show_whereabouts, wanted_of
-    from timewheel.core.plan import Plan
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.facts import whereabouts_facts
+    from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()
-    table = _cancellations(plan, access)
+    table = None
+    if plan.cancel is not None:
+        with reading(plan, access) as (log, _):
+            table = log.table
     with access.admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
-            wanted = wanted_of(timer_id, sent_at, within, due, key)
+            wanted = search.wanted(timer_id)
         except SendTimeUnknown:
             there = None
         else:
-            there = find(admin, plan, wanted, max_reads=max_reads, cancellations=table)
+            there = find(admin, plan, wanted, max_reads=search.max_reads, cancellations=table)
     by_id = None if table is None else table.of_timer(timer_id)
     # Cancelled also by its group, which only its envelope names.
     cancellation = by_id if there is None else there.cancellation
     status = 0 if there is None or parked else exit_status(there)
-    if as_json:
-        facts = {
-            "timer": timer_id,
-            "cancellation": None
-            if cancellation is None
-            else {"cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
-            "parked": [{"subscription": name, "reason": one.reason} for name, one in parked],
-            "whereis": None if there is None else whereabouts_facts(there),
-        }
-        print(json.dumps(facts))
-    else:
-        console = Console(highlight=False)
+    cancelled = None if cancellation is None else {"cut": cancellation.cut, "forget_ms": cancellation.forget_ms}
+    facts = {
+        "timer": timer_id,
+        "cancellation": cancelled,
+        "parked": [{"subscription": name, "reason": one.reason} for name, one in parked],
+        "whereis": None if there is None else whereabouts_facts(there),
+    }
+
+    def print_all(console: Console) -> None:
         if plan.cancel is not None:
             say(console, f"{timer_id}: {_describe(cancellation, is_seen=there is not None and bool(there.sightings))}")
         for name, dead_letter in parked:
@@ -222,21 +196,15 @@ def show(
             say(console, "To locate the timer, give --due or --sent-at: its id does not contain the time of sending.")
         else:
             show_whereabouts(console, there, str(plan_file))
-    if status:
-        raise typer.Exit(status)
+
+    render(facts, print_all, as_json=as_json)
+    raise typer.Exit(status)
 
 
 def _describe(cancellation: Cancellation | None, *, is_seen: bool) -> str:
     if cancellation is None:
         return "not cancelled" if is_seen else "not cancelled under this id; its group is not known"
     return f"cancelled: {cancellation_text(cancellation)}"
-
-
-def _cancellations(plan: Plan, access: Access) -> CancellationTable | None:
-    if plan.cancel is None:
-        return None
-    with reading(plan, access) as (log, _):
-        return log.table
 
 
 def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, DeadLetter]]:

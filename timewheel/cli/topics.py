@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.exit_status import FAILED
-from timewheel.cli.groups import command_group
-from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
-from timewheel.cli.options import DryRun, PlanFile, with_options
+from timewheel.cli.long_running import Format, Level, LogFormat, LogLevel, call_at_end, log_to_stderr
+from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group, with_options
 from timewheel.cli.terminal import print_line
+from timewheel.core.clock import SystemClock
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -21,8 +25,6 @@ if TYPE_CHECKING:
     from timewheel.provision.former_removal import Removal
     from timewheel.provision.provision_steps import Step
     from timewheel.provision.provisioning import Report
-
-__all__ = ["topics"]
 
 topics = command_group("topics", "Create a plan's topics; roll the topics of a calendar.")
 
@@ -62,12 +64,7 @@ def ensure(
     earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
     all results are shown.
     """
-    import json
-    from functools import partial
-
-    from timewheel.core.clock import SystemClock
     from timewheel.core.former_topics import UndrainedTopics
-    from timewheel.core.plan import Plan
     from timewheel.provision.former_removal import remove_drained as remove_topics
     from timewheel.provision.provisioning import ensure as ensure_topics
 
@@ -119,8 +116,6 @@ def roll(
 
     Run it more than once per interval, from cron or with --watch, whose log goes to standard error.
     """
-    from timewheel.core.clock import SystemClock
-    from timewheel.core.plan import Calendar, Plan
     from timewheel.hooks import log_event
     from timewheel.provision.calendar_life import CalendarRoller
     from timewheel.provision.calendar_life import roll as roll_topics
@@ -147,10 +142,6 @@ def roll(
 
 def _until_interrupted(pause_s: float) -> Iterator[None]:
     """Yield at once and then after every pause, until SIGINT or SIGTERM."""
-    import threading
-
-    from timewheel.cli.stopping import call_at_end
-
     ended = threading.Event()
     call_at_end(ended.set)
     yield
@@ -159,8 +150,6 @@ def _until_interrupted(pause_s: float) -> Iterator[None]:
 
 
 def _report_json(report: Report) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {
         "dry_run": report.dry_run,
         "topics": list(report.topics),
@@ -186,17 +175,13 @@ def _removal_json(removal: Removal) -> dict[str, Any]:
 
 
 def _print_report(report: Report, *, verbose: bool) -> None:
-    for line in _steps_each(report) if verbose else _steps_by_topic(report):
+    for line in (f"{step.topic}: {step}" for step in report.steps) if verbose else _steps_by_topic(report):
         print_line(line)
     would = "would take" if report.dry_run else "took"
     state = f"{would} {counted(len(report.steps), 'step')}" if report.steps else "all as it should be"
     print_line(f"{counted(len(report.topics), 'topic')}: {state}")
     for finding in report.findings:
         print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
-
-
-def _steps_each(report: Report) -> Iterator[str]:
-    return (f"{step.topic}: {step}" for step in report.steps)
 
 
 def _steps_by_topic(report: Report) -> Iterator[str]:
@@ -217,8 +202,6 @@ def _steps_by_topic(report: Report) -> Iterator[str]:
 
 
 def _print_rolled(rolled: Rolled, *, verbose: bool, as_json: bool) -> None:
-    import json
-
     if as_json:
         retired = [
             {"topic": topic.topic, "stage": topic.stage.value, "backlog": dict(topic.backlog), "note": topic.note}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +12,12 @@ import typer
 
 from timewheel.cli.cancellations import cancellation_text, known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.exit_status import ALARM, ATTENTION, FAILED
 from timewheel.cli.moments import at, moment_ms, precision_ms
-from timewheel.cli.options import keep_plan_file, with_options
-from timewheel.cli.terminal import say
-from timewheel.core.durations import span
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, keep_plan_file, with_options
+from timewheel.cli.terminal import render, say
+from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import with_plan_file
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -25,36 +27,44 @@ if TYPE_CHECKING:
 
     from timewheel.inspect.whereis import Wanted, Whereabouts
 
-__all__ = [
-    "Due",
-    "Key",
-    "MaxReads",
-    "SentAt",
-    "Within",
-    "exit_status",
-    "show_whereabouts",
-    "wanted_of",
-    "whereis",
-]
 
-SentAt = Annotated[
-    str | None,
-    typer.Option(
-        "--sent-at",
-        help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due.",
-    ),
-]
-Within = Annotated[str, typer.Option("--within", help="Largest error of --sent-at.")]
-Due = Annotated[
-    str | None,
-    typer.Option(
-        "--due",
-        help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
-        "minute. With an id of your own and without --sent-at, all stored entries are read.",
-    ),
-]
-Key = Annotated[str | None, typer.Option("--key", help="The timer's partition key: only its partition is searched.")]
-MaxReads = Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Options of a command that locates a timer: a group for `timewheel.cli.options.with_options`."""
+
+    sent_at: Annotated[
+        str | None,
+        typer.Option(
+            "--sent-at",
+            help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due.",
+        ),
+    ] = None
+    within: Annotated[str, typer.Option("--within", help="Largest error of --sent-at.")] = "1s"
+    due: Annotated[
+        str | None,
+        typer.Option(
+            "--due",
+            help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
+            "minute. With an id of your own and without --sent-at, all stored entries are read.",
+        ),
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", help="The timer's partition key: only its partition is searched.")
+    ] = None
+    max_reads: Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")] = 500
+
+    def wanted(self, timer_id: str) -> Wanted:
+        """Return the description of a timer; a time that is not to the millisecond is a span."""
+        from timewheel.inspect.whereis import Wanted
+
+        return Wanted.of(
+            timer_id,
+            sent_ms=moment_ms(self.sent_at, "--sent-at"),
+            within_ms=max(parse_duration(self.within), precision_ms(self.sent_at)),
+            due_ms=moment_ms(self.due, "--due"),
+            due_within_ms=precision_ms(self.due) - 1,
+            key=self.key,
+        )
 
 
 @with_options
@@ -67,11 +77,7 @@ def whereis(
     ],
     timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
-    sent_at: SentAt = None,
-    within: Within = "1s",
-    due: Due = None,
-    key: Key = None,
-    max_reads: MaxReads = 500,
+    search: SearchOptions,
     cluster: ConnectionOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
@@ -82,45 +88,21 @@ def whereis(
     log of cancellations is read first, by the service URL. Exit status: 0 found, parked, handled or cancelled; 3 it is
     a dead letter; 4 not found; 1 not found, and not all places could be searched.
     """
-    import json
-
-    from rich.console import Console
-
-    from timewheel.core.plan import Plan
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.facts import whereabouts_facts
+    from timewheel.inspect.whereis.verdict import whereabouts_facts
 
     plan = Plan.load(plan_file)
-    wanted = [wanted_of(timer_id, sent_at, within, due, key) for timer_id in timer_ids]
+    wanted = [search.wanted(timer_id) for timer_id in timer_ids]
     status = 0
-    console = Console(highlight=False)
     access = cluster.access()
     cancellations = known_cancellations(plan, access)
     with access.admin() as admin:
         for one in wanted:
-            found = find(admin, plan, one, max_reads=max_reads, cancellations=cancellations)
+            found = find(admin, plan, one, max_reads=search.max_reads, cancellations=cancellations)
             status = max(status, exit_status(found))
-            if as_json:
-                print(json.dumps(whereabouts_facts(found)), flush=True)
-            else:
-                show_whereabouts(console, found, str(plan_file))
-    if status:
-        raise typer.Exit(status)
-
-
-def wanted_of(timer_id: str, sent_at: str | None, within: str, due: str | None, key: str | None) -> Wanted:
-    """Create the description of a timer from the options; a time that is not to the millisecond is a span."""
-    from timewheel.core.durations import parse_duration
-    from timewheel.inspect.whereis import Wanted
-
-    return Wanted.of(
-        timer_id,
-        sent_ms=moment_ms(sent_at, "--sent-at"),
-        within_ms=max(parse_duration(within), precision_ms(sent_at)),
-        due_ms=moment_ms(due, "--due"),
-        due_within_ms=precision_ms(due) - 1,
-        key=key,
-    )
+            show = partial(show_whereabouts, found=found, plan_file=str(plan_file))
+            render(whereabouts_facts(found), show, as_json=as_json)
+    raise typer.Exit(status)
 
 
 def exit_status(found: Whereabouts) -> int:

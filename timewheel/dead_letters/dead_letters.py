@@ -19,8 +19,7 @@ from timewheel.core.names import partition_topic
 from timewheel.dead_letters.box import Box
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.missing_topics import no_such_topic
-from timewheel.inspect.sample import envelope_in
-from timewheel.inspect.status.runs import open_runs, positions_of
+from timewheel.inspect.sample import envelope_in, open_runs, positions_of
 
 __all__ = ["DEFAULT_LIMIT", "DeadLetter", "DeadLetterFilter", "DeadLetterPosition", "DeadLetters", "dead_letters"]
 

@@ -1,13 +1,12 @@
-"""The reason why a topic is not there: its namespace is missing, or its name is misspelt."""
+"""A topic that is not there, with the reason, and a topic that has a shadow, by the properties of its journal."""
 
 from __future__ import annotations
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.errors import AdminError, AdminMissing
-from timewheel.core.names import namespace_of, partition_of
+from timewheel.broker.admin.stats import ProducerStats, TopicStats
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.names import MOVER_PREFIX, STATE_PROPERTY, journal_topic, namespace_of, partition_of
 from timewheel.core.near_words import did_you_mean
-
-__all__ = ["NO_TOPIC", "no_such_topic"]
 
 NO_TOPIC = "there is no such topic"
 MAX_NAMES = 10_000
@@ -30,3 +29,39 @@ def no_such_topic(admin: AdminClient, topic: str) -> str:
         return NO_TOPIC
     near = did_you_mean(topic, sorted(names)[:MAX_NAMES])
     return NO_TOPIC + (near or f"; {namespace} has {len(names):,} others")
+
+
+MOVING = "shadowing"
+UNDER_WAY = frozenset({MOVING, "paused", "draining"})
+"""States in which the journal may contain the only copy of a timer."""
+ENDS = frozenset({"draining", "native"})
+"""States in which all timers go back, and no new timer is moved: the plan is being left, or was."""
+
+
+def shadow_of(admin: AdminClient, topic: str) -> str | None:
+    """Return the desired state of a topic's shadow, in `UNDER_WAY`; None without a shadow, or without permission.
+
+    Args:
+        admin: Client that makes a single request.
+        topic: Full name, without a partition's suffix.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    try:
+        properties = admin.topics.properties(journal_topic(topic))
+    except AdminUnreachable:
+        raise
+    except AdminError:
+        return None
+    state = properties.get(STATE_PROPERTY, "").partition(" ")[0]
+    return state if state in UNDER_WAY else None
+
+
+def mover_in(journal: TopicStats) -> ProducerStats | None:
+    """Return the mover that is connected to a partition of the journal, in whichever state; None: there is none.
+
+    Args:
+        journal: Stats of the partition, with its clients.
+    """
+    return next((one for one in journal.producers if one.name.startswith(MOVER_PREFIX)), None)

@@ -11,7 +11,7 @@ from timewheel.core.errors import AdminMissing, TopologyError
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import entrances_of, topology
-from timewheel.inspect.doctor.asking import Asking
+from timewheel.inspect.doctor.seen import Asking
 from timewheel.inspect.status import Amount
 from timewheel.inspect.status.looking import timers_held
 from timewheel.inspect.status.places import summed

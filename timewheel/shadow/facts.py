@@ -13,8 +13,7 @@ from timewheel.broker.admin.stats import TopicStats, is_users
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
 from timewheel.inspect.doctor import Seen, Unread, inspect_topic
-from timewheel.inspect.doctor.asking import Asking
-from timewheel.inspect.doctor.seen import SeenTopic, Source
+from timewheel.inspect.doctor.seen import Asking, SeenTopic, Source
 from timewheel.shadow.machine.acked import Acked
 
 __all__ = ["COMPACTION_CURSOR", "Facts", "acked_in", "cursors_in", "facts_about", "is_users"]

@@ -9,8 +9,7 @@ from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import HoldingTopic
-from timewheel.inspect.doctor.asking import Asking
-from timewheel.inspect.doctor.seen import Source
+from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.provision.former_topics import look_into
 
 __all__ = ["former_backlogs", "former_partitions"]

@@ -24,12 +24,10 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import HoldingTopic, topology
-from timewheel.inspect.doctor.asking import Asking
-from timewheel.inspect.doctor.seen import Source
-from timewheel.inspect.gaps.limit import limit_of
-from timewheel.inspect.shadowed import mover_in
-from timewheel.inspect.status.estimate import of_pieces
-from timewheel.inspect.status.looking import timers_held
+from timewheel.inspect.doctor.seen import Asking, Source
+from timewheel.inspect.missing_topics import mover_in
+from timewheel.inspect.profile import limit_of
+from timewheel.inspect.status.looking import of_pieces, timers_held
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.driver.inspector import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in

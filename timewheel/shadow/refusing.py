@@ -17,9 +17,8 @@ from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor import Finding, Kind, Severity, Unread, verdict_on
-from timewheel.inspect.doctor.checks.delays import DELAYS_OFF, STARVED, STARVES_OTHERS
-from timewheel.inspect.doctor.checks.expiry import SUBSCRIPTIONS_EXPIRE
-from timewheel.inspect.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
+from timewheel.inspect.doctor.checks.cursors import DELAYS_OFF, STARVED, STARVES_OTHERS
+from timewheel.inspect.doctor.checks.storage import QUOTA_BLOCKS, QUOTA_DROPS, SUBSCRIPTIONS_EXPIRE
 from timewheel.inspect.doctor.seen import OPTIONAL, Source
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.provision.foreign_settings import set_delayed_delivery

@@ -29,8 +29,7 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
-from timewheel.inspect.doctor.asking import Asking
-from timewheel.inspect.doctor.seen import Source
+from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.shadow.facts import acked_in
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.acked import Acked, AckedByAll

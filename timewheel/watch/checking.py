@@ -11,8 +11,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
-from timewheel.inspect.plan_sample import sample_plan
-from timewheel.inspect.plan_stored import PlanSample
+from timewheel.inspect.plan_sample import PlanSample, sample_plan
 from timewheel.inspect.sample import DEFAULT_SAMPLES, ProgressCallback
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics

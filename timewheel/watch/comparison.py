@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import sqrt
 
 from timewheel.broker.admin.internals import EntryPosition
-from timewheel.inspect.plan_stored import Drawn, Part, PlanSample, StoredTimer
+from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, StoredTimer
 
 __all__ = ["GapComparison", "comparisons", "together"]
 

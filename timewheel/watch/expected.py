@@ -11,7 +11,7 @@ import numpy as np
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.history_span import shows_day
 from timewheel.core.plan import Plan
-from timewheel.inspect.plan_stored import StoredTimer
+from timewheel.inspect.plan_sample import StoredTimer
 from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.exact.sends import Stretch
 from timewheel.spark_planner.extrapolation import continuation, days_of, extended_cells, warm_up

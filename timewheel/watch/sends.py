@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import log, sqrt
 
 from timewheel.core.plan import Calendar
-from timewheel.inspect.plan_stored import Drawn, Part, PlanSample, PlanTopic, StoredTimer
+from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, PlanTopic, StoredTimer
 
 __all__ = ["LEAST_TIMERS", "SHARES", "Sends", "sends_of", "window_of"]
 

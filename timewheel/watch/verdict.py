@@ -12,7 +12,7 @@ from timewheel.core.durations import format_duration, span
 from timewheel.core.plan import Tiered, Wheel
 from timewheel.core.routing import release_at
 from timewheel.core.steps import longest_due_stay_ms
-from timewheel.inspect.plan_stored import PlanSample, PlanTopic
+from timewheel.inspect.plan_sample import PlanSample, PlanTopic
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.watch.comparison import GapComparison
 from timewheel.watch.drift import Drift

@@ -4,10 +4,9 @@ The reader reads the state, the checks judge it; only `fix` changes anything.
 """
 
 from timewheel.inspect.doctor.finding import Finding, Kind, Severity
-from timewheel.inspect.doctor.fixing import fix
 from timewheel.inspect.doctor.reading import inspect_plan, inspect_topic
 from timewheel.inspect.doctor.seen import Seen, Unread
-from timewheel.inspect.doctor.verdict import KINDS, Verdict, verdict_on
+from timewheel.inspect.doctor.verdict import KINDS, Verdict, fix, verdict_on
 
 __all__ = [
     "KINDS",

@@ -1,13 +1,14 @@
-"""Kinds of findings, which are known in advance, and findings in a setup."""
+"""Checks, kinds of findings, which are known in advance, and findings in a setup."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
+from timewheel.inspect.doctor.seen import Seen, Source
 from timewheel.provision.provision_steps import Step
-
-__all__ = ["Finding", "Kind", "Severity"]
 
 
 class Severity(IntEnum):
@@ -41,6 +42,15 @@ class Kind:
     why: str
     do: str
 
+    def at(self, subject: str, *, read: str, cure: str, fix: Step | None = None) -> Finding:
+        """Return a finding of this kind; for the arguments see `Finding`."""
+        return Finding(kind=self, subject=subject, read=read, cure=cure, fix=fix)
+
+
+error_kind = partial(Kind, severity=Severity.ERROR)
+warning_kind = partial(Kind, severity=Severity.WARNING)
+note_kind = partial(Kind, severity=Severity.INFO)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -71,3 +81,28 @@ class Finding:
     @property
     def why(self) -> str:
         return self.kind.why
+
+
+Look = Callable[[Seen], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A check.
+
+    Args:
+        kinds: Kinds of its findings.
+        inspect: Yields the findings; makes no calls.
+        needs: Sources that it judges by; if part of a source could not be read, "nothing found" is no "all is well".
+        of_any_topic: True if it applies to a topic without a plan.
+    """
+
+    kinds: tuple[Kind, ...]
+    inspect: Look
+    needs: frozenset[Source]
+    of_any_topic: bool = False
+
+
+def check(*kinds: Kind, needs: Iterable[Source] = (), of_any_topic: bool = False) -> Callable[[Look], Check]:
+    """Make a check of a function; for the arguments see `Check`."""
+    return lambda inspect: Check(kinds=kinds, inspect=inspect, needs=frozenset(needs), of_any_topic=of_any_topic)

@@ -1,17 +1,19 @@
-"""The state of a setup: everything that the checks judge by, and a list of unreadable parts."""
+"""The state of a setup: everything that the checks judge by, read as far as the role is allowed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 from timewheel.broker.admin.brokers import BrokerTime
 from timewheel.broker.admin.namespaces import NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import STATE_PROPERTY, parts_of
@@ -20,8 +22,6 @@ from timewheel.core.steps import Step
 from timewheel.core.topology import TopicSpec
 from timewheel.inspect.gaps import SubscriptionGaps
 from timewheel.provision.provision_steps import TopicState
-
-__all__ = ["Head", "Newest", "Part", "Seen", "SeenTopic", "Source", "Unread"]
 
 
 class Source(Enum):
@@ -231,3 +231,58 @@ class Seen:
     def provisions(self) -> str:
         """The command that creates topics, subscriptions and policies."""
         return timewheel_command("topics", "ensure", self.target)
+
+
+REMOVED = "it was there, and was removed while it was looked at"
+
+T = TypeVar("T")
+
+
+class Asking:
+    """Calls the broker and records refusals. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._unread: dict[tuple[Source, str], Unread] = {}
+        self._lock = Lock()
+
+    @property
+    def unread(self) -> tuple[Unread, ...]:
+        """Each unread subject once, with the first reason."""
+        return tuple(self._unread.values())
+
+    def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:
+        """Return the result of the call; None if it was refused, or if its subject does not exist.
+
+        Args:
+            source: Kind of the data read.
+            subject: A topic, a namespace or the broker.
+            call: Reads from the broker.
+            was_there: True if the subject existed a moment ago: its absence is then recorded too.
+
+        Raises:
+            AdminUnreachable: No broker answers.
+        """
+        try:
+            return call()
+        except (AdminUnreachable, AdminDenied) as error:
+            if isinstance(error, AdminUnreachable):
+                raise
+            self.refused(source, subject, error)
+        except AdminMissing:
+            if was_there:
+                self.lost(source, subject)
+        except AdminError as error:
+            self.refused(source, subject, error)
+        return None
+
+    def refused(self, source: Source, subject: str, error: AdminError) -> None:
+        """Record a refusal."""
+        self._note(source, subject, error.reason)
+
+    def lost(self, source: Source, subject: str, reason: str = REMOVED) -> None:
+        """Record a subject that can no longer be seen: by default because it was removed."""
+        self._note(source, subject, reason)
+
+    def _note(self, source: Source, subject: str, reason: str) -> None:
+        with self._lock:
+            self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=reason))

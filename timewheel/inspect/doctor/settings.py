@@ -32,8 +32,6 @@ from timewheel.core.errors import ProfileError
 from timewheel.core.escapes import pulsar_admin
 from timewheel.inspect.doctor.seen import Seen, SeenTopic
 
-__all__ = ["BROKER_DEFAULTS", "InForce", "broker_command", "in_force", "is_on", "number", "of_namespace", "profile_by"]
-
 T = TypeVar("T")
 Settings = Mapping[str, str]
 Place = Literal["topic", "namespace", "broker"]

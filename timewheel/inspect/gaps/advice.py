@@ -8,17 +8,14 @@ from dataclasses import dataclass
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.inspect.gaps.causes import Cause, Share
-from timewheel.inspect.gaps.explain import Explained
-from timewheel.inspect.gaps.first_aid import (
+from timewheel.inspect.gaps.explain import Cause, Explained, Share
+from timewheel.inspect.gaps.gap_status import (
     FIRST_AID,
     FOR_GOOD,
     shadow_helps,
+    stale_index_words,
 )
-from timewheel.inspect.gaps.gap_status import stale_index_words
 from timewheel.provision.shadow_commands import is_lone_partition, is_own, shadow_commands
-
-__all__ = ["Advice", "Try", "advice_on"]
 
 MAX_HOLDERS = 3
 UNDELAYED_SHARE = 0.02

@@ -23,8 +23,6 @@ from typing import NamedTuple
 from timewheel.broker.admin.internals import AckedRange, CursorStats, EntryPosition, Ledger
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
-__all__ = ["Reload", "Run", "reload_of", "runs_of"]
-
 NO_LEDGER = "NoLedger"
 """State of a cursor that has been loaded but not written since."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,19 +23,149 @@ from timewheel.core.names import (
     partition_topic,
     parts_of,
 )
-from timewheel.core.plan import Plan
-from timewheel.core.topology import HoldingTopic, topology
+from timewheel.core.plan import Calendar, Plan
+from timewheel.core.steps import Step
+from timewheel.core.topology import HoldingTopic, calendar_intervals, entrances_of, topology
 from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.inspect.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.inspect.sample import Place, draw
-from timewheel.inspect.status.estimate import by_stretch, total
-from timewheel.inspect.status.horizon import Amount, Horizon
-from timewheel.inspect.status.places import Head, PlaceStatus, RelayHold, Status, summed
-from timewheel.inspect.status.runs import OpenRun, open_runs, positions_of
-from timewheel.inspect.status.watched import WatchedTopic, topics_of
+from timewheel.inspect.plan_sample import StoredTimer, first_timers, leaves_ms, timers_of
+from timewheel.inspect.sample import OpenRun, Place, draw, open_runs, positions_of
+from timewheel.inspect.status.places import Amount, Head, Horizon, PlaceStatus, RelayHold, Status, summed
 from timewheel.provision.former_topics import waiting_in_former
 
-__all__ = ["AT_ONCE", "DEFAULT_READS", "MAX_TOPICS", "status_of", "timers_held"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTopic:
+    """A topic of the plan, with the due times that its name permits: from the first to before the second."""
+
+    name: str
+    step: Step
+    subscriptions: tuple[str, ...]
+    is_retry: bool = False
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+
+def topics_of(plan: Plan, now_ms: int) -> list[WatchedTopic]:
+    """Return holding topics with their steps, then due topics; slots and intervals with their due times."""
+    found = []
+    all_of_it = topology(plan, now_ms)
+    for held in all_of_it.holding:
+        from_ms = until_ms = None
+        if held.step.kind == "slot":
+            # The coming turn of the ring: a slot that starts before now is being swept, or late.
+            turn_ms = held.step.slots * held.step.slot_ms
+            start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
+            from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
+            until_ms = from_ms + held.step.slot_ms
+        found.append(
+            WatchedTopic(
+                name=held.name,
+                step=held.step,
+                subscriptions=(RELAY_SUBSCRIPTION,),
+                from_ms=from_ms,
+                until_ms=until_ms,
+            )
+        )
+    found += [
+        WatchedTopic(name=topic.name, step=topic.step, subscriptions=(RELAY_SUBSCRIPTION,))
+        for topic in entrances_of(plan)
+    ]
+    due = [spec.name for spec in all_of_it.topics if spec.role == "due"]
+    if isinstance(plan.scheme, Calendar):
+        length_ms = plan.scheme.interval_ms
+        step = Step(kind="due", interval_ms=length_ms)
+        starts = [number * length_ms for number in calendar_intervals(plan, now_ms)]
+        found += [
+            WatchedTopic(
+                name=name,
+                step=step,
+                subscriptions=plan.subscriptions,
+                from_ms=start_ms,
+                until_ms=start_ms + length_ms,
+            )
+            for name, start_ms in zip(due, starts, strict=True)
+        ]
+    else:
+        found += [WatchedTopic(name=name, step=Step(kind="due"), subscriptions=plan.subscriptions) for name in due]
+    retries = (spec for spec in all_of_it.topics if spec.role == "retry")
+    found += [
+        WatchedTopic(name=spec.name, step=Step(kind="due"), subscriptions=spec.subscriptions, is_retry=True)
+        for spec in retries
+    ]
+    return found
+
+
+SURE = 1.96
+"""Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""
+RARE = 3.0
+"""A property of none or all of n sampled entries holds for all but 3 / n of the others, in 95 of 100 samples."""
+
+
+def total(inspected: Sequence[Sequence[int]], entries: int) -> Amount:
+    """Estimate the timers in a place.
+
+    Args:
+        inspected: Due times in each sampled entry; at least one entry.
+        entries: Number of entries.
+    """
+    return _scaled([len(due) for due in inspected], entries)
+
+
+def by_stretch(
+    inspected: Sequence[Sequence[int]], entries: int, horizon: Horizon, known: range | None = None
+) -> tuple[Amount, ...]:
+    """Estimate the timers in a place for each stretch of the horizon, from a sample of its entries.
+
+    An entry contains a timer or a batch of timers. The entries of a place are drawn with equal chances, so the estimate
+    for a stretch is the mean number of its timers in an entry, times the number of entries.
+
+    Args:
+        inspected: Due times in each sampled entry; at least one entry.
+        entries: Number of entries.
+        horizon: The stretches.
+        known: Stretches that the topic's name permits (of a slot or an interval); None for any.
+    """
+    counts = [[0] * len(inspected) for _ in horizon.buckets]
+    for number, due in enumerate(inspected):
+        for due_ms in due:
+            counts[horizon.number_of(due_ms)][number] += 1
+    if known is not None and len(known) == 1 and all(not any(one) for n, one in enumerate(counts) if n not in known):
+        # All timers are in this stretch, independent of the draw: only the number of timers in an entry is an estimate.
+        whole = total(inspected, entries)
+        return tuple(whole if number in known else Amount() for number in range(len(counts)))
+    return tuple(
+        Amount() if known is not None and number not in known and not any(one) else _scaled(one, entries)
+        for number, one in enumerate(counts)
+    )
+
+
+def of_pieces(counts: Sequence[int], drawn: int, entries: int) -> Amount:
+    """Estimate a number of entries from pieces of adjacent entries: neighbours are alike, so the pieces are the sample.
+
+    Args:
+        counts: Entries that count, by piece.
+        drawn: Number of entries in all pieces.
+        entries: Number of all entries.
+    """
+    drawn = max(drawn, 1)
+    if drawn >= entries:
+        return Amount(float(sum(counts)))
+    by_piece = _scaled(counts, round(len(counts) * entries / drawn)).error if len(set(counts)) > 1 else 0.0
+    return Amount(sum(counts) * entries / drawn, max(by_piece, RARE / drawn * (entries - drawn)))
+
+
+def _scaled(counts: Sequence[int], entries: int) -> Amount:
+    drawn = len(counts)
+    mean = sum(counts) / drawn
+    if drawn >= entries:
+        return Amount(float(sum(counts)))
+    if len(set(counts)) == 1 and counts[0]:
+        return Amount(mean * entries, RARE / drawn * mean * (entries - drawn))
+    if not any(counts):
+        return Amount(0.0, RARE / drawn * (entries - drawn))
+    spread = math.sqrt(sum((count - mean) ** 2 for count in counts) / max(drawn - 1, 1))
+    return Amount(mean * entries, SURE * spread * entries / math.sqrt(drawn) * math.sqrt(1 - drawn / entries))
+
 
 DEFAULT_READS = 2_000
 """Entries to read over all topics, in addition to the head of each partition."""

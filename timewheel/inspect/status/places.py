@@ -1,20 +1,89 @@
-"""Status of a plan's topics at a moment, as values."""
+"""Status of a plan's topics at a moment, as values, by stretches of due times that grow with their distance: pure."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from timewheel.broker.admin.internals import EntryPosition
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
 from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.inspect.status.horizon import Amount, Horizon
+from timewheel.provision.former_findings import left_behind
 
-__all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of timers.
+
+    Args:
+        count: The number; an estimate if `error` is not 0.
+        error: Error of `count` at 95 %; 0 if exact.
+    """
+
+    count: float = 0.0
+    error: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        """Add an amount that was sampled independently."""
+        return Amount(self.count + other.count, (self.error**2 + other.error**2) ** 0.5)
+
+    @property
+    def text(self) -> str:
+        """The amount as "2,937", or "2,937 +- 12"."""
+        return f"{self.count:,.0f}" + (f" +- {self.error:,.0f}" if self.error else "")
+
+    def counted(self, noun: str, several: str | None = None) -> str:
+        """Return the amount with its noun, as `timewheel.core.plurals.counted` does; an estimate takes the plural."""
+        return f"{self.text} {noun if self.text == '1' else several or f'{noun}s'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A stretch of due times.
+
+    Args:
+        name: ``overdue``, ``next minute``, ``next hour``, ``next day``, ``day 2`` (the second from now), ...
+        from_ms: First due time, UTC milliseconds; None if unbounded.
+        until_ms: End of the stretch, exclusive.
+    """
+
+    name: str
+    from_ms: int | None
+    until_ms: int
+
+
+class Horizon:
+    """The stretches from a moment on.
+
+    Args:
+        now_ms: The moment, UTC milliseconds.
+        longest_ms: Longest time ahead at which timers can be due.
+    """
+
+    def __init__(self, now_ms: int, longest_ms: int) -> None:
+        days = max(-(-longest_ms // DAY_MS), 1)
+        ends = [0, MINUTE_MS, HOUR_MS, *(day * DAY_MS for day in range(1, days + 1))]
+        names = ["overdue", "next minute", "next hour", "next day", *(f"day {day}" for day in range(2, days + 1))]
+        self._ends = [now_ms + end for end in ends]
+        self.buckets = tuple(
+            Bucket(name=name, from_ms=None if not number else self._ends[number - 1], until_ms=self._ends[number])
+            for number, name in enumerate(names)
+        )
+
+    def number_of(self, due_ms: int) -> int:
+        """Return the number of a due time's stretch; later due times count to the last stretch."""
+        return min(bisect_right(self._ends, due_ms), len(self._ends) - 1)
+
+    def numbers_of(self, first_ms: int, until_ms: int) -> range:
+        """Return the numbers of the stretches that due times from the first to before the second moment are in."""
+        return range(self.number_of(first_ms), self.number_of(until_ms - 1) + 1)
+
 
 Kind = Literal["tier", "slot", "due", "retry", "intake", "journal"]
 
@@ -221,3 +290,73 @@ def _columns(places: Iterable[PlaceStatus], stretches: int) -> tuple[Amount, ...
 
 def _late_ms(place: PlaceStatus) -> int:
     return 0 if place.head is None else place.head.late_ms
+
+
+def status_facts(found: Status) -> dict[str, Any]:
+    """Return everything known about a plan."""
+    horizon = found.horizon
+    return {
+        "due_topic": found.plan.due_topic,
+        "at_ms": found.at_ms,
+        "timers": _amount(found.timers),
+        "cancelled": None if found.cancelled is None else _amount(found.cancelled),
+        "horizon": _stretches(found.by_stretch(), horizon, empty=True),
+        "topics": [
+            {
+                "topic": one.topic,
+                "kind": one.kind,
+                "entries": one.entries,
+                "timers": _amount(one.timers),
+                "horizon": _stretches(one.by_stretch, horizon),
+                "late_ms": one.late_ms,
+                "consumers": one.consumers,
+            }
+            for one in found.topics()
+        ],
+        "partitions": [_place(place, horizon) for place in found.places],
+        "relay_late_ms": found.relay_late_ms,
+        "relays": {name: [place.topic for place in places] for name, places in found.relays().items()},
+        "unattended": [place.topic for place in found.unattended()],
+        "dead_letters": found.dead_letters,
+        "parked": found.parked,
+        "former": [
+            {"topic": one.name, "entries": one.backlog, "left_behind": one in left_behind(found.plan, found.former)}
+            for one in found.former
+        ],
+        "missing": list(found.missing),
+        "read": found.read,
+        "unseen": [asdict(one) for one in found.unseen],
+    }
+
+
+def _place(place: PlaceStatus, horizon: Horizon) -> dict[str, Any]:
+    head = place.head
+    return {
+        "topic": place.topic,
+        "kind": place.kind,
+        "subscription": place.subscription,
+        "entries": place.entries,
+        "timers": _amount(place.timers),
+        "horizon": _stretches(place.by_stretch, horizon),
+        "head": None
+        if head is None
+        else {
+            "position": head.position.text,
+            "due_ms": head.due_ms,
+            "leaves_ms": head.leaves_ms,
+            "late_ms": head.late_ms,
+        },
+        "consumers": [asdict(one) for one in place.consumers],
+    }
+
+
+def _stretches(amounts: tuple[Amount, ...], horizon: Horizon, *, empty: bool = False) -> list[dict[str, Any]]:
+    return [
+        {"name": bucket.name, "from_ms": bucket.from_ms, "until_ms": bucket.until_ms, **_amount(amount)}
+        for bucket, amount in zip(horizon.buckets, amounts, strict=True)
+        if empty or amount.count or amount.error
+    ]
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"count": round(amount.count), "error": round(amount.error)}

@@ -18,8 +18,6 @@ from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.inspect.gaps.snapshot import Unseen
 from timewheel.inspect.sample import envelope_in
 
-__all__ = ["Cost", "Partition", "Reading", "Seen"]
-
 
 @dataclass(slots=True)
 class Cost:

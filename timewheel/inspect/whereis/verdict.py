@@ -1,20 +1,18 @@
-"""Result of the search for a timer, as values."""
+"""Result of the search for a timer, as values, and for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum, unique
+from typing import Any
 
 from timewheel.broker.admin.internals import EntryPosition
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import Envelope
 from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.inspect.whereis.itinerary import Stop
+from timewheel.inspect.whereis.itinerary import Stop, Wanted
 from timewheel.inspect.whereis.reading import Cost, Partition, Seen
-from timewheel.inspect.whereis.wanted import Wanted
-
-__all__ = ["Searched", "Sighting", "State", "Whereabouts"]
 
 
 @unique
@@ -139,3 +137,48 @@ class Whereabouts:
         """Due time from its envelope, or else from the caller; None if it is not known to the millisecond."""
         seen = self.sightings[-1].envelope.due_ms if self.sightings else None
         return self.wanted.exact_due_ms if seen is None else seen
+
+
+def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
+    """Return everything known about a timer."""
+    sent, cancellation = found.wanted.sent, found.cancellation
+    return {
+        "timer_id": found.wanted.timer_id,
+        "at_ms": found.at_ms,
+        "state": found.state.value,
+        "sent_from_ms": sent.first_ms if found.wanted.knows_sent else None,
+        "sent_to_ms": sent.last_ms if found.wanted.knows_sent else None,
+        "due_ms": found.due_ms,
+        "here": None if found.here is None else _sighting(found.here),
+        "seen": [_sighting(one) for one in found.sightings],
+        "way": [
+            {
+                "topic": stop.topic,
+                "enters_ms": stop.entered.first_ms,
+                "leaves_ms": stop.leaves_ms,
+                "is_due_topic": stop.is_due,
+            }
+            for stop in found.way
+        ],
+        "reason": found.reason,
+        "cancellation": None
+        if cancellation is None
+        else {cancellation.kind: cancellation.name, "cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
+        "searched": [asdict(one) for one in found.searched],
+        "unseen": [asdict(one) for one in found.unseen],
+        **asdict(found.cost),
+    }
+
+
+def _sighting(one: Sighting) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "position": one.position.text,
+        "published_ms": one.published_ms,
+        "entered_ms": one.envelope.entered_ms,
+        "hops": one.envelope.hops,
+        "generation": one.envelope.generation,
+        "revision": one.envelope.revision,
+        "waits_for": list(one.waits_for),
+        "done_by": list(one.done_by),
+    }

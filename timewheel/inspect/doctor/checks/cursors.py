@@ -1,81 +1,63 @@
-"""Checks of stored cursors: gaps against their limit, the format, and the broker's behaviour at the limit."""
+"""Checks of stored cursors, gaps and the broker's behaviour at the limit; and of delayed delivery and its tracker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timewheel.broker.admin.policies import PAUSE_ON_ACK_STATE
+from timewheel.broker.admin.policies import DELAYED_DELIVERY, PAUSE_ON_ACK_STATE, DelayedDelivery
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.check import Check
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
-from timewheel.inspect.doctor.settings import broker_command, is_on, number
+from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
-from timewheel.inspect.gaps.first_aid import PLAN_HELPS, may_need_shadow, plan_command
+from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command
+from timewheel.provision.foreign_settings import set_delayed_delivery
+from timewheel.provision.provision_steps import SetPolicy
 from timewheel.provision.shadow_commands import shadow_commands
-
-__all__ = [
-    "CURSORS",
-    "CURSOR_IN_METADATA",
-    "CURSOR_TOO_LARGE",
-    "FORGETS_GAPS",
-    "LOW_GAP_LIMIT",
-    "MANY_GAPS",
-    "PAUSED",
-    "PAUSES",
-    "SMALL_LEDGERS",
-]
 
 CURES = (
     "See the cause of the gaps. Against delays: another plan (`timewheel plan check PLAN`), or a shadow for clients "
     "without timewheel."
 )
-FORGETS_GAPS = Kind(
+FORGETS_GAPS = error_kind(
     slug="forgets-acknowledgements",
-    severity=Severity.ERROR,
     why="An unload now would deliver acknowledged messages again.",
     do=CURES,
 )
-MANY_GAPS = Kind(
+MANY_GAPS = warning_kind(
     slug="many-gaps",
-    severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver acknowledged messages again.",
     do=CURES,
 )
-PAUSED = Kind(
+PAUSED = error_kind(
     slug="paused-at-the-limit",
-    severity=Severity.ERROR,
     why="At the limit on gaps this broker delivers no more messages of the subscription, not even due messages.",
     do="Acknowledge open messages, or switch dispatcherPauseOnAckStatePersistent off.",
 )
-PAUSES = Kind(
+PAUSES = note_kind(
     slug="pauses-at-the-limit",
-    severity=Severity.INFO,
     why="At the limit on gaps this broker stops delivering instead of forgetting: messages are late, none is repeated.",
     do="Choose between late and repeated timers; watch the gaps.",
 )
-LOW_GAP_LIMIT = Kind(
+LOW_GAP_LIMIT = note_kind(
     slug="low-gap-limit",
-    severity=Severity.INFO,
     why="A plan made for the default limit on gaps may make more gaps than this broker stores.",
     do="Nothing if the plan was made for this limit; else raise the limit.",
 )
-CURSOR_TOO_LARGE = Kind(
+CURSOR_TOO_LARGE = error_kind(
     slug="cursor-too-large",
-    severity=Severity.ERROR,
     why="A cursor with as many gaps as the limit allows does not fit into one entry, and is then not written at all.",
     do="Let the broker write bitmaps, or lower the limit.",
 )
-CURSOR_IN_METADATA = Kind(
+CURSOR_IN_METADATA = warning_kind(
     slug="cursor-fills-metadata-store",
-    severity=Severity.WARNING,
     why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
     do="Lower the metadata store's limit: larger cursors go into a ledger.",
 )
-SMALL_LEDGERS = Kind(
+SMALL_LEDGERS = warning_kind(
     slug="small-ledgers",
-    severity=Severity.WARNING,
     why="A bitmap covers whole ledgers, until their acknowledged entries reach the limit: with small ledgers, soon.",
     do="Let ledgers hold more entries than the limit on gaps.",
 )
@@ -84,6 +66,7 @@ METADATA_VALUE_BYTES = 1024 * 1024
 """ZooKeeper's ``jute.maxbuffer``."""
 
 
+@check(FORGETS_GAPS, MANY_GAPS, PAUSED, needs={Source.TOPICS}, of_any_topic=True)
 def _gaps(seen: Seen) -> Iterator[Finding]:
     pausing = {topic.name: cure for topic in seen.topics if (cure := _pausing(seen, topic)) is not None}
     for gaps in seen.gaps:
@@ -91,11 +74,11 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
             continue
         explain = timewheel_command("gaps", "explain", gaps.topic, "--subscription", gaps.subscription)
         if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
-            yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
+            yield PAUSED.at(gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
             cure = "; if delays are the cause: ".join((explain, *_aid(seen, gaps)))
-            yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
+            yield kind.at(gaps.topic, read=_read(gaps), cure=cure)
 
 
 def _aid(seen: Seen, gaps: SubscriptionGaps) -> tuple[str, ...]:
@@ -117,12 +100,13 @@ def _read(gaps: SubscriptionGaps) -> str:
     )
 
 
+@check(PAUSES, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
 def _pauses(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         cure = _pausing(seen, topic) if topic.by_broker and topic.exists else None
         if cure is not None:
             read = "dispatcherPauseOnAckStatePersistent is on"
-            yield Finding(kind=PAUSES, subject=topic.name, read=read, cure=cure)
+            yield PAUSES.at(topic.name, read=read, cure=cure)
 
 
 def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
@@ -140,6 +124,7 @@ def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
     return None
 
 
+@check(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS, needs={Source.SETTINGS}, of_any_topic=True)
 def _formats(seen: Seen) -> Iterator[Finding]:
     profile = seen.profile
     if seen.settings is None or not any(topic.by_broker for topic in seen.topics):
@@ -152,21 +137,19 @@ def _formats(seen: Seen) -> Iterator[Finding]:
         if seen.gaps:
             most = max(gaps.worst.gap_count for gaps in seen.gaps)
             read += f"; the fullest partition that was looked at has {counted(most, 'gap')}"
-        yield Finding(kind=LOW_GAP_LIMIT, subject="the broker", read=read, cure=cure)
+        yield LOW_GAP_LIMIT.at("the broker", read=read, cure=cure)
     in_parts = is_on(seen.settings, "persistentUnackedRangesWithMultipleEntriesEnabled", default=False)
     needed = limit * profile.bytes_per_range
     if profile.ack_format == "ranges" and needed > profile.frame_limit_bytes and not in_parts:
-        yield Finding(
-            kind=CURSOR_TOO_LARGE,
-            subject="the broker",
+        yield CURSOR_TOO_LARGE.at(
+            "the broker",
             read=f"{name} is {limit:,}: about {needed:,} bytes as ranges, of {profile.frame_limit_bytes:,}",
             cure=broker_command(seen, "managedLedgerPersistIndividualAckAsLongArray", "true"),
         )
     yield from _metadata_store(seen)
     if profile.ack_format == "bitmap" and profile.ledger_max_entries < min(limit, USUAL_LIMIT):
-        yield Finding(
-            kind=SMALL_LEDGERS,
-            subject="the broker",
+        yield SMALL_LEDGERS.at(
+            "the broker",
             read=f"managedLedgerMaxEntriesPerLedger is {profile.ledger_max_entries:,}, {name} is {limit:,}, "
             "written as a bitmap",
             cure=broker_command(seen, "managedLedgerMaxEntriesPerLedger", 50_000),
@@ -178,21 +161,142 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
     limit = number(seen.settings, name, 1_000)
     is_packed = (seen.settings or {}).get("managedCursorInfoCompressionType", "NONE") != "NONE"
     if limit * seen.profile.bytes_per_range > METADATA_VALUE_BYTES and not is_packed:
-        yield Finding(
-            kind=CURSOR_IN_METADATA,
-            subject="the broker",
+        yield CURSOR_IN_METADATA.at(
+            "the broker",
             read=f"{name} is {limit:,}, and managedCursorInfoCompressionType is NONE",
             cure=broker_command(seen, name, 1_000),
         )
 
 
-CURSORS = (
-    Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), inspect=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
-    Check(kinds=(PAUSES,), inspect=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
-    Check(
-        kinds=(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS),
-        inspect=_formats,
-        needs=frozenset({Source.SETTINGS}),
-        of_any_topic=True,
-    ),
+CURSORS = (_gaps, _pauses, _formats)
+
+
+DELAYS_OFF = error_kind(
+    slug="delays-off",
+    why="With delayed delivery off the broker delivers every timer at once.",
+    do="Switch delayed delivery on for the topic.",
 )
+DELAY_TOO_LONG = error_kind(
+    slug="delay-too-long",
+    why="The broker refuses a message that is delayed for longer than its bound, and timers wait here for longer.",
+    do="Raise or remove the bound for the topic.",
+)
+TICK_DIFFERS = warning_kind(
+    slug="tick-differs",
+    why="The plan's lead is computed from its tick: now it is too short, so timers are late, or needlessly long.",
+    do="Write the broker's tick into the plan.",
+)
+EARLY_FOR_OTHERS = note_kind(
+    slug="early-for-others",
+    why="The broker may deliver up to a tick early, and only timewheel's consumers hold early timers back.",
+    do="Nothing, or make the broker strict, or read with timewheel's consumers.",
+)
+STARVED = warning_kind(
+    slug="due-topic-starves",
+    why="With this many delayed messages in order the broker may stop reading, and messages due now wait behind them.",
+    do="Switch the detection of fixed delays off.",
+)
+STARVES_OTHERS = note_kind(
+    slug="detection-of-fixed-delays",
+    why="With this many delayed messages in order the broker stops reading, and this plan never mixes their order.",
+    do="Switch the detection of fixed delays off.",
+)
+TRACKER_UNTRIED = note_kind(
+    slug="tracker-untried",
+    why="timewheel's figures of memory, and of silence after an unload, were measured with the tracker in memory.",
+    do="Measure with this tracker first.",
+)
+IN_MEMORY = "InMemoryDelayedDeliveryTrackerFactory"
+NEAR_SHARE = 0.5
+"""Fraction of the lookahead: twice as many messages may wait before the doctor runs again."""
+
+
+@check(DELAYS_OFF, DELAY_TOO_LONG, TICK_DIFFERS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
+def _delays(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, DELAYED_DELIVERY) if topic.exists and topic.by_broker else None
+        if found is None:
+            continue
+        if not found.value.active:
+            read = f"delayed delivery is off, {found.where}"
+            yield _repaired(DELAYS_OFF, seen, topic, found.value, read)
+            continue
+        stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
+        if 0 < found.value.max_delay_ms < stay_ms:
+            read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
+            read += f"; timers wait {spelled(stay_ms)}"
+            yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
+        if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
+            yield TICK_DIFFERS.at(
+                topic.name,
+                read=f"the tick is {found.value.tick_ms} ms, {found.where}; the plan says {seen.plan.tick_ms} ms",
+                cure=f'write tick = "{format_duration(found.value.tick_ms)}" into {seen.target}',
+            )
+
+
+def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
+    value = DelayedDelivery(active=True, tick_ms=found.tick_ms, max_delay_ms=0)
+    return kind.at(
+        topic.name,
+        read=read,
+        cure=_command(seen, topic, found),
+        fix=None if topic.spec is None else SetPolicy(topic=topic.name, policy=DELAYED_DELIVERY, value=value),
+    )
+
+
+def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
+    if found.tick_ms % SECOND_MS and topic.spec is not None:
+        # Only whole seconds fit pulsar-admin, so its command would change the tick.
+        return timewheel_command("doctor", seen.target, "--fix")
+    return set_delayed_delivery(topic.name, found)
+
+
+@check(TRACKER_UNTRIED, EARLY_FOR_OTHERS, needs={Source.SETTINGS}, of_any_topic=True)
+def _tracker(seen: Seen) -> Iterator[Finding]:
+    kind = (seen.settings or {}).get("delayedDeliveryTrackerFactoryClassName", IN_MEMORY).rpartition(".")[2]
+    if kind != IN_MEMORY and any(topic.by_broker for topic in seen.topics):
+        yield TRACKER_UNTRIED.at(
+            "the broker",
+            read=f"delayedDeliveryTrackerFactoryClassName is {kind}",
+            cure=broker_command(
+                seen, "delayedDeliveryTrackerFactoryClassName", f"org.apache.pulsar.broker.delayed.{IN_MEMORY}"
+            ),
+        )
+    if seen.plan is None or seen.plan.readers != "any":
+        return
+    if not is_on(seen.settings, "isDelayedDeliveryDeliverAtTimeStrict", default=seen.settings is None):
+        yield EARLY_FOR_OTHERS.at(
+            "the broker",
+            read='isDelayedDeliveryDeliverAtTimeStrict is false; the plan has readers = "any"',
+            cure=broker_command(seen, "isDelayedDeliveryDeliverAtTimeStrict", "true"),
+        )
+
+
+@check(STARVED, STARVES_OTHERS, needs={Source.SETTINGS, Source.TOPICS}, of_any_topic=True)
+def _starved(seen: Seen) -> Iterator[Finding]:
+    lookahead = number(seen.settings, "delayedDeliveryFixedDelayDetectionLookahead", 0)
+    if not lookahead:
+        return
+    # If all readers are timewheel's, its producers and relays mix the order on purpose, but other clients may send too
+    # (broker-facts: starved-due-topic).
+    mixed = seen.plan is not None and seen.plan.readers == "timewheel"
+    name = "delayedDeliveryFixedDelayDetectionLookahead"
+    cure = broker_command(seen, name, 0)
+    topics = [topic for topic in seen.topics if _fills(topic)]
+    if mixed:
+        near = [topic for topic in topics if topic.stands_still(lookahead)]
+    else:
+        near = [topic for topic in topics if topic.delayed >= lookahead * NEAR_SHARE]
+    for topic in near:
+        read = f"{topic.delayed:,} delayed messages in a partition{', and others are not delivered' * mixed}"
+        yield STARVED.at(topic.name, read=f"{read}; {name} is {lookahead:,}", cure=cure)
+    if seen.plan is not None and not mixed and not near:
+        yield STARVES_OTHERS.at("the broker", read=f"{name} is {lookahead:,}", cure=cure)
+
+
+def _fills(topic: SeenTopic) -> bool:
+    """Return whether the topic mixes delays; a tier held by the broker has equal delays, in order on purpose."""
+    return topic.by_broker and (topic.spec is None or topic.spec.is_consumed)
+
+
+DELAYS = (_delays, _tracker, _starved)

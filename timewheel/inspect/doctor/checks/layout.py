@@ -1,13 +1,14 @@
-"""Checks of the layout: missing and superfluous namespaces, topics, partitions and subscriptions."""
+"""Checks of the layout: namespaces, with their effects on all topics, topics, partitions and subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from timewheel.core.errors import TopologyError
-from timewheel.inspect.doctor.check import Check
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
+from timewheel.core.escapes import pulsar_admin, timewheel_command
+from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.settings import broker_command, is_on
 from timewheel.inspect.missing_topics import NO_TOPIC
 from timewheel.provision.foreign_settings import foreign_subscriptions
 from timewheel.provision.former_findings import findings_of, left_behind
@@ -21,79 +22,55 @@ from timewheel.provision.provision_steps import (
 )
 from timewheel.provision.provisioned import refuse_older, same_revision
 
-__all__ = [
-    "FOREIGN_SUBSCRIPTION",
-    "FORMER_TOPIC",
-    "LAYOUT",
-    "LEFT_BEHIND",
-    "MISSING_NAMESPACE",
-    "MISSING_PARTITION",
-    "MISSING_SUBSCRIPTION",
-    "MISSING_TOPIC",
-    "NO_TOPIC_POLICIES",
-    "TOPIC_IN_THE_WAY",
-    "UNGUARDED",
-]
-
 MAX_NAMED = 3
-MISSING_NAMESPACE = Kind(
+MISSING_NAMESPACE = error_kind(
     slug="missing-namespace",
-    severity=Severity.ERROR,
     why="Topics of the plan belong into it, and a send to one of them is refused.",
     do="Make the namespace.",
 )
-MISSING_TOPIC = Kind(
+MISSING_TOPIC = error_kind(
     slug="missing-topic",
-    severity=Severity.ERROR,
     why="A timer that should wait there is refused, or waits where no relay reads it.",
     do="Make the plan's topics.",
 )
-MISSING_PARTITION = Kind(
+MISSING_PARTITION = error_kind(
     slug="missing-partition",
-    severity=Severity.ERROR,
     why="Making the topic was interrupted: timers of that partition are refused, and calls about the topic hang.",
     do="Make the missing partitions.",
 )
-MISSING_SUBSCRIPTION = Kind(
+MISSING_SUBSCRIPTION = error_kind(
     slug="missing-subscription",
-    severity=Severity.ERROR,
     why="Messages sent before the subscription exists are lost to it.",
     do="Make the subscription at the earliest position.",
 )
-TOPIC_IN_THE_WAY = Kind(
+TOPIC_IN_THE_WAY = error_kind(
     slug="topic-in-the-way",
-    severity=Severity.ERROR,
     why="The topic exists in a form that the plan cannot use, and no program should change it.",
     do="Change the plan, or the topic, by hand.",
 )
-UNGUARDED = Kind(
+UNGUARDED = note_kind(
     slug="unguarded-topic",
-    severity=Severity.INFO,
     why="A policy that the namespace gets later applies to this topic, too, and drops timers.",
     do="Set the topic's own policies.",
 )
-NO_TOPIC_POLICIES = Kind(
+NO_TOPIC_POLICIES = error_kind(
     slug="no-topic-policies",
-    severity=Severity.ERROR,
     why="Without policies of topics a TTL or a quota of the namespace drops timers, and hops are not deduplicated.",
     do="Switch policies of topics on.",
 )
-FOREIGN_SUBSCRIPTION = Kind(
+FOREIGN_SUBSCRIPTION = warning_kind(
     slug="foreign-subscription",
-    severity=Severity.WARNING,
     why="Messages that a foreign subscription does not acknowledge stay on disk for ever.",
     do="Remove the subscription if it is not needed.",
 )
-FORMER_TOPIC = Kind(
+FORMER_TOPIC = warning_kind(
     slug="former-topic",
-    severity=Severity.WARNING,
     why="Timers of an earlier plan wait here: relays or consumers of this plan move them on while they run, and parked "
     "timers wait for you.",
     do="Deal with parked timers; remove the topic when it is empty.",
 )
-LEFT_BEHIND = Kind(
+LEFT_BEHIND = error_kind(
     slug="left-behind",
-    severity=Severity.ERROR,
     why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.",
     do="Drain the topic before the first timer is due.",
 )
@@ -104,26 +81,31 @@ _KINDS: dict[type[Step], Kind] = {
 }
 
 
+@check(MISSING_NAMESPACE, NO_TOPIC_POLICIES, needs={Source.NAMESPACES, Source.POLICIES})
 def _namespaces(seen: Seen) -> Iterator[Finding]:
     needed = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
         if policies is None and name in needed:
-            yield Finding(
-                kind=MISSING_NAMESPACE,
-                subject=name,
-                read="there is no such namespace",
-                cure=f"{seen.provisions} --create-namespaces",
+            yield MISSING_NAMESPACE.at(
+                name, read="there is no such namespace", cure=f"{seen.provisions} --create-namespaces"
             )
     if not seen.has_topic_policies and needed:
-        yield Finding(
-            kind=NO_TOPIC_POLICIES,
-            subject="the broker",
+        yield NO_TOPIC_POLICIES.at(
+            "the broker",
             read="it has no policies of topics (405, Method Not Allowed)",
             cure="write topicLevelPoliciesEnabled=true and systemTopicEnabled=true into broker.conf, and restart "
             "the brokers one by one",
         )
 
 
+@check(
+    MISSING_TOPIC,
+    MISSING_PARTITION,
+    MISSING_SUBSCRIPTION,
+    TOPIC_IN_THE_WAY,
+    UNGUARDED,
+    needs={Source.TOPICS, Source.NAMESPACES, Source.POLICIES},
+)
 def _topics(seen: Seen) -> Iterator[Finding]:
     older = [finding for topic in seen.topics if (finding := _older(seen, topic)) is not None]
     yield from older
@@ -136,14 +118,14 @@ def _topics(seen: Seen) -> Iterator[Finding]:
         try:
             steps = steps_for(topic.spec, topic.state)
         except TopologyError as error:
-            yield Finding(kind=TOPIC_IN_THE_WAY, subject=topic.name, read=error.problem, cure=error.remedy)
+            yield TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy)
             continue
         if isinstance(next(iter(steps), None), CreateTopic):
             steps = steps[:1]  # its creation includes all other steps
         for step in steps:
             kind = _KINDS.get(type(step))
             if kind is not None:
-                yield Finding(kind=kind, subject=topic.name, read=_missing(step), cure=seen.provisions, fix=step)
+                yield kind.at(topic.name, read=_missing(step), cure=seen.provisions, fix=step)
         yield from _unguarded(seen, topic, [step for step in steps if isinstance(step, SetPolicy)])
 
 
@@ -154,7 +136,7 @@ def _older(seen: Seen, topic: SeenTopic) -> Finding | None:
     try:
         refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
     except TopologyError as error:
-        return Finding(kind=TOPIC_IN_THE_WAY, subject=topic.name, read=error.problem, cure=error.remedy)
+        return TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy)
     return None
 
 
@@ -162,7 +144,7 @@ def _same_revision(seen: Seen, topic: SeenTopic) -> Iterator[Finding]:
     """Yield the finding of a due topic that another plan of this revision was provisioned for."""
     if seen.plan is not None and topic.spec is not None:
         for found in same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target):
-            yield Finding(kind=TOPIC_IN_THE_WAY, subject=found.where, read=found.problem, cure=found.remedy)
+            yield TOPIC_IN_THE_WAY.at(found.where, read=found.problem, cure=found.remedy)
 
 
 def _missing(step: Step) -> str:
@@ -179,22 +161,22 @@ def _unguarded(seen: Seen, topic: SeenTopic, steps: list[SetPolicy]) -> Iterator
     """Find policies that are not set on the topic itself; the checks of each policy find those that do harm now."""
     lacking = [step for step in steps if topic.state.policies.get(step.policy) is None]
     if lacking and seen.has_topic_policies:
-        yield Finding(
-            kind=UNGUARDED,
-            subject=topic.name,
+        yield UNGUARDED.at(
+            topic.name,
             read=f"not set on the topic: {', '.join(str(step.policy) for step in lacking)}",
             cure=seen.provisions,
             fix=lacking[0],
         )
 
 
+@check(FOREIGN_SUBSCRIPTION, needs={Source.TOPICS})
 def _foreign(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.spec is None:
             continue
         for found in foreign_subscriptions(topic.spec, topic.state.subscriptions):
             read = found.problem + _connected(topic)
-            yield Finding(kind=FOREIGN_SUBSCRIPTION, subject=found.where, read=read, cure=found.remedy)
+            yield FOREIGN_SUBSCRIPTION.at(found.where, read=read, cure=found.remedy)
 
 
 def _connected(topic: SeenTopic) -> str:
@@ -211,26 +193,93 @@ def _connected(topic: SeenTopic) -> str:
     return f"; connected: {', '.join(found[:MAX_NAMED])}" if found else ""
 
 
+@check(FORMER_TOPIC, LEFT_BEHIND, needs={Source.TOPICS})
 def _former(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None:
         return
     stranded = {topic.name for topic in left_behind(seen.plan, seen.former)}
     for found in findings_of(seen.plan, seen.former, seen.target):
         kind = LEFT_BEHIND if found.where in stranded else FORMER_TOPIC
-        yield Finding(kind=kind, subject=found.where, read=found.problem, cure=found.remedy)
+        yield kind.at(found.where, read=found.problem, cure=found.remedy)
 
 
-LAYOUT = (
-    Check(
-        kinds=(MISSING_NAMESPACE, NO_TOPIC_POLICIES),
-        inspect=_namespaces,
-        needs=frozenset({Source.NAMESPACES, Source.POLICIES}),
-    ),
-    Check(
-        kinds=(MISSING_TOPIC, MISSING_PARTITION, MISSING_SUBSCRIPTION, TOPIC_IN_THE_WAY, UNGUARDED),
-        inspect=_topics,
-        needs=frozenset({Source.TOPICS, Source.NAMESPACES, Source.POLICIES}),
-    ),
-    Check(kinds=(FOREIGN_SUBSCRIPTION,), inspect=_foreign, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(FORMER_TOPIC, LEFT_BEHIND), inspect=_former, needs=frozenset({Source.TOPICS})),
+LAYOUT = (_namespaces, _topics, _foreign, _former)
+
+
+REPLICATED = warning_kind(
+    slug="replicated",
+    why="A relay in each cluster would forward every timer, so that each is handled once for each cluster.",
+    do="Give the plan a holding_namespace of its own that is not replicated.",
 )
+SCHEMAS_ENFORCED = note_kind(
+    slug="schemas-enforced",
+    why="Where a topic has a schema, producers without one are refused; timewheel's relays pass schemas on.",
+    do="Send to the plan's topics with the schema.",
+)
+SCHEMAS_FROZEN = warning_kind(
+    slug="schemas-frozen",
+    why="A schema that the namespace does not know yet is refused there, and timers with it do not leave their topic.",
+    do="Allow producers to register schemas, or upload them to all topics.",
+)
+
+
+@check(REPLICATED, SCHEMAS_FROZEN, needs={Source.NAMESPACES})
+def _places(seen: Seen) -> Iterator[Finding]:
+    used = {topic.namespace for topic in seen.topics if topic.spec is not None}
+    for name, policies in sorted(seen.namespaces.items()):
+        if policies is None or name not in used:
+            continue
+        if len(policies.replication_clusters) > 1:
+            clusters = ", ".join(policies.replication_clusters)
+            yield REPLICATED.at(
+                name,
+                read=f"it is replicated: {clusters}",
+                cure=f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}',
+            )
+        if policies.document.get("is_allow_auto_update_schema") is False:
+            yield SCHEMAS_FROZEN.at(
+                name,
+                read=f"is_allow_auto_update_schema is false, set on the namespace {name}",
+                cure=pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable"),
+            )
+
+
+@check(SCHEMAS_ENFORCED, needs={Source.NAMESPACES, Source.SETTINGS})
+def _enforced(seen: Seen) -> Iterator[Finding]:
+    used = {topic.namespace for topic in seen.topics if topic.spec is not None}
+    for name, policies in sorted(seen.namespaces.items()):
+        if policies is not None and policies.schema_validation_enforced and name in used:
+            yield SCHEMAS_ENFORCED.at(
+                name,
+                read=f"schema_validation_enforced, set on the namespace {name}",
+                cure=pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable"),
+            )
+    if is_on(seen.settings, "isSchemaValidationEnforced", default=False):
+        yield SCHEMAS_ENFORCED.at(
+            "the broker",
+            read="isSchemaValidationEnforced is true",
+            cure=broker_command(seen, "isSchemaValidationEnforced", "false"),
+        )
+
+
+PLACES = (_places, _enforced)
+
+
+NOT_SEEN = note_kind(
+    slug="not-seen",
+    why="Checks that need unreadable data were left out, and may have found a problem.",
+    do="Use a role that may see it; brokers and bookies take a superuser.",
+)
+
+
+@check(NOT_SEEN, of_any_topic=True)
+def _sight(seen: Seen) -> Iterator[Finding]:
+    for one in seen.unread:
+        yield NOT_SEEN.at(
+            one.subject,
+            read=f"{one.source.value}: {one.reason}",
+            cure=timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY"),
+        )
+
+
+SIGHT = (_sight,)

@@ -1,78 +1,65 @@
-"""Checks of relays: presence wherever timers wait for a relay, standby relays, and lateness."""
+"""Checks of relays and shadows: presence wherever timers wait for a relay, standby relays, lateness, and hops."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from timewheel.broker.admin.parts import begins_anew, relays_of
-from timewheel.core.durations import SECOND_MS, format_duration, span
+from timewheel.broker.admin.policies import DEDUPLICATION
+from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration, span, spelled
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
+from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.check import Check
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
+from timewheel.core.routing import Router
+from timewheel.core.steps import far_ms
+from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Part, Seen, SeenTopic, Source
-from timewheel.inspect.shadowed import ENDS
-from timewheel.provision.foreign_settings import relay_count_findings
+from timewheel.inspect.doctor.settings import broker_command, in_force, number
+from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY, mover_in
+from timewheel.provision.foreign_settings import producer_name_findings, relay_count_findings
 from timewheel.provision.former_findings import run_command
+from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = [
-    "FOREIGN_CONSUMER",
-    "MANY_RELAYS",
-    "NO_RELAY",
-    "NO_RELAY_YET",
-    "NO_STANDBY",
-    "RELAYS",
-    "RELAY_BEHIND",
-    "RELAY_ELSEWHERE",
-    "RELAY_LATE",
-]
-
-NO_RELAY = Kind(
+NO_RELAY = error_kind(
     slug="no-relay",
-    severity=Severity.ERROR,
     why="Timers wait here, and no relay moves them on: they will not be delivered.",
     do="Start a relay, embedded in consumers or as a service.",
 )
-RELAY_ELSEWHERE = Kind(
+RELAY_ELSEWHERE = error_kind(
     slug="relay-elsewhere",
-    severity=Severity.ERROR,
     why="Timers wait here, and the running relay does not read them: it has just started, keeps restarting this "
     "partition, or works by another plan.",
     do="See its log and its plan file; restart it with this plan.",
 )
-NO_RELAY_YET = Kind(
+NO_RELAY_YET = note_kind(
     slug="no-relay-yet",
-    severity=Severity.INFO,
     why="Nothing waits in this plan's own topics yet; the first timer that does needs a relay.",
     do="Start a relay before timers become due.",
 )
-NO_STANDBY = Kind(
+NO_STANDBY = note_kind(
     slug="no-standby",
-    severity=Severity.INFO,
     why="One relay works alone: while it is down, timers do not move on.",
     do="Run two or three relays.",
 )
-MANY_RELAYS = Kind(
+MANY_RELAYS = warning_kind(
     slug="many-relays",
-    severity=Severity.WARNING,
     why="All but one relay of a partition keep threads and connections and do nothing, and each may take it over.",
     do="Run relays as a service of two or three.",
 )
-RELAY_LATE = Kind(
+RELAY_LATE = error_kind(
     slug="relay-late",
-    severity=Severity.ERROR,
     why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.",
     do="See whether relays run and are ready, and their logs.",
 )
-RELAY_BEHIND = Kind(
+RELAY_BEHIND = warning_kind(
     slug="relay-behind",
-    severity=Severity.WARNING,
     why="A timer should have left already: when the plan's guard is used up, timers are delivered late.",
     do="See whether relays run and are ready, and their logs.",
 )
-FOREIGN_CONSUMER = Kind(
+FOREIGN_CONSUMER = error_kind(
     slug="foreign-consumer",
-    severity=Severity.ERROR,
     why="A client that is no relay takes timers from the relays here: timers that it acknowledges are lost.",
     do="Stop it. To look, use a reader or timewheel status PLAN.",
 )
@@ -81,6 +68,7 @@ BEHIND_SHARE = 0.5
 """Fraction of the guard; the rest remains until the next run."""
 
 
+@check(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS, needs={Source.TOPICS})
 def _presence(seen: Seen) -> Iterator[Finding]:
     # Slots are visited when they are released; only tiers, the intake and the journal always have relays connected.
     always = [
@@ -101,14 +89,14 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             if any(begins_anew(part.stats.subscriptions[RELAY_SUBSCRIPTION], seen.at_ms) for part in waiting):
                 read += " now; one was some seconds ago: it keeps restarting, or has just ended"
                 cure = "see the relay's log: relay_session_failed and relay_session_crashed have the reason"
-                yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
+                yield RELAY_ELSEWHERE.at(topic.name, read=read, cure=cure)
             elif elsewhere and seen.plan is not None:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 restart = f"it: {_start(seen)}" if seen.plan.relay == "service" else "the consumer that it runs in"
                 cure = f"see the log of relay {elsewhere[0]}; then restart {restart}"
-                yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
+                yield RELAY_ELSEWHERE.at(topic.name, read=read, cure=cure)
             else:
-                yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
+                yield NO_RELAY.at(topic.name, read=read, cure=_start(seen))
         elif alone:
             empty.append(topic.name)
     if seen.shadow_state in ENDS:
@@ -116,7 +104,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
     if empty and seen.plan is not None:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
-        yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
+        yield NO_RELAY_YET.at(seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, always)
 
 
@@ -133,10 +121,10 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
         most = max(_relays(part) for part in topic.parts)
         if most == 1:
             read = f"one relay is connected to {topic.name}"
-            yield Finding(kind=NO_STANDBY, subject=topic.name, read=read, cure=_start(seen))
+            yield NO_STANDBY.at(topic.name, read=read, cure=_start(seen))
         if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
             for found in relay_count_findings(topic.spec, most, seen.target):
-                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
+                yield MANY_RELAYS.at(topic.name, read=found.problem, cure=found.remedy)
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:
@@ -162,6 +150,7 @@ def _backlog(part: Part) -> int:
     return 0 if relays is None else relays.backlog
 
 
+@check(RELAY_LATE, RELAY_BEHIND, needs={Source.TOPICS, Source.ENTRIES})
 def _lateness(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None:
         return
@@ -182,6 +171,7 @@ def _lateness(seen: Seen) -> Iterator[Finding]:
         )
 
 
+@check(FOREIGN_CONSUMER, needs={Source.TOPICS})
 def _foreign(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
         if topic.step is None and (topic.spec is None or not topic.spec.is_entrance):
@@ -197,20 +187,254 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
         )
         if found:
             more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            yield Finding(
-                kind=FOREIGN_CONSUMER,
-                subject=topic.name,
+            yield FOREIGN_CONSUMER.at(
+                topic.name,
                 read=f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}",
                 cure="stop the program at that address",
             )
 
 
-RELAYS = (
-    Check(kinds=(FOREIGN_CONSUMER,), inspect=_foreign, needs=frozenset({Source.TOPICS})),
-    Check(
-        kinds=(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS),
-        inspect=_presence,
-        needs=frozenset({Source.TOPICS}),
-    ),
-    Check(kinds=(RELAY_LATE, RELAY_BEHIND), inspect=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
+RELAYS = (_foreign, _presence, _lateness)
+
+
+NO_DEDUPLICATION = warning_kind(
+    slug="no-deduplication",
+    why="A killed relay sends its unacknowledged hops again, and here they are stored twice.",
+    do="Switch deduplication on for the topic.",
 )
+NAMES_FULL = warning_kind(
+    slug="producer-names-full",
+    why="Beyond the number of producer names that it keeps the broker forgets some, and may store a hop twice.",
+    do="Find the client that keeps opening producers; let the broker remember more.",
+)
+FEW_NAMES = warning_kind(
+    slug="few-producer-names",
+    why="The broker keeps fewer producer names than this plan opens for a partition, and may store a hop twice.",
+    do="Let the broker remember more names.",
+)
+NAMES_FORGOTTEN_SOON = warning_kind(
+    slug="producer-names-forgotten-soon",
+    why="A relay that is down for longer than that may store a hop twice when it comes back.",
+    do="Let the broker remember names for some hours.",
+)
+USUAL_NAMES = 10_000
+USUAL_MEMORY_MIN = 360
+SHORT_MEMORY_MIN = 60
+"""Shorter than an outage that needs an operator."""
+SDK_PRODUCERS = 100
+"""Producer names of sending processes, in addition to those of relays."""
+
+
+@check(NO_DEDUPLICATION, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS})
+def _deduplication(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        if topic.spec is None or not topic.spec.deduplication or not topic.exists:
+            continue
+        found = in_force(seen, topic, DEDUPLICATION)
+        off = [part.name for part in topic.parts if part.stats.deduplication not in {"Enabled", ""}]
+        if (found is None or found.value) and not off:
+            continue
+        where = "" if found is None else f", {found.where}"
+        told = f"it is not in force on {off[0]}" if found is None or found.value else "it is off"
+        yield NO_DEDUPLICATION.at(
+            topic.name,
+            read=f"deduplication: {told}{where}",
+            cure=pulsar_admin("topicPolicies", "set-deduplication", topic.name, "--enable"),
+            fix=SetPolicy(topic=topic.name, policy=DEDUPLICATION, value=True),
+        )
+
+
+@check(NAMES_FULL, needs={Source.TOPICS, Source.SETTINGS})
+def _names(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        known = [part.producer_names for part in topic.parts if part.producer_names is not None]
+        if topic.spec is None or not known:
+            continue
+        for found in producer_name_findings(topic.spec, max(known), seen.settings):
+            yield NAMES_FULL.at(found.where, read=found.problem, cure=found.remedy)
+
+
+@check(FEW_NAMES, NAMES_FORGOTTEN_SOON, needs={Source.SETTINGS})
+def _limits(seen: Seen) -> Iterator[Finding]:
+    if not any(topic.spec is not None and topic.spec.deduplication for topic in seen.topics):
+        return
+    name = "brokerDeduplicationMaxNumberOfProducers"
+    names = number(seen.settings, name, USUAL_NAMES)
+    # Each holding topic has two producer names per destination partition: for single hops, and for groups.
+    needed = 2 * sum(topic.step is not None for topic in seen.topics) + SDK_PRODUCERS
+    if names < needed:
+        read = f"{name} is {names:,}; {needed:,} or more may come to a partition"
+        cure = broker_command(seen, name, USUAL_NAMES)
+        yield FEW_NAMES.at("the broker", read=read, cure=cure)
+    name = "brokerDeduplicationProducerInactivityTimeoutMinutes"
+    memory_min = number(seen.settings, name, USUAL_MEMORY_MIN)
+    if memory_min < SHORT_MEMORY_MIN:
+        read = f"{name} is {memory_min}"
+        cure = broker_command(seen, name, USUAL_MEMORY_MIN)
+        yield NAMES_FORGOTTEN_SOON.at("the broker", read=read, cure=cure)
+
+
+HOPS = (_deduplication, _names, _limits)
+
+
+NOBODY_MOVES = error_kind(
+    slug="nobody-moves",
+    why="Moved timers do not move on, and timers far from due stay in the due topic and make gaps there.",
+    do="Start, pause or abort the shadow by a command.",
+)
+JOURNAL_OLD = warning_kind(
+    slug="journal-is-old",
+    why="A message that is never acknowledged pins the due topic: the journal grows, and is repeated at each load.",
+    do="Find the message, and handle or acknowledge it.",
+)
+UNNAMED_SUBSCRIPTION = warning_kind(
+    slug="unnamed-subscription",
+    why="A shadow moves only timers that wait on every subscription; an unread subscription pins its journal for ever.",
+    do="Write the subscription into the plan, or remove it.",
+)
+MOVERS_DIFFER = warning_kind(
+    slug="movers-differ",
+    why="A mover with another plan sends timers another way: timers that both have met are stored twice.",
+    do="Give all processes that move these timers the same plan file.",
+)
+JOURNAL_REMOVED = error_kind(
+    slug="journal-removed",
+    why="Acknowledged originals whose copies had not moved on yet are lost with the journal; no timer is moved.",
+    do="Start the shadow again; search the due topic for lost timers.",
+)
+COMPACTED = warning_kind(
+    slug="compacted-due-topic",
+    why="Compaction keeps a cursor of its own, which no shadow can move; its readers get the newest of each key only.",
+    do="Switch compaction off for the due topic.",
+)
+
+COMPACTION = "__compaction"
+PINNED_MS = HOUR_MS
+"""Longest usual time from the oldest original's due time until it is handled; after that an operator should check."""
+_HOP = re.compile(r"tw\|(?!move\|)([^|]+)\|[^|]+\|-?\d+\|([^|]+)")
+"""Name of a relay's producer: the source of its hops, and the fingerprint of its routing."""
+_DRAIN = "-drain"
+
+
+def _journal_of(seen: Seen) -> SeenTopic | None:
+    return next((topic for topic in seen.topics if _has_role(seen, topic, "journal")), None)
+
+
+def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
+    """Return whether a topic has a role; always False if the plan has no intake."""
+    return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
+
+
+@check(NOBODY_MOVES, needs={Source.TOPICS})
+def _move_decider(seen: Seen) -> Iterator[Finding]:
+    journal = _journal_of(seen)
+    if journal is None or seen.shadow_state != MOVING:
+        return
+    alone = [part for part in journal.parts if mover_in(part.stats) is None]
+    if alone:
+        parts = counted(len(journal.parts), "partition")
+        read = f"its requested state is {MOVING}, and no mover writes into {len(alone)} of {parts}"
+        start = timewheel_command("shadow", "run", seen.target)
+        relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
+        cure = f"see the log of {relays[0]}, the relay here; then restart it: {start}" if relays else start
+        yield NOBODY_MOVES.at(journal.name, read=read, cure=cure)
+
+
+@check(JOURNAL_OLD, needs={Source.TOPICS, Source.ENTRIES})
+def _journal(seen: Seen) -> Iterator[Finding]:
+    journal = _journal_of(seen)
+    oldest = [] if journal is None else [part for part in journal.parts if part.journal_since_ms is not None]
+    if journal is None or seen.plan is None or not oldest:
+        return
+    bound_ms = far_ms(seen.plan) + PINNED_MS
+
+    def age_ms(part: Part) -> int:
+        return seen.at_ms - (part.journal_since_ms or 0)
+
+    part = max(oldest, key=age_ms)
+    if age_ms(part) > bound_ms:
+        read = f"{part.name} has kept a copy for {span(age_ms(part))}; {spelled(bound_ms)} is usual at most"
+        cure = timewheel_command("gaps", "explain", seen.plan.due_topic)
+        yield JOURNAL_OLD.at(journal.name, read=read, cure=cure)
+
+
+@check(UNNAMED_SUBSCRIPTION, needs={Source.TOPICS})
+def _subscriptions(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        if topic.spec is None or not _has_role(seen, topic, "due"):
+            continue
+        unnamed: dict[str, int] = {}
+        for _, name, stats in topic.subscriptions():
+            if name not in topic.spec.subscriptions and name != COMPACTION:
+                unnamed[name] = unnamed.get(name, 0) + stats.backlog
+        for name, backlog in sorted(unnamed.items()):
+            read = f"{name} is not in the plan; {counted(backlog, 'entry waits', 'entries wait')} for it"
+            cure = f"write it among the subscriptions of {seen.target}; or, if it is not needed: "
+            cure += pulsar_admin("topics", "unsubscribe", topic.name, "-s", name)
+            yield UNNAMED_SUBSCRIPTION.at(topic.name, read=read, cure=cure)
+
+
+@check(MOVERS_DIFFER, needs={Source.TOPICS})
+def _movers(seen: Seen) -> Iterator[Finding]:
+    if seen.plan is None or not seen.plan.intake:
+        return
+    own = Router(seen.plan).fingerprint
+    found: dict[str, str] = {}
+    for topic in seen.topics:
+        for part in topic.parts:
+            for producer in part.stats.producers:
+                match = _HOP.fullmatch(producer.name)
+                if match is not None and _is_of(seen.plan, match[1]):
+                    where = f" at {producer.address}" if producer.address else ""
+                    found.setdefault(match[2].removesuffix(_DRAIN), f"{producer.name}{where}")
+    others = [name for fingerprint, name in sorted(found.items()) if fingerprint != own]
+    if others:
+        more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+        beside = "; others move them by this plan" if own in found else ""
+        yield MOVERS_DIFFER.at(
+            seen.plan.due_topic,
+            read=f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}",
+            cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers",
+        )
+
+
+def _is_of(plan: Plan, source: str) -> bool:
+    """Return whether a relay's producer comes from a topic of the plan; producer names omit the scheme."""
+    return any(f"persistent://{source}".startswith(f"{prefix}.") for prefix in Router(plan).names.own_prefixes)
+
+
+@check(JOURNAL_REMOVED, needs={Source.TOPICS, Source.NAMESPACES})
+def _removed(seen: Seen) -> Iterator[Finding]:
+    journal = _journal_of(seen)
+    if journal is None or journal.namespace not in seen.namespaces:
+        return
+    cure = f"{seen.provisions}; then {timewheel_command('shadow', 'start', seen.target)}"
+    if journal.exists:
+        gone = len(set(range(journal.state.partitions or 0)) - journal.state.existing)
+        if gone and seen.shadow_state in UNDER_WAY:
+            read = f"its requested state is {seen.shadow_state}, and {gone} of its partitions are missing"
+            yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
+        return
+    held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
+    if held:
+        read = f"it is missing, and timers wait in {held[0].name}" + (f" and {len(held) - 1} more" if held[1:] else "")
+        yield JOURNAL_REMOVED.at(journal.name, read=read, cure=cure)
+
+
+@check(COMPACTED, needs={Source.TOPICS, Source.NAMESPACES})
+def _compaction(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        if not _has_role(seen, topic, "due") or not topic.exists:
+            continue
+        policies = seen.namespaces.get(topic.namespace)
+        threshold = (None if policies is None else policies.document.get("compaction_threshold")) or 0
+        cure = pulsar_admin("topicPolicies", "set-compaction-threshold", topic.name, "-t", 0)
+        if any(name == COMPACTION for _, name, _ in topic.subscriptions()):
+            read = f"it has the cursor {COMPACTION}"
+            yield COMPACTED.at(topic.name, read=read, cure=f"{cure}; then remove that cursor")
+        elif threshold > 0:
+            read = f"compaction_threshold is {threshold:,} bytes, set on the namespace {topic.namespace}"
+            yield COMPACTED.at(topic.name, read=read, cure=cure)
+
+
+SHADOWS = (_move_decider, _movers, _journal, _subscriptions, _removed, _compaction)

@@ -1,74 +1,80 @@
-"""Checks of storage: copies of each entry, lifetime of ledgers, and limits on message size."""
+"""Checks of storage: copies of each entry, ledgers, message size, backlog quotas, expiry, and data kept for ever."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timewheel.broker.admin.policies import MAX_MESSAGE_BYTES, PERSISTENCE, Persistence
-from timewheel.core.durations import DAY_MS, MINUTE_MS, spelled
+from timewheel.broker.admin.policies import (
+    AGE_QUOTA,
+    INACTIVE_TOPIC,
+    KEEP_INACTIVE,
+    MAX_MESSAGE_BYTES,
+    MESSAGE_TTL_S,
+    NO_QUOTA,
+    PERSISTENCE,
+    RETENTION,
+    SIZE_QUOTA,
+    SUBSCRIPTION_EXPIRY_MIN,
+    BacklogQuota,
+    Persistence,
+    Policy,
+    Retention,
+)
+from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.check import Check
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
+from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
-from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, number
+from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
+from timewheel.provision.provision_steps import SetPolicy
 
-__all__ = [
-    "ENDLESS_LEDGERS",
-    "MESSAGE_TOO_LARGE",
-    "ONE_BOOKIE",
-    "ONE_CONFIRMATION",
-    "ONE_COPY",
-    "ONE_COPY_PERHAPS",
-    "STORAGE",
-    "TOO_FEW_BOOKIES",
-]
-
-ONE_COPY = Kind(
+ONE_COPY = error_kind(
     slug="one-copy",
-    severity=Severity.ERROR,
     why="Each timer lies on one bookie only, for days: if that disk goes, the timers are gone.",
     do="Write two copies or more.",
 )
-ONE_COPY_PERHAPS = Kind(
+ONE_COPY_PERHAPS = warning_kind(
     slug="one-copy-perhaps",
-    severity=Severity.WARNING,
     why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.",
     do="If there are more bookies, write two copies or more.",
 )
-ONE_BOOKIE = Kind(
+ONE_BOOKIE = note_kind(
     slug="one-bookie",
-    severity=Severity.INFO,
     why="All timers lie on the disk of one bookie, as in a standalone Pulsar: if that goes, the timers are gone.",
     do="Run three bookies, and write two copies or more.",
 )
-ONE_CONFIRMATION = Kind(
+ONE_CONFIRMATION = warning_kind(
     slug="one-confirmation",
-    severity=Severity.WARNING,
     why="A send is confirmed after one bookie has it: if that is lost before the copy is made, so are the last timers.",
     do="Wait for two copies or more.",
 )
-TOO_FEW_BOOKIES = Kind(
+TOO_FEW_BOOKIES = error_kind(
     slug="too-few-bookies",
-    severity=Severity.ERROR,
     why="A ledger needs more bookies than there are, so that nothing can be written once the present one is full.",
     do="Restore the missing bookies, or require fewer.",
 )
-ENDLESS_LEDGERS = Kind(
+ENDLESS_LEDGERS = warning_kind(
     slug="endless-ledgers",
-    severity=Severity.WARNING,
     why="Disk is freed by whole ledgers: a ledger that is open for longer than timers wait keeps all handled timers.",
     do="Let ledgers end after some hours.",
 )
-MESSAGE_TOO_LARGE = Kind(
+MESSAGE_TOO_LARGE = error_kind(
     slug="message-size-differs",
-    severity=Severity.ERROR,
     why="A timer that another topic of the plan has taken may be refused by this one: it never leaves that topic.",
     do="Give all topics of the plan the same maximum size.",
 )
 USUAL_ROLLOVER_MIN = 240
 
 
+@check(
+    ONE_COPY,
+    ONE_COPY_PERHAPS,
+    ONE_BOOKIE,
+    ONE_CONFIRMATION,
+    TOO_FEW_BOOKIES,
+    needs={Source.NAMESPACES, Source.POLICIES, Source.BOOKIES},
+    of_any_topic=True,
+)
 def _copies(seen: Seen) -> Iterator[Finding]:
     told: set[str] = set()
     for topic in seen.topics:
@@ -86,12 +92,12 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
         read += f"; {counted(seen.bookies, 'bookie')}"
     if seen.bookies is not None and value.ensemble > seen.bookies:
         fewer = Persistence(ensemble=seen.bookies, write_quorum=seen.bookies, ack_quorum=seen.bookies)
-        yield Finding(kind=TOO_FEW_BOOKIES, subject=found.subject, read=read, cure=_command(topic, found, fewer))
+        yield TOO_FEW_BOOKIES.at(found.subject, read=read, cure=_command(topic, found, fewer))
     elif seen.bookies == 1:
         cure = "run three bookies, then: " + _command(
             topic, found, Persistence(ensemble=3, write_quorum=2, ack_quorum=2)
         )
-        yield Finding(kind=ONE_BOOKIE, subject=found.subject, read=read, cure=cure)
+        yield ONE_BOOKIE.at(found.subject, read=read, cure=cure)
     elif value.write_quorum == 1 or value.ack_quorum == 1:
         least = 2
         more = Persistence(
@@ -99,7 +105,7 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
         )
         copies = ONE_COPY if seen.bookies is not None else ONE_COPY_PERHAPS
         kind = copies if value.write_quorum == 1 else ONE_CONFIRMATION
-        yield Finding(kind=kind, subject=found.subject, read=read, cure=_command(topic, found, more))
+        yield kind.at(found.subject, read=read, cure=_command(topic, found, more))
 
 
 def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) -> str:
@@ -108,6 +114,7 @@ def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) 
     return pulsar_admin(place[0], "set-persistence", place[1], *quorums, "-r", f"{found.value.mark_deletes_per_s:g}")
 
 
+@check(ENDLESS_LEDGERS, needs={Source.SETTINGS})
 def _ledgers(seen: Seen) -> Iterator[Finding]:
     name = "managedLedgerMaxLedgerRolloverTimeMinutes"
     age_min = number(seen.settings, name, USUAL_ROLLOVER_MIN)
@@ -117,35 +124,252 @@ def _ledgers(seen: Seen) -> Iterator[Finding]:
     if not stays_ms or 0 < age_min * MINUTE_MS <= max(DAY_MS, *stays_ms):
         return
     read = f"{name} is {age_min}" + ("" if age_min > 0 else ": never")
-    yield Finding(
-        kind=ENDLESS_LEDGERS,
-        subject="the broker",
+    yield ENDLESS_LEDGERS.at(
+        "the broker",
         read=f"{read}; timers wait up to {spelled(max(stays_ms))}",
         cure=broker_command(seen, name, USUAL_ROLLOVER_MIN),
     )
 
 
+@check(MESSAGE_TOO_LARGE, needs={Source.POLICIES})
 def _sizes(seen: Seen) -> Iterator[Finding]:
     own = {topic.name: topic.state.policies.get(MAX_MESSAGE_BYTES) for topic in seen.topics if topic.exists}
     largest = number(seen.settings, "maxMessageSize", 5 * 1024 * 1024)
     most = max((largest if size is None else size for size in own.values()), default=largest)
     for name, size in own.items():
         if size is not None and size < most:
-            yield Finding(
-                kind=MESSAGE_TOO_LARGE,
-                subject=name,
+            yield MESSAGE_TOO_LARGE.at(
+                name,
                 read=f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}",
                 cure=pulsar_admin("topicPolicies", "remove-max-message-size", name),
             )
 
 
-STORAGE = (
-    Check(
-        kinds=(ONE_COPY, ONE_COPY_PERHAPS, ONE_BOOKIE, ONE_CONFIRMATION, TOO_FEW_BOOKIES),
-        inspect=_copies,
-        needs=frozenset({Source.NAMESPACES, Source.POLICIES, Source.BOOKIES}),
-        of_any_topic=True,
-    ),
-    Check(kinds=(ENDLESS_LEDGERS,), inspect=_ledgers, needs=frozenset({Source.SETTINGS})),
-    Check(kinds=(MESSAGE_TOO_LARGE,), inspect=_sizes, needs=frozenset({Source.POLICIES})),
+STORAGE = (_copies, _ledgers, _sizes)
+
+
+QUOTA_DROPS = error_kind(
+    slug="quota-drops",
+    why="At this quota the broker silently drops the oldest messages of the backlog, also delayed messages.",
+    do="Take the quota away from the topic.",
 )
+QUOTA_TOO_SHORT = error_kind(
+    slug="quota-too-short",
+    why="Timers wait here for longer than this quota allows, so producers and relays will be refused.",
+    do="Take the quota away from the topic.",
+)
+QUOTA_BLOCKS = warning_kind(
+    slug="quota-blocks",
+    why="At this backlog producers and relays are refused, and timers stay in the topics before this one.",
+    do="Take the quota away from the topic, or watch its backlog.",
+)
+_TYPES = {SIZE_QUOTA: "destination_storage", AGE_QUOTA: "message_age"}
+
+
+@check(QUOTA_DROPS, QUOTA_TOO_SHORT, QUOTA_BLOCKS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
+def _quotas(seen: Seen) -> Iterator[Finding]:
+    if not is_on(seen.settings, "backlogQuotaCheckEnabled", default=True):
+        return
+    for topic in seen.topics:
+        for policy in _TYPES:
+            found = in_force(seen, topic, policy) if topic.exists else None
+            limit = None if found is None else _limit(policy, found.value)
+            if found is not None and limit is not None and (topic.spec is not None or topic.delayed):
+                yield _finding(seen, topic, policy, found, limit)
+
+
+def _limit(policy: Policy[BacklogQuota], quota: BacklogQuota) -> str | None:
+    """Return the limit in words; None without a limit."""
+    if policy is SIZE_QUOTA:
+        return f"{quota.limit_bytes:,} bytes" if quota.limit_bytes >= 0 else None
+    return format_duration(quota.limit_s * SECOND_MS) if quota.limit_s > 0 else None
+
+
+def _finding(
+    seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota], limit: str
+) -> Finding:
+    read = f"backlog quota {_TYPES[policy]} is {limit} with {found.value.action}, {found.where}"
+    stay_ms = None if topic.spec is None else topic.spec.longest_stay_ms
+    is_short = policy is AGE_QUOTA and stay_ms is not None and found.value.limit_s * SECOND_MS <= stay_ms
+    if is_short and stay_ms is not None:
+        read += f"; timers wait here up to {spelled(stay_ms)}"
+    kind = QUOTA_TOO_SHORT if is_short else QUOTA_BLOCKS
+    ours = topic.spec is not None
+    return Finding(
+        kind=QUOTA_DROPS if found.value.action == "consumer_backlog_eviction" else kind,
+        subject=topic.name,
+        read=read,
+        cure=seen.provisions if ours else _removal(seen, topic, policy, found),
+        fix=SetPolicy(topic=topic.name, policy=policy, value=NO_QUOTA) if ours else None,
+    )
+
+
+def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota]) -> str:
+    if found.place == "topic":
+        return pulsar_admin("topicPolicies", "remove-backlog-quota", topic.name, "-t", _TYPES[policy])
+    if found.place == "namespace":
+        return pulsar_admin("namespaces", "remove-backlog-quota", topic.namespace, "-t", _TYPES[policy])
+    if policy is SIZE_QUOTA:
+        return broker_command(seen, "backlogQuotaDefaultLimitBytes", -1)
+    return broker_command(seen, "backlogQuotaDefaultLimitSecond", -1)
+
+
+QUOTAS = (_quotas,)
+
+
+TTL_TOO_SHORT = error_kind(
+    slug="ttl-too-short",
+    why="A TTL counts from the publish time and silently drops timers that were never delivered.",
+    do="Set the topic's own TTL to 0.",
+)
+TTL_BEYOND_STAY = warning_kind(
+    slug="ttl-beyond-stay",
+    why="Timers wait longer than planned while consumers or relays are down, and then the TTL drops them.",
+    do="Set the topic's own TTL to 0.",
+)
+TTL_OVER_DELAYS = warning_kind(
+    slug="ttl-over-delays",
+    why="A message that is delayed for longer than the TTL is dropped, and is never delivered.",
+    do="Set the topic's own TTL to 0.",
+)
+SUBSCRIPTIONS_EXPIRE = error_kind(
+    slug="subscription-expiry",
+    why="A subscription without a consumer for this long is removed, with its backlog.",
+    do="Switch it off for the namespace.",
+)
+
+
+@check(TTL_TOO_SHORT, TTL_BEYOND_STAY, TTL_OVER_DELAYS, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
+def _ttl(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, MESSAGE_TTL_S) if topic.exists else None
+        if found is None or found.value <= 0:
+            continue
+        read = f"messageTTL is {format_duration(found.value * SECOND_MS)}, {found.where}"
+        cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
+        if topic.spec is None:
+            if topic.delayed:
+                read += f"; {counted(topic.delayed, 'message is', 'messages are')} delayed"
+                yield TTL_OVER_DELAYS.at(topic.name, read=read, cure=cure)
+            continue
+        stay_ms = topic.spec.longest_stay_ms
+        yield Finding(
+            kind=TTL_TOO_SHORT if found.value * SECOND_MS <= stay_ms else TTL_BEYOND_STAY,
+            subject=topic.name,
+            read=f"{read}; timers wait here up to {spelled(stay_ms)}",
+            cure=cure,
+            fix=SetPolicy(topic=topic.name, policy=MESSAGE_TTL_S, value=0),
+        )
+
+
+@check(SUBSCRIPTIONS_EXPIRE, needs={Source.NAMESPACES, Source.SETTINGS}, of_any_topic=True)
+def _subscriptions(seen: Seen) -> Iterator[Finding]:
+    for namespace in sorted(seen.namespaces):
+        found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
+        if found is not None and found.value > 0 and any(_is_at_stake(topic, namespace) for topic in seen.topics):
+            yield SUBSCRIPTIONS_EXPIRE.at(
+                namespace,
+                read=f"subscriptions expire after {found.value} min, {found.where}",
+                cure=pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0),
+            )
+
+
+def _is_at_stake(topic: SeenTopic, namespace: str) -> bool:
+    return topic.namespace == namespace and (topic.spec is not None or next(topic.subscriptions(), None) is not None)
+
+
+EXPIRY = (_ttl, _subscriptions)
+
+
+KEPT_FOR_EVER = warning_kind(
+    slug="kept-for-ever",
+    why="Every timer stays on disk in each topic that it passed, also after it was handled.",
+    do="Give the topic a retention that ends.",
+)
+NOBODY_SUBSCRIBED = warning_kind(
+    slug="nobody-subscribed",
+    why="Without a subscription messages are removed once their retention ends, though no consumer has read them.",
+    do="Make the subscription before the first message.",
+)
+REMOVED_WHEN_CAUGHT_UP = error_kind(
+    slug="removed-when-caught-up",
+    why="An idle topic is removed with its subscriptions, and the next message creates it without them.",
+    do="Keep the topic though it is idle.",
+)
+AUTO_CREATION = warning_kind(
+    slug="auto-creation",
+    why="A send to a missing topic creates it, without partitions and subscriptions, and no consumer reads it.",
+    do="Make the plan's topics first, or switch auto-creation off.",
+)
+UNLIMITED = -1
+KEEP_OPTIONS = (
+    *("--disable-delete-while-inactive", "--max-inactive-duration", "60s"),
+    *("--delete-mode", "delete_when_no_subscriptions"),
+)
+
+
+@check(KEPT_FOR_EVER, NOBODY_SUBSCRIBED, needs={Source.POLICIES, Source.NAMESPACES, Source.TOPICS}, of_any_topic=True)
+def _retention(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, RETENTION) if topic.exists else None
+        if found is None:
+            continue
+        is_endless = found.value == Retention(time_min=UNLIMITED, size_mb=UNLIMITED)
+        read = f"retention is {_text(found.value)}, {found.where}"
+        if topic.spec is not None and is_endless:
+            cure = pulsar_admin("topicPolicies", "set-retention", topic.name, "-t", 0, "-s", 0)
+            yield KEPT_FOR_EVER.at(topic.name, read=read, cure=cure)
+        if topic.spec is None and not is_endless and topic.parts and next(topic.subscriptions(), None) is None:
+            start = ("-s", "YOUR-SUBSCRIPTION", "-m", "earliest")
+            cure = pulsar_admin("topics", "create-subscription", topic.name, *start)
+            yield NOBODY_SUBSCRIBED.at(topic.name, read=f"no subscription; {read}", cure=cure)
+
+
+def _text(retention: Retention) -> str:
+    time = "endless" if retention.time_min == UNLIMITED else f"{retention.time_min} min"
+    size = "any size" if retention.size_mb == UNLIMITED else f"{retention.size_mb} MB"
+    return f"{time}, {size}"
+
+
+@check(REMOVED_WHEN_CAUGHT_UP, needs={Source.POLICIES, Source.NAMESPACES}, of_any_topic=True)
+def _inactive(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        found = in_force(seen, topic, INACTIVE_TOPIC) if topic.exists else None
+        if found is None or not found.value.delete or found.value.mode != "delete_when_subscriptions_caught_up":
+            continue
+        keep = SetPolicy(topic=topic.name, policy=INACTIVE_TOPIC, value=KEEP_INACTIVE)
+        yield REMOVED_WHEN_CAUGHT_UP.at(
+            topic.name,
+            read=f"an inactive topic is removed after {found.value.after_s} s ({found.value.mode}), {found.where}",
+            cure=pulsar_admin("topicPolicies", "set-inactive-topic-policies", topic.name, *KEEP_OPTIONS),
+            fix=None if topic.spec is None else keep,
+        )
+
+
+@check(AUTO_CREATION, needs={Source.NAMESPACES, Source.SETTINGS, Source.TOPICS})
+def _auto_creation(seen: Seen) -> Iterator[Finding]:
+    for name, policies in sorted(seen.namespaces.items()):
+        missing = [topic for topic in seen.topics if _is_missing(topic, name)]
+        if policies is None or not missing:
+            continue
+        override = policies.document.get("autoTopicCreationOverride") or {}
+        is_own = "allowAutoTopicCreation" in override
+        on = override["allowAutoTopicCreation"] if is_own else _of_broker(seen)
+        if on:
+            where = f"set on the namespace {name}" if is_own else "of the broker"
+            yield AUTO_CREATION.at(
+                name,
+                read=f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing",
+                cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
+            )
+
+
+def _of_broker(seen: Seen) -> bool:
+    return seen.settings is not None and is_on(seen.settings, "allowAutoTopicCreation", default=True)
+
+
+def _is_missing(topic: SeenTopic, namespace: str) -> bool:
+    return topic.namespace == namespace and topic.spec is not None and not topic.exists
+
+
+KEEPING = (_retention, _inactive, _auto_creation)

@@ -1,29 +1,120 @@
-"""Output of `timewheel shadow start` on a terminal."""
+"""Shared parts of the shadow's commands: the plan, the desired state beside its journal, and their output."""
 
 from __future__ import annotations
+from timewheel.cli.terminal import STYLES
 
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from timewheel.cli.looks import type_words
-from timewheel.cli.moments import at
-from timewheel.cli.terminal import say, show_table
-from timewheel.core.durations import span, spelled
+import typer
+from timewheel.cli.options import FAILED
+from timewheel.cli.terminal import print_error
+from timewheel.core.clock import SystemClock
+from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
 from timewheel.core.escapes import timewheel_command
+from timewheel.core.names import Names
+from timewheel.cli.moments import at
+from timewheel.cli.options import type_words
+from timewheel.cli.terminal import say, show_rows
+from timewheel.core.durations import span, spelled
 from timewheel.core.plurals import counted
-from timewheel.core.steps import far_ms
+from timewheel.core.steps import far_ms, spare_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rich.console import Console
-
+    from collections.abc import Iterator
+    from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
+    from timewheel.shadow.machine.states import State
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from rich.console import Console
     from timewheel.inspect.doctor import Finding
     from timewheel.shadow.survey import Survey
 
-__all__ = ["decision_words", "journal_words", "show_findings", "show_survey", "window_words"]
+def plan_with_intake(file: Path) -> Plan:
+    """Load the plan of a file.
 
-STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+    Raises:
+        PlanError: The file is no plan, or the plan has no intake.
+    """
+    from timewheel.core.planfile import load_plan
+
+    plan = load_plan(file)
+    if not plan.intake:
+        limit = "a shadow needs the topics that come with intake = true"
+        raise PlanError("intake", plan.intake, limit).in_file(file)
+    return plan
+
+
+def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
+    """Return the desired state of a topic; refuse a plan for whose topic no shadow was started.
+
+    Raises:
+        TopologyError: There is no due topic, or no journal beside it.
+        AdminError: The broker refused the request.
+    """
+    from timewheel.shadow.machine.states import desired_in
+
+    journal = Names(plan).journal
+    try:
+        return desired_in(admin.topics.properties(journal)).state
+    except AdminMissing as error:
+        if admin.topics.partitions(plan.due_topic) is None:
+            remedy = f"correct due_topic in {plan_file}, or its namespace, or the brokers that the command asks"
+            raise TopologyError(plan.due_topic, "does not exist", remedy) from error
+        start = timewheel_command("shadow", "start", str(plan_file))
+        fact = f"has no shadow: there is no {journal}"
+        raise TopologyError(plan.due_topic, fact, f"to start one: {start}; or correct {plan_file}") from error
+
+
+def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
+    """Refuse to pause a topic of which nothing is moved or held, for a pause would only hide that.
+
+    Raises:
+        TopologyError: The shadow was never started, or its abort is complete.
+    """
+    from timewheel.shadow.machine.states import State
+
+    if state in (State.PROVISIONED, State.NATIVE):
+        start = timewheel_command("shadow", "start", str(plan_file))
+        fact = f"is {state.value}: nothing is moved, so there is nothing to pause"
+        raise TopologyError(plan.due_topic, fact, f"to begin: {start}")
+
+
+def note(admin: AdminClient, plan: Plan, state: State, before: State | None = None) -> str:
+    """Store the desired state, from now on, for every process that shadows the plan's topic.
+
+    Args:
+        admin: Its role administers the tenant.
+        plan: Its journal must exist.
+        state: The desired state.
+        before: The stored state, if it was read just before; None: it is read.
+
+    Returns:
+        The result as a sentence.
+
+    Raises:
+        AdminError: The broker refused the request; `AdminMissing`: there is no journal.
+    """
+    from timewheel.shadow.desired_state import desired_for
+
+    before = desired_for(admin, plan, state, now_ms=SystemClock().now_ms(), before=before)
+    if before is state:
+        return f"{plan.due_topic} was {state.value} already"
+    return f"{plan.due_topic}: {before.value} -> {state.value}"
+
+
+@contextmanager
+def unseen_is_an_exit() -> Iterator[None]:
+    """End the command with `FAILED`, and the broker's reason on stderr, if the topic cannot be seen."""
+    from timewheel.broker.protocol.errors import BinaryProtocolError
+
+    try:
+        yield
+    except (AdminError, BinaryProtocolError) as error:
+        print_error(error)
+        raise typer.Exit(FAILED) from error
+
+
 MEGABYTE = 1_000_000
 DECISIONS = {
     "moved": "far from due (moved)",
@@ -99,8 +190,6 @@ def journal_words(
 
 def show_survey(console: Console, found: Survey) -> None:
     """Print the whole survey, with its findings last."""
-    from timewheel._report.page import Table
-
     for text in _lines(found):
         say(console, text)
     if found.decisions:
@@ -108,7 +197,7 @@ def show_survey(console: Console, found: Survey) -> None:
             (DECISIONS.get(decision, decision), f"{amount.entries:,}", f"{amount.size_bytes / MEGABYTE:,.1f} MB")
             for decision, amount in found.decisions.items()
         ]
-        show_table(console, Table(caption="Pending entries", header=("decision", "entries", "bytes"), rows=tuple(rows)))
+        show_rows(console, "Pending entries", ("decision", "entries", "bytes"), rows)
     per_cursor = [
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
@@ -124,7 +213,7 @@ def show_survey(console: Console, found: Survey) -> None:
     if per_cursor:
         header = ("subscription", "type", "pending", "acknowledged", "gaps", "gaps after")
         caption = f"Gaps; the broker's gap limit is {found.gap_limit:,}"
-        show_table(console, Table(caption=caption, header=header, rows=tuple(per_cursor)))
+        show_rows(console, caption, header, per_cursor)
     show_findings(console, found.findings)
 
 
@@ -165,8 +254,6 @@ def _lines(found: Survey) -> Iterator[str]:
 
 def window_words(found: Survey) -> str:
     """Describe the cost of the window, and the gaps with other windows."""
-    from timewheel.core.steps import spare_ms
-
     seen = f"about {found.native_per_hour:,.0f} messages an hour, by those of the last {span(found.native_seen_ms)},"
     native = f"{seen} have a delay below {span(found.far_ms)}"
     spare = f"a standby may take over {span(spare_ms(found.plan))} late before a moved timer comes late"

@@ -1,18 +1,103 @@
-"""The log of long-running commands, always on standard error: its options and its configuration."""
+"""Long-running commands: their log, always on standard error, their HTTP endpoint, and their signals."""
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from timewheel.cli.options import FAILED
+from timewheel.cli.terminal import print_error
 from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
     import structlog.typing
 
-__all__ = ["Format", "Level", "LogFormat", "LogLevel", "log_to_stderr"]
+HttpAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Serve HTTP here, see the how-to guides; :PORT is this machine only, 0.0.0.0:PORT every interface.",
+    ),
+]
+
+
+def address_of(http: str | None) -> tuple[str, int] | None:
+    """Return host and port of ``--http``; an invalid address is a usage error."""
+    from timewheel.serving import parse_address
+
+    if http is None:
+        return None
+    try:
+        return parse_address(http)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--http") from error
+
+
+@contextmanager
+def or_say_why_not() -> Iterator[None]:
+    """End the command with status 1 and a message if the server cannot listen."""
+    from timewheel.serving import CannotListen
+
+    try:
+        yield
+    except CannotListen as error:
+        print_error(f"--http: {error}")
+        raise typer.Exit(FAILED) from error
+
+
+ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(KeyboardInterrupt):
+    """A request to end the command.
+
+    It is a separate class because Python marks the process as interrupted when a plain KeyboardInterrupt passes through
+    code that was compiled from a string (as when a dataclass is made), and then ends with -SIGINT although the
+    exception was caught.
+    """
+
+
+def call_at_end(told: Callable[[], None]) -> None:
+    """Call a function at SIGINT and SIGTERM, in the main thread, between any two bytecode instructions."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        told()
+
+    for number in ASKED_TO_END:
+        signal.signal(number, end)
+
+
+def call_at_hangup(told: Callable[[], None] = lambda: None) -> None:
+    """Call a function at SIGHUP, in the main thread; by default SIGHUP ends a process.
+
+    Args:
+        told: Does nothing by default, until there are files to read again.
+    """
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        told()
+
+    signal.signal(signal.SIGHUP, hang_up)
+
+
+def stop_at_end(told: Callable[[], None] = lambda: None) -> None:
+    """Call a function and raise `Stopped` at SIGINT and SIGTERM, which leaves the `with` blocks of the command."""
+
+    def stop() -> NoReturn:
+        told()
+        raise Stopped
+
+    call_at_end(stop)
 
 
 class Format(StrEnum):
