@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,11 @@ import numpy as np
 import pulsar
 from numpy.typing import NDArray
 
+from tests.broker.due_topic import now_ms
 from timewheel.broker.admin.client import AdminClient
 from timewheel.testing import eventually
 
-__all__ = ["CursorState", "Filled", "Listener", "acknowledge_by_id", "backlog_of", "fill", "now_ms", "received_again"]
+__all__ = ["CursorState", "Filled", "Listener", "acknowledge_by_id", "backlog_of", "fill", "received_again"]
 
 Flags = NDArray[np.bool_]
 
@@ -198,10 +198,6 @@ def _settled(admin: AdminClient, topic: str, subscription: str, acknowledged: Fl
         acknowledged=acknowledged,
         ranges=admin.topics.stats(topic).subscriptions[subscription].gap_count,
     )
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _payload(number: int) -> bytes:

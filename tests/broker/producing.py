@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pulsar
 
+from tests.broker.due_topic import now_ms
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.internals import EntryPosition
@@ -24,10 +24,6 @@ READ_TIMEOUT_MS = 10_000
 TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS))
 """Far longer than any test: what is held stays held."""
 TIER_1D = ".tw.tier-1d"
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def make_plan(

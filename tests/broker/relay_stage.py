@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import pulsar
 
+from tests.broker.due_topic import Events, now_ms
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names
@@ -20,7 +20,6 @@ from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
-from timewheel.hooks import Event
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
@@ -38,10 +37,6 @@ PATIENT_GUARD_MS = 180_000
 """With minutes of slack no hop is late, however long a kill or a crowded machine delays it."""
 PATIENT_LEFT_MS = PATIENT_GUARD_MS + 10_000
 """Of a timer that makes three hops: 4 s, 4 s and 2 s; the rest is for the broker."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def patient(partitions: int = 1) -> Plan:
@@ -63,19 +58,6 @@ def plan_of(
         max_delay_ms=max_delay_ms,
         **more,
     )
-
-
-class Events:
-    """A hook that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def __call__(self, event: Event) -> None:
-        self.events.append(event)
-
-    def named(self, name: str) -> list[Event]:
-        return [event for event in self.events if event.name == name]
 
 
 class Stage:

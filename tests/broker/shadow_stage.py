@@ -10,7 +10,8 @@ from typing import Any
 
 import pulsar
 
-from tests.broker.relay_stage import BUSINESS, TIERED, Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS, TIERED, Stage, plan_of
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import SystemClock

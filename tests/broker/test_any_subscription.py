@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from tests.broker.due_topic import now_ms, running
-from tests.broker.test_cancel import plan_of, provisioned
+from tests.broker.test_cancel import plan_on, provisioned
 from tests.contract.client_contract import ANY_NAME
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer, RetryLater
@@ -36,7 +36,7 @@ WAIT_S = 60
 def test_a_subscription_of_any_name_is_seen_everywhere(pulsar_broker: Broker, connect: Connect, topic: str) -> None:
     client: Any = connect(pulsar_broker)
     changes: dict[str, Any] = {"cancel": None, "retry": True, "partitions": 1, "max_delay_ms": 3_600_000}
-    plan = provisioned(pulsar_broker, plan_of(topic, subscriptions=(ANY_NAME, FUNCTION), **changes))
+    plan = provisioned(pulsar_broker, plan_on(topic, subscriptions=(ANY_NAME, FUNCTION), **changes))
     later = dt.timedelta(minutes=30)
     with DelayedProducer(client, plan) as producer:
         for number in range(PAIRS):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, make_topic, now_ms, running
-from tests.broker.test_cancel import plan_of, provisioned
+from tests.broker.test_cancel import plan_on, provisioned
 from timewheel.consumers import DelayedConsumer, DelayedMessage, Middleware, Postpone, SkipTimer
 from timewheel.consumers.inbox import MemoryInbox, SqliteInbox
 from timewheel.core.plan import Plan
@@ -115,7 +115,7 @@ class Tenants(Middleware):
 def test_a_handler_may_put_a_timer_off_and_what_stands_around_it_may_skip_one(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic))  # with cancels: what is put off is asked about again
+    plan = provisioned(pulsar_broker, plan_on(topic))  # with cancels: what is put off is asked about again
     middleware, at_ms = Tenants(), []
 
     def handle(_: DelayedMessage) -> None:

@@ -47,7 +47,7 @@ SCHEMES: dict[str, Scheme] = {
 EVERYDAY = {"native", "tiered"}
 
 
-def plan_of(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
+def plan_on(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
     return Plan(
         **{
             "due_topic": topic,
@@ -70,7 +70,7 @@ def provisioned(broker: Broker, plan: Plan) -> Plan:
 
 @pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
-    return provisioned(pulsar_broker, plan_of(topic))
+    return provisioned(pulsar_broker, plan_on(topic))
 
 
 def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION) -> bool:
@@ -88,7 +88,7 @@ def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION
 def test_what_is_cancelled_in_time_is_never_handed_out(
     client: Any, pulsar_broker: Broker, topic: str, scheme: Scheme
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, scheme))
+    plan = provisioned(pulsar_broker, plan_on(topic, scheme))
     handled = Handled()
     with DelayedProducer(client, plan) as producer:
         timers = [producer.send(b"x", deliver_after=SOON, timer_id=f"t{number}") for number in range(30)]
@@ -160,7 +160,7 @@ def test_no_handler_begins_after_a_cancel_of_its_timer_was_confirmed(client: Any
 def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_subscription(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, subscriptions=(SUBSCRIPTION, "audit")))
+    plan = provisioned(pulsar_broker, plan_on(topic, subscriptions=(SUBSCRIPTION, "audit")))
     with DelayedProducer(client, plan) as producer:
         timers = [
             producer.send(b"x", deliver_after=dt.timedelta(seconds=2), timer_id=f"t{number}") for number in range(6)
@@ -298,7 +298,7 @@ def test_what_cannot_be_cancelled_is_refused_with_the_reason(client: Any, plan: 
 def test_without_the_log_consumers_and_cancels_say_how_to_make_it(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    before = provisioned(pulsar_broker, plan_of(topic, cancel=None))
+    before = provisioned(pulsar_broker, plan_on(topic, cancel=None))
     plan = replace(before, cancel=Cancel())
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
     with pytest.raises(TopologyError, match="timewheel topics ensure"):
@@ -317,7 +317,7 @@ def test_without_the_log_consumers_and_cancels_say_how_to_make_it(
 def test_what_comes_later_than_cut_offs_are_kept_is_parked_and_said(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(keep_ms=MINUTE_MS)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(keep_ms=MINUTE_MS)))
     events, handled = Events(), Handled()
     due_ms = now_ms() - 2 * MINUTE_MS
     late = client.create_producer(partition_topic(topic, 0))
@@ -377,7 +377,7 @@ class _BlindReader:
 def test_while_the_log_does_not_answer_the_plan_decides(
     client: Any, pulsar_broker: Broker, topic: str, on_log_unavailable: Any
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(on_log_unavailable=on_log_unavailable)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(on_log_unavailable=on_log_unavailable)))
     blind: Any = Blindfold(client)
     events, handled = Events(), Handled()
     consumer = DelayedConsumer(blind, plan, SUBSCRIPTION, hooks=(events,))
@@ -454,7 +454,7 @@ def cancels_close_to_their_due_time(
 def test_a_certain_cancel_is_honoured_though_it_came_in_the_last_milliseconds(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(skew_ms=0)))
     certain, handed = cancels_close_to_their_due_time(
         client, pulsar_broker, plan, 1_000, lambda: pulsar_broker.unload(partition_topic(Names(plan).cancellations, 0))
     )
@@ -466,7 +466,7 @@ def test_a_certain_cancel_is_honoured_though_it_came_in_the_last_milliseconds(
 def test_control_a_consumer_that_does_not_ask_hands_out_what_was_certainly_cancelled(
     client: Any, pulsar_broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(skew_ms=0)))
     with unasked(monkeypatch):
         certain, handed = cancels_close_to_their_due_time(client, pulsar_broker, plan, 1_000)
     assert certain & handed

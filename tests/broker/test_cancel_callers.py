@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
-from tests.broker.test_cancel import TIERED, WAIT_S, nothing_is_left, plan_of, provisioned
+from tests.broker.test_cancel import TIERED, WAIT_S, nothing_is_left, plan_on, provisioned
 from tests.support.checkout import ROOT
 from tests.support.reschedule_worker import NEW, arguments
 from timewheel.broker.admin import AdminClient
@@ -51,7 +51,7 @@ def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhe
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
     subscriptions = (SUBSCRIPTION, "audit")
-    wanted = plan_of(topic, TIERED, subscriptions=subscriptions, cancel=Cancel(skew_ms=SECOND_MS))
+    wanted = plan_on(topic, TIERED, subscriptions=subscriptions, cancel=Cancel(skew_ms=SECOND_MS))
     plan = provisioned(pulsar_broker, wanted)
     handed: dict[str, defaultdict[str, Counter[int]]] = {name: defaultdict(Counter) for name in subscriptions}
     lock = threading.Lock()
@@ -93,7 +93,7 @@ def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhe
 @pytest.mark.short
 def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: Broker, topic: str) -> None:
     """Some are made under the plan before, some under the one after; timers of the one before wait in its tiers."""
-    before = provisioned(pulsar_broker, plan_of(topic, TIERED))
+    before = provisioned(pulsar_broker, plan_on(topic, TIERED))
     ring = Wheel(rings=(Ring(slot_ms=2 * SECOND_MS, slots=32, headstart_ms=100),))
     handed: list[str | None] = []
     with DelayedProducer(client, before) as producer:
@@ -129,7 +129,7 @@ def waits(admin: AdminClient, plan: Plan) -> int:
 def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until_it_is_done_again(
     client: Any, pulsar_broker: Broker, topic: str, tmp_path: Path, repeats: bool
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, TIERED))
+    plan = provisioned(pulsar_broker, plan_on(topic, TIERED))
     save_plan(plan, tmp_path / "plan.toml")
     handed: list[bytes] = []
     with DelayedProducer(client, plan) as producer:

@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Handled, running
-from tests.broker.test_cancel import WAIT_S, nothing_is_left, plan_of, provisioned
+from tests.broker.test_cancel import WAIT_S, nothing_is_left, plan_on, provisioned
 from tests.support.tokens import token_for
 from timewheel.broker.admin import AdminClient
 from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
@@ -32,7 +32,7 @@ def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
     connect: Connect, pulsar_broker: Broker, topic: str
 ) -> None:
     client: Any = connect(pulsar_broker)
-    plan = provisioned(pulsar_broker, plan_of(topic))
+    plan = provisioned(pulsar_broker, plan_on(topic))
     log = Names(plan).cancellations
     with DelayedProducer(client, plan) as producer:
         dead = producer.send(b"x", deliver_after=SOON, timer_id="dead")
@@ -56,7 +56,7 @@ def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
 
 
 def test_a_role_that_may_not_use_the_log_is_told_so(connect: Connect, secured: Secured) -> None:
-    plan = plan_of("persistent://orders/shop/reminders", partitions=1)
+    plan = plan_on("persistent://orders/shop/reminders", partitions=1)
     token = token_for("admin")
     with AdminClient(secured.broker.admin_url, token=token) as admin:
         admin.tenants.create("orders", admin_roles=["ops"])

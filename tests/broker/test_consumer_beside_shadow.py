@@ -14,7 +14,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Handled, Sender, backlog, now_ms, running
-from tests.broker.test_cancel import TIERED, plan_of, provisioned
+from tests.broker.test_cancel import TIERED, plan_on, provisioned
 from timewheel.client.positions import Position
 from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
@@ -30,7 +30,7 @@ COUNT = 40
 
 def beside_a_shadow(broker: Broker, topic: str, **changes: Any) -> Plan:
     options = {"cancel": None, "readers": "any", "relay": "service", "intake": True, **changes}
-    return provisioned(broker, plan_of(topic, TIERED, **options))
+    return provisioned(broker, plan_on(topic, TIERED, **options))
 
 
 class Stored:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
-from tests.broker.test_cancel import TIERED, nothing_is_left, plan_of, provisioned
+from tests.broker.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
 from timewheel.broker.admin import AdminClient
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
@@ -43,7 +43,7 @@ WAIT_S = 60
 
 @pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
-    return provisioned(pulsar_broker, plan_of(topic))
+    return provisioned(pulsar_broker, plan_on(topic))
 
 
 class Reading:
@@ -184,7 +184,7 @@ def test_a_log_is_packed_when_most_of_it_is_read_for_nothing(loose: int, live: i
 
 @pytest.mark.parametrize("hold", ["relay", pytest.param("broker", marks=pytest.mark.short)])
 def test_a_relay_drops_what_it_knows_to_be_dead(client: Any, pulsar_broker: Broker, topic: str, hold: Any) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, replace(TIERED, hold=hold)))
+    plan = provisioned(pulsar_broker, plan_on(topic, replace(TIERED, hold=hold)))
     handled = Handled()
     with Relay(client, plan) as relay, DelayedProducer(client, plan) as producer:
         eventually(lambda: relay.ready, WAIT_S)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import cramjam
 
-from tests.broker.due_topic import Events, backlog
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.due_topic import Events, backlog, now_ms
+from tests.broker.relay_stage import Stage, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.broker.protocol.fields import data_field, number_field
 from timewheel.client.cancellation_log import CancellationLog

@@ -11,7 +11,8 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import Stage, plan_of
 from tests.support.command_line import timewheel
 from tests.support.raw_producer import RawEntry, RawProducer, batch_member, metadata_of
 from timewheel.client.native import NO_SCHEMA, schema_version_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.due_topic import Handled, backlog, running
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.broker.due_topic import Handled, backlog, now_ms, running
+from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import FOR_PROPERTY, ID_PROPERTY, MAX_TIME_MS, TIMER_PROPERTY, Envelope

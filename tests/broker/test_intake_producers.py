@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.relay_stage import now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
 from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON
 from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, TIMER_PROPERTY, Envelope

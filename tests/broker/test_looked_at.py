@@ -11,7 +11,7 @@ import cramjam
 import pulsar
 import pytest
 
-from tests.broker.relay_stage import now_ms
+from tests.broker.due_topic import now_ms
 from tests.support.own_broker import own_broker
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.broker.relay_stage import now_ms
+from tests.broker.due_topic import now_ms
 from tests.conftest import Evidence
 from tests.support.odd_entries import odd_entry
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of

@@ -17,7 +17,8 @@ import numpy as np
 import pulsar
 import pytest
 
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_gap_reload import SETTINGS, STATES, Say, foretold
 from tests.broker.test_gap_reload import Stage as CursorStage
 from tests.broker.test_protocol import position_of, read_all, send_all

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
-from tests.broker.test_cancel import SCHEMES, nothing_is_left, plan_of, provisioned
+from tests.broker.test_cancel import SCHEMES, nothing_is_left, plan_on, provisioned
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.cancel_policy import Cancel
 from timewheel.producers import DelayedProducer
@@ -36,7 +36,7 @@ def test_what_was_due_first_is_handled_first(
     connect: Connect, pulsar_broker: Broker, topic: str, cancel: Cancel | None, sorts: bool
 ) -> None:
     client: Any = connect(pulsar_broker)
-    plan = provisioned(pulsar_broker, plan_of(topic, SCHEMES["native"], cancel=cancel))
+    plan = provisioned(pulsar_broker, plan_on(topic, SCHEMES["native"], cancel=cancel))
     rng, begin_ms = random.Random(7), now_ms()
     with DelayedProducer(client, plan) as producer:
         for _ in range(TIMERS):

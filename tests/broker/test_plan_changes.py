@@ -15,8 +15,9 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, plan_of
 from tests.support.command_line import timewheel
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer

@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.broker.due_topic import Handled, running
+from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_stage import Stage, plan_of
 from tests.support.command_line import timewheel
 from tests.support.own_broker import own_broker
@@ -59,10 +59,6 @@ GAP_LIMIT = 777
 """Of the broker of `live`: so few that some hundred timers a second come near it."""
 TICK_MS = 250
 WEEK_MS = 7 * 86_400_000
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def mixed_delay_ms(source: random.Random) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tests.broker.due_topic import now_ms
 from tests.support.checkout import ROOT
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
@@ -85,10 +85,6 @@ def planned(spark: SparkSession, pulsar_broker: Broker, tmp_path_factory: pytest
     ensured = timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url)
     assert ensured.returncode == 0, ensured.stdout + ensured.stderr
     return Planned(file, json.loads(done.stdout))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def far_delays_ms(plan: Plan) -> list[int]:

@@ -16,7 +16,8 @@ import numpy as np
 import pulsar
 import pytest
 
-from tests.broker.cursor_stage import CursorState, Listener, acknowledge_by_id, backlog_of, fill, now_ms, received_again
+from tests.broker.cursor_stage import CursorState, Listener, acknowledge_by_id, backlog_of, fill, received_again
+from tests.broker.due_topic import now_ms
 from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
 from tests.support.own_broker import own_broker

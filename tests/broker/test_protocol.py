@@ -15,7 +15,8 @@ import pulsar
 import pytest
 from pulsar.schema import JsonSchema, Record, String
 
-from tests.broker.producing import crypto_keys, now_ms
+from tests.broker.due_topic import now_ms
+from tests.broker.producing import crypto_keys
 from tests.support.pulsar_messages import command_frame, connected, read_request
 from timewheel.broker.admin.batches import messages_of_batch
 from timewheel.broker.admin.client import AdminClient

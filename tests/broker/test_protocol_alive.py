@@ -9,7 +9,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.broker.producing import now_ms
+from tests.broker.due_topic import now_ms
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient

@@ -9,7 +9,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.broker.producing import now_ms
+from tests.broker.due_topic import now_ms
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.broker.admin.client import AdminClient

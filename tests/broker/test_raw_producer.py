@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broker.relay_stage import now_ms
+from tests.broker.due_topic import now_ms
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry

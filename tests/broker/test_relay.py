@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, patient, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import TIERED, WHEEL, Stage, patient, plan_of
 from tests.support.through import Through
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError

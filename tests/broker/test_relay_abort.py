@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import DELAYED_DELIVERY, DelayedDelivery

@@ -13,8 +13,9 @@ import httpx
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.producing import crypto_keys
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.relay_stage import Stage, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.client.positions import EntryPosition
 from timewheel.client.schemas import PassThroughSchema

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import WHEEL, Stage, now_ms, plan_of
+from tests.broker.relay_stage import WHEEL, Stage, plan_of
 from tests.support.own_broker import own_broker
 from timewheel.client.connection_watch import LOST_AFTER_MS
 from timewheel.consumers import DelayedConsumer

@@ -13,8 +13,9 @@ from typing import Self
 import httpx
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.core.envelope import Envelope

@@ -10,16 +10,9 @@ import httpx
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import (
-    PATIENT_GUARD_MS,
-    PATIENT_LEFT_MS,
-    WHEEL,
-    Stage,
-    now_ms,
-    patient,
-    plan_of,
-)
+from tests.broker.relay_stage import PATIENT_GUARD_MS, PATIENT_LEFT_MS, WHEEL, Stage, patient, plan_of
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.threads import StartedThreads
 from tests.support.through import Through

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.relay_stage import Stage, plan_of
 from tests.support.wrong_hops import HopClient, RelayPoint
 from timewheel.core.envelope import Envelope
 from timewheel.core.planfile import save_plan

@@ -15,7 +15,8 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema
 
-from tests.broker.relay_stage import BUSINESS, TIERED, Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS, TIERED, Stage, plan_of
 from timewheel.client.native import schema_version_of
 from timewheel.client.schemas import PassThroughSchema
 from timewheel.core.envelope import Envelope

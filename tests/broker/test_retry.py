@@ -12,7 +12,7 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
-from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_of, provisioned
+from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
 from timewheel.broker.admin import AdminClient
 from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.consumers import (
@@ -44,7 +44,7 @@ SECOND = dt.timedelta(seconds=1)
 
 
 def retrying(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
-    return plan_of(topic, scheme, **{"cancel": None, "retry": True, **changes})
+    return plan_on(topic, scheme, **{"cancel": None, "retry": True, **changes})
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
 from timewheel.testing import Broker, eventually
 

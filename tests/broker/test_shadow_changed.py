@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import TIERED, now_ms, plan_of
+from tests.broker.relay_stage import TIERED, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
 from timewheel.core.durations import DAY_MS, HOUR_MS, SECOND_MS

@@ -10,8 +10,9 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema
 
+from tests.broker.due_topic import now_ms
 from tests.broker.producing import crypto_keys
-from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.due_topic import backlog
-from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.due_topic import backlog, now_ms
+from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import ShadowStage, moved, shadow_plan, staged
 from tests.support.command_line import timewheel
 from timewheel.broker.protocol.entries import Entry

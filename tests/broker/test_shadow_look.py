@@ -12,7 +12,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.broker.producing import now_ms
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.command_line import timewheel

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
-from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import moved, shadow_plan, staged
 from tests.broker.test_shadow_life import AHEAD_MS, DAYS, send
 from tests.support.raw_producer import RawProducer, metadata_of

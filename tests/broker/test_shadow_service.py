@@ -9,8 +9,9 @@ import pulsar
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import now_ms, plan_of
+from tests.broker.relay_stage import plan_of
 from tests.broker.shadow_stage import ShadowStage
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.metrics import Exporter

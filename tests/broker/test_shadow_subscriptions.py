@@ -9,7 +9,8 @@ from dataclasses import replace
 import httpx
 import pulsar
 
-from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage, moved, shadow_plan, staged
 from timewheel.broker.admin.stats import SHADOW_ACKER
 from timewheel.shadow.overview_reading import overview_of

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_changed import moved
 from tests.broker.test_shadow_look import run

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_gaps import run as run_gaps
 from tests.support.command_line import timewheel
 from tests.support.tokens import token_for

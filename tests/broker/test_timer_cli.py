@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
-from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
+from tests.broker.test_cancel import SCHEMES, plan_on, provisioned
 from tests.broker.test_retry import WAIT_S, left
 from tests.support.command_line import timewheel
 from timewheel.broker.admin import AdminClient
@@ -35,7 +35,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
-    return provisioned(pulsar_broker, plan_of(topic, SCHEMES["tiered"], retry=True))
+    return provisioned(pulsar_broker, plan_on(topic, SCHEMES["tiered"], retry=True))
 
 
 @pytest.fixture

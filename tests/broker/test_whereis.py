@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.broker.due_topic import Handled, running
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.broker.due_topic import Handled, now_ms, running
+from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.command_line import timewheel
 from tests.support.tokens import token_for
 from timewheel.broker.admin.client import AdminClient
