@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -26,13 +27,18 @@ from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.cli.access import Access
+from timewheel.cli.connecting import ConnectionOptions
+from timewheel.client.port_probe import mistake_in
 from timewheel.core.connection_file import load_connection
 from timewheel.core.errors import AdminDenied
 from timewheel.core.planfile import save_plan
+from timewheel.errors import AdminUnreachable, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.hooks import Event
+from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
+
 
 WAYS = ("token", "token_file", "certificate", "oauth2")
 
@@ -294,3 +300,71 @@ def test_a_relay_that_cannot_begin_says_why(
         told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         assert "token_expired" in {line["event"] for line in told}
     evidence(f"a relay that cannot begin says why: {case}", {"said after (s)": time.monotonic() - began_s})
+
+
+TOPIC = "persistent://public/default/reminders"
+
+
+def urls(secured: Secured) -> dict[str, str]:
+    """The right URL of each port by its scheme."""
+    right = (secured.broker.admin_url, secured.tls_url, secured.broker.service_url, secured.tls_service_url)
+    return {urlsplit(url).scheme: url for url in right}
+
+
+def failed(call: Callable[[], object]) -> TimewheelError:
+    with pytest.raises(TimewheelError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize("spoken", ["http", "https", "pulsar", "pulsar+ssl"])
+@pytest.mark.parametrize("scheme", ["http", "https", "pulsar", "pulsar+ssl"])
+def test_a_port_that_speaks_otherwise_is_told_with_the_right_url(secured: Secured, scheme: str, spoken: str) -> None:
+    url = urls(secured)[spoken]
+    at = urlsplit(url)
+    assert at.hostname is not None
+    assert at.port is not None
+    said = mistake_in(scheme, at.hostname, at.port)
+    if scheme == spoken:
+        assert said == ""
+    elif ("http" in scheme) == ("http" in spoken):
+        assert said == f"{at.netloc} speaks {'TLS' if spoken in {'https', 'pulsar+ssl'} else 'no TLS'}: write {url}"
+    else:
+        usual = {"http": "web port is usually 8080", "pulsar": "brokers' own port is usually 6650"}
+        usual |= {"https": "web port is usually 8443", "pulsar+ssl": "brokers' own port is usually 6651"}
+        assert f"{at.netloc} is the port of the " in said
+        assert said.endswith(f", {url}; the {usual[scheme]}")
+
+
+def test_every_client_says_so_and_has_no_words_of_openssl(secured: Secured) -> None:
+    right = urls(secured)
+
+    def access(**given: str) -> Access:
+        connection = ConnectionOptions(**given, tls_ca=Path(secured.ca_path)).merged()  # type: ignore[arg-type]
+        return Access(connection, ())
+
+    def look_up(url: str) -> None:
+        with access(service_url=url).client(TOPIC, operation_timeout_seconds=1) as client:
+            client.get_topic_partitions(TOPIC)
+
+    wrong = right["http"].replace("http", "https")
+    with access(admin_url=wrong).admin() as admin:
+        said = failed(admin.brokers.version)
+    assert isinstance(said, AdminUnreachable)
+    assert f"speaks no TLS: write {right['http']}; It comes from --admin-url" in said.reason
+    assert said.wrong_url, "so that it is not repeated"
+
+    wrong = right["pulsar"].replace("pulsar", "pulsar+ssl")
+    said = failed(lambda: access(service_url=wrong).dialer().reach(TOPIC))
+    assert isinstance(said, BrokerLost)
+    assert f"speaks no TLS: write {right['pulsar']}" in said.reason
+    said = failed(lambda: look_up(wrong))
+    assert isinstance(said, BrokerUnreachable)
+    assert f"speaks no TLS: write {right['pulsar']}" in said.cause
+
+
+def test_a_port_where_nobody_listens_has_no_mistake_of_this_kind() -> None:
+    (closed,) = free_ports(1)
+    assert mistake_in("http", "127.0.0.1", closed) == ""
+    assert mistake_in("http", "no-such-host.invalid", closed) == ""
+    assert mistake_in("http", "x" * 70, closed) == ""

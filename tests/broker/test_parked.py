@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 from collections.abc import Callable
@@ -11,17 +12,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import _pulsar
 import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.due_topic import SUBSCRIPTION, Handled, running
+from tests.broker.due_topic import SUBSCRIPTION, Handled, now_ms, running
 from tests.broker.test_cancel import SCHEMES, provisioned
-from tests.broker.test_retry import OTHER, WAIT_S, left, retrying
+from tests.broker.test_retry import OTHER, SECOND, WAIT_S, left, parked_in, retrying
 from tests.support.command_line import timewheel
 from timewheel.broker.admin import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, ParkTimer, RetryLater
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
 from timewheel.core.cancel_policy import Cancel
+from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
@@ -224,3 +227,77 @@ def test_the_status_tells_what_is_tried_again_and_what_is_parked(
     said = timewheel("status", tmp_path / "plan.toml", "--admin-url", pulsar_broker.admin_url)
     expected = "2 entries of parked timers wait for you, with one or many in each: timewheel parked list "
     assert expected in said.stdout, said.stderr
+
+
+MAX_BYTES = 5 * 1024 * 1024
+
+
+@pytest.fixture
+def natively(pulsar_broker: Broker, topic: str) -> Plan:
+    return provisioned(pulsar_broker, retrying(topic))
+
+
+def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: int) -> None:
+    """All fail, with much to say about it, until they are parked."""
+
+    def handle(message: DelayedMessage) -> None:
+        raise ValueError(f"{message.timer_id} {'€' * 900}")
+
+    policy = RetryPolicy(max_attempts=attempts, backoff=FixedBackoff(SECOND))
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy)
+    with running(consumer, handle):
+        eventually(lambda: consumer.counts.parked == count and left(broker, plan) == 0, WAIT_S)
+
+
+def largest(producer: Any, room: int) -> bytes:
+    """The largest payload that a producer takes, but for so much."""
+    own = Envelope("large", now_ms(), now_ms()).properties()
+    for less in range(room, room + 400, 2):
+        payload = os.urandom(MAX_BYTES - less)
+        try:
+            producer.send(payload, properties=own)
+        except pulsar.MessageTooBig:
+            continue
+        return payload
+    raise AssertionError("no size is taken")
+
+
+def test_a_large_timer_is_parked_whole_without_its_error(client: Any, pulsar_broker: Broker, natively: Plan) -> None:
+    producer = client.create_producer(Names(natively).part(natively.due_topic, 0), batching_enabled=False)
+    payload = largest(producer, 1_000)
+    producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
+    given_up(client, pulsar_broker, natively, 2, attempts=2)
+    found = {message.properties()["tw-id"]: message for message in parked_in(client, natively, 2)}
+    assert found["large"].data() == payload
+    assert "tw-parked-error" not in found["large"].properties()
+    assert found["large"].properties()["tw-parked-reason"].startswith("it was tried 2 times")
+    assert "€" in found["small"].properties()["tw-parked-error"]
+
+
+def test_the_largest_that_a_client_sends_is_parked_in_parts(client: Any, pulsar_broker: Broker, natively: Plan) -> None:
+    producer = client.create_producer(Names(natively).part(natively.due_topic, 0), batching_enabled=False)
+    payload = largest(producer, 0)
+    producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
+    given_up(client, pulsar_broker, natively, 2, attempts=2)
+    parts = [message for message in parked_in(client, natively, 8) if message.properties()["tw-id"] == "large"]
+    assert [part.properties()["tw-parked-part"] for part in parts] == [
+        *(f"payload {number}/6" for number in range(1, 7)),
+        "rest 1/1",
+    ]
+    assert b"".join(part.data() for part in parts[:-1]) == payload
+    assert json.loads(parts[-1].data())["properties"]["tw-id"] == "large"
+    assert "it cannot be stored to be tried again" in parts[0].properties()["tw-parked-reason"]
+
+
+def test_a_key_of_bytes_stays_through_another_attempt(client: Any, pulsar_broker: Broker, natively: Plan) -> None:
+    producer = client.create_producer(Names(natively).part(natively.due_topic, 0), batching_enabled=False)
+    building = _pulsar.MessageBuilder()
+    building.content(b"x")
+    building.properties(Envelope("odd", now_ms(), now_ms()).properties())
+    building.partition_key(b"\xff\x00k")
+    producer._producer.send(building.build())
+    given_up(client, pulsar_broker, natively, 1, attempts=2)
+    (message,) = parked_in(client, natively, 1)
+    with pytest.raises(UnicodeDecodeError) as caught:
+        message.partition_key()
+    assert caught.value.object == b"\xff\x00k"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.broker.due_topic import now_ms
 from tests.broker.shadow_stage import shadow_plan, staged
-from tests.broker.test_shadow import DELAY_MS
+from tests.broker.test_shadow_kinds import DELAY_MS
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.inspect.profile import profile_of
