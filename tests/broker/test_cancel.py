@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
@@ -25,6 +25,7 @@ from tests.support.checkout import ROOT
 from tests.support.reschedule_worker import NEW, arguments
 from tests.support.wrong_cuts import step_unasked
 from timewheel.broker.admin import AdminClient
+from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.consumers.receiving import questions
 from timewheel.core.cancel_policy import Cancel
@@ -37,9 +38,14 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
+from timewheel.errors import CancelFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 from timewheel.provision import FormerTopics, ensure
 from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
 
 SOON = dt.timedelta(seconds=4)
 WAIT_S = 60
@@ -593,3 +599,30 @@ def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until
         eventually(lambda: wanted <= set(handed), WAIT_S)
         eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
     assert sorted(handed) == sorted(wanted)
+
+
+def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
+    connect: Connect, pulsar_broker: Broker, topic: str
+) -> None:
+    client: Any = connect(pulsar_broker)
+    plan = provisioned(pulsar_broker, plan_on(topic))
+    log = Names(plan).cancellations
+    with DelayedProducer(client, plan) as producer:
+        dead = producer.send(b"x", deliver_after=LATER, timer_id="dead")
+        producer.cancel(dead)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        full = BacklogQuota(action="producer_exception", limit_bytes=1)
+        admin.topic_policies.set(log, SIZE_QUOTA, full)
+        eventually(lambda: admin.topic_policies.get(log, SIZE_QUOTA) == full)
+    handled = Handled()
+    with DelayedProducer(client, plan) as producer:
+        alive = producer.send(b"x", deliver_after=LATER, timer_id="alive")
+        with pytest.raises(CancelFailed, match="uota") as refused:
+            producer.cancel(alive)
+        assert log in str(refused.value)
+        # What replaces another is stored all the same, and says that the other one is not cut off.
+        with pytest.raises(TimewheelError, match="uota"):
+            producer.reschedule(alive, b"y", deliver_after=LATER)
+        with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+            eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert dict(handled.times) == {"alive": 2}

@@ -20,7 +20,6 @@ import pytest
 
 from tests.support.command_line import timewheel
 from tests.support.own_broker import own_broker
-from tests.support.tokens import token_for
 from tests.support.wrong_clock import WrongClock
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import (
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.broker.conftest import Connect
-    from tests.support.secured import Secured
     from timewheel.testing import Broker
 
 TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
@@ -664,31 +662,6 @@ def test_the_command(pulsar_broker: Broker, setup: Setup, tmp_path: Path) -> Non
     nobody = run(pulsar_broker, "public/default/nobody")
     assert (nobody.returncode, "there is no such topic" in nobody.stderr) == (1, True)
     assert run(pulsar_broker, "public/default/nobody", "--fix").returncode == 2
-
-
-def test_a_role_is_told_what_it_does_not_see(secured: Secured, tmp_path: Path) -> None:
-    tenant = f"doctor-{uuid.uuid4().hex[:8]}"
-    plan = Plan(due_topic=f"persistent://{tenant}/crm/reminders", subscriptions=("billing",))
-    with AdminClient(secured.broker.admin_url, token=token_for("admin"), hooks=()) as root:
-        assert root.tenants.create(tenant, admin_roles=["ops"])
-        assert root.namespaces.create(f"{tenant}/crm")
-        ensure(root, plan, now_ms=SystemClock().now_ms())
-        root.topic_policies.remove(plan.due_topic, MESSAGE_TTL_S)
-        root.namespaces.set_policy(f"{tenant}/crm", MESSAGE_TTL_S, 60)
-    save_plan(plan, tmp_path / "plan.toml")
-
-    def told(role: str) -> tuple[int, dict[str, Any]]:
-        answer = run(secured.broker, str(tmp_path / "plan.toml"), "--json", "--token", token_for(role))
-        return answer.returncode, json.loads(answer.stdout)
-
-    status, ops = told("ops")
-    assert status == 4
-    notes = [one["read"] for one in ops["findings"] if one["slug"] == "not-seen"]
-    assert [note.partition(":")[0] for note in notes] == ["the broker's settings", "the list of bookies"]
-    assert {"ttl-too-short", "one-copy-perhaps"} <= {one["slug"] for one in ops["findings"]}
-    assert {"low-gap-limit", "one-copy"} <= set(ops["left_out"])
-    status, stranger = told("stranger")
-    assert (status, stranger["is_blind"], stranger["errors"]) == (1, True, 0)
 
 
 BROKEN = {

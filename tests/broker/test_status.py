@@ -15,8 +15,6 @@ from tests.broker.due_topic import now_ms
 from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_gaps import run as run_gaps
 from tests.support.command_line import timewheel
-from tests.support.tokens import token_for
-from timewheel.broker.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import PROBE_PROPERTY, Envelope
 from timewheel.core.names import Names, partition_topic
@@ -31,7 +29,6 @@ from timewheel.testing import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.secured import Secured
     from timewheel.core.plan import Plan
     from timewheel.testing import Broker
 
@@ -187,25 +184,6 @@ def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Pat
         assert "no topic of the plan can be seen, and 6 entries wait in topics of earlier plans." in nobody
         stage.admin.subscriptions.clear(former, "timewheel-relay")
         eventually(lambda: status_of(stage.admin, after).former == (), message="it is drained")
-
-
-def test_what_a_role_may_not_see_is_said(secured: Secured, tmp_path: Path) -> None:
-    plan = replace(plan_of(), due_topic="persistent://status-own/crm/t", holding_namespace="status-other/held")
-    with AdminClient(secured.broker.admin_url, token=token_for("admin")) as root:
-        assert root.tenants.create("status-own", admin_roles=["ops"])
-        assert root.tenants.create("status-other", admin_roles=["others"])
-        for namespace in ("status-own/crm", "status-other/held"):
-            assert root.namespaces.create(namespace)
-        ensure(root, plan, now_ms=now_ms())
-
-    told = run(secured.broker, plan, tmp_path, "--token", token_for("ops"), "--fail-late", "1m", "--json")
-
-    assert told.returncode == 1, told.stdout + told.stderr
-    facts = json.loads(told.stdout)
-    assert [one["topic"] for one in facts["topics"]] == ["persistent://status-own/crm/t"]
-    not_seen = {one["what"] for one in facts["unseen"]}
-    assert "topics of earlier plans in status-other/held" in not_seen
-    assert {what.rpartition("/")[0] for what in not_seen if what.startswith("p")} == {"persistent://status-other/held"}
 
 
 def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(pulsar_broker: Broker, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,21 +17,17 @@ import pytest
 from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.command_line import timewheel
-from tests.support.tokens import token_for
-from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.whereis import State, Wanted, Whereabouts, whereis
 from timewheel.producers import DelayedProducer
-from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Evidence
-    from tests.support.secured import Secured
     from timewheel.testing import Broker
 
 SEED = 20_261_123
@@ -176,23 +172,6 @@ def test_what_is_not_there_or_not_said_is_told(pulsar_broker: Broker, tmp_path: 
         assert "searched" in nowhere.stdout
         bad = run(pulsar_broker, plan, tmp_path, "sub-42", "--sent-at", "yesterday")
         assert bad.returncode == 2
-
-
-def test_what_a_role_may_not_look_at_is_said(secured: Secured, tmp_path: Path) -> None:
-    plan = replace(plan_of(), due_topic="persistent://whereis-own/crm/t", holding_namespace="whereis-other/held")
-    with AdminClient(secured.broker.admin_url, token=token_for("admin")) as root:
-        assert root.tenants.create("whereis-own", admin_roles=["ops"])
-        assert root.tenants.create("whereis-other", admin_roles=["others"])
-        for namespace in ("whereis-own/crm", "whereis-other/held"):
-            assert root.namespaces.create(namespace)
-        ensure(root, plan, now_ms=now_ms())
-    arguments = ("x", "--sent-at", str(now_ms()), "--due", str(now_ms() + 30_000), "--token", token_for("ops"))
-
-    told = run(secured.broker, plan, tmp_path, *arguments)
-
-    assert told.returncode == 1, told.stdout + told.stderr
-    assert "not found" in told.stdout
-    assert "not seen persistent://whereis-other/held/" in told.stdout
 
 
 @pytest.mark.proof
