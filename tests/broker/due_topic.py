@@ -11,6 +11,7 @@ from typing import Any
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic, parts_of
 from timewheel.core.plan import Plan
@@ -25,6 +26,16 @@ MAX_UNACKED = 400
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class ShiftedClock(SystemClock):
+    """This machine's clock, ahead by so much; below 0: behind."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
 
 
 def make_topic(broker: Broker, topic: str, *, partitions: int = 1, subscriptions: tuple[str, ...] = ()) -> None:

@@ -58,15 +58,6 @@ VALUES: list[tuple[Policy[Any], Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def namespace(admin: AdminClient) -> str:
-    """A tenant and a namespace of this module's own."""
-    tenant = f"admin-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(tenant)
-    assert admin.namespaces.create(f"{tenant}/verbs")
-    return f"{tenant}/verbs"
-
-
 @pytest.fixture
 def topic(namespace: str) -> str:
     return f"persistent://{namespace}/t-{uuid.uuid4().hex[:8]}"

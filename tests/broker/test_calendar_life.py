@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ import httpx
 import pulsar
 import pytest
 
+from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.names import CalendarTopic, partition_topic
+from timewheel.core.names import CalendarTopic, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.provision.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll
 from timewheel.testing import eventually
@@ -32,18 +31,9 @@ CALM_LOOKS = 20
 """Looks at a consumer, 50 ms apart, between which it did not connect anew."""
 
 
-@pytest.fixture(scope="module")
-def tenant(admin: AdminClient) -> str:
-    name = f"calendar-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(name)
-    return name
-
-
 @pytest.fixture
-def plan(admin: AdminClient, tenant: str) -> Plan:
+def plan(namespace: str) -> Plan:
     """Hours, in a namespace of the test's own."""
-    namespace = f"{tenant}/n-{uuid.uuid4().hex[:8]}"
-    assert admin.namespaces.create(namespace)
     return Plan(
         due_topic=f"persistent://{namespace}/reminders",
         subscriptions=("billing", "audit"),
@@ -62,7 +52,7 @@ def first(admin: AdminClient, plan: Plan) -> str:
 
 
 def names(admin: AdminClient, plan: Plan) -> list[str]:
-    listed = admin.topics.list_partitioned(plan.due_topic.partition("://")[2].rpartition("/")[0])
+    listed = admin.topics.list_partitioned(namespace_of(plan.due_topic))
     return sorted(name.removeprefix(f"{plan.due_topic}.tw.") for name in listed)
 
 
@@ -177,14 +167,10 @@ def test_a_passed_topic_is_terminated_drained_by_all_and_only_then_deleted(
 
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
     assert first.removeprefix(f"{plan.due_topic}.tw.") not in names(admin, plan)
-    assert not [name for name in admin.topics.list(namespace_of(plan)) if name.startswith(first)]
+    assert not [name for name in admin.topics.list(namespace_of(plan.due_topic)) if name.startswith(first)]
     # The interval has passed: nothing makes the topic again, and nothing is left to do.
     again = roll(admin, plan, END_MS)
     assert (again.retired, again.made.steps) == ((), ())
-
-
-def namespace_of(plan: Plan) -> str:
-    return plan.due_topic.partition("://")[2].rpartition("/")[0]
 
 
 def test_control_an_unforced_delete_takes_a_backlog_with_it(admin: AdminClient, first: str, pulsar_client: Any) -> None:
@@ -204,7 +190,7 @@ def test_control_a_forced_delete_under_a_producer_makes_its_next_send_vanish(
     else:
         with pytest.raises(pulsar.Timeout):  # later brokers do not make the partition anew
             producer.send(b"refused")
-        assert first not in admin.topics.list_partitioned(namespace_of(plan))
+        assert first not in admin.topics.list_partitioned(namespace_of(plan.due_topic))
 
 
 def test_a_dry_run_says_the_stage_and_changes_nothing(
@@ -240,7 +226,7 @@ def test_topics_of_another_length_are_retired_and_strangers_are_left_alone(
     reader.drain(day, "audit")
 
     assert only(roll(admin, plan, START_MS + GRACE_MS)).stage is Stage.DELETED
-    assert set(strangers) <= set(admin.topics.list_partitioned(namespace_of(plan)))
+    assert set(strangers) <= set(admin.topics.list_partitioned(namespace_of(plan.due_topic)))
 
 
 def test_entries_without_their_subscription_are_reported_and_kept(
@@ -258,18 +244,15 @@ def test_entries_without_their_subscription_are_reported_and_kept(
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
 
 
-def test_a_delete_that_was_interrupted_goes_on(admin: AdminClient, plan: Plan, first: str) -> None:
+@pytest.mark.parametrize("gone", [1, 2])
+def test_a_delete_that_was_interrupted_goes_on(admin: AdminClient, plan: Plan, first: str, gone: int) -> None:
+    """Also at its very end, when both partitions are gone."""
     admin.topics.terminate(first)
-    admin.topics.delete_unpartitioned(partition_topic(first, 0))
-    assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
-    assert not [name for name in admin.topics.list(namespace_of(plan)) if name.startswith(first)]
-
-
-def test_a_delete_that_was_interrupted_at_its_very_end_goes_on(admin: AdminClient, plan: Plan, first: str) -> None:
-    for partition in range(plan.partitions):
+    for partition in range(gone):
         admin.topics.delete_unpartitioned(partition_topic(first, partition))
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
-    assert first not in admin.topics.list_partitioned(namespace_of(plan))
+    assert not [name for name in admin.topics.list(namespace_of(plan.due_topic)) if name.startswith(first)]
+    assert first not in admin.topics.list_partitioned(namespace_of(plan.due_topic))
 
 
 def test_a_termination_that_was_interrupted_goes_on(
@@ -325,28 +308,15 @@ def test_three_that_roll_at_once_do_no_harm(
     eventually(lambda: roll(admin, plan, END_MS).retired == ())
 
 
-class HandClock(SystemClock):
-    """Moves when told to."""
-
-    def __init__(self, now_ms: int) -> None:
-        self.time_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic_ms(self) -> int:
-        return self.time_ms
-
-
 def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, plan: Plan, pulsar_client: Any) -> None:
     events: list[Event] = []
-    clock = HandClock(START_MS)
+    clock = ManualClock(START_MS)
     keeper = CalendarRoller(admin, plan, clock, hooks=(events.append,))
     made = keeper.tick()
     assert made is not None
     assert made.open_topics == 4
     assert keeper.tick() is None, "not yet time"
-    clock.time_ms = END_MS
+    clock.advance(END_MS - START_MS)
     assert keeper.tick() is not None
     first = CalendarTopic(plan.due_topic, HOUR_MS, START_MS).name
     assert [(event.name, event.fields) for event in events] == [("calendar_topic_deleted", {"topic": first})]
@@ -357,7 +327,7 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
         admin.subscriptions.delete(second, subscription)
     events.clear()
     for _ in range(2):
-        clock.time_ms += HOUR_MS
+        clock.advance(HOUR_MS)
         keeper.tick()
     stuck = [event for event in events if event.fields.get("topic") == second]
     assert [(event.name, event.level) for event in stuck] == [("calendar_topic_stuck", "warning")], "once"
@@ -365,10 +335,10 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
 
 def test_a_keeper_survives_a_broker_that_does_not_answer(plan: Plan) -> None:
     events: list[Event] = []
-    clock = HandClock(START_MS)
+    clock = ManualClock(START_MS)
     with AdminClient("http://127.0.0.1:1", retry_for_s=0) as nobody:
         keeper = CalendarRoller(nobody, plan, clock, hooks=(events.append,))
         assert keeper.tick() is None
-        clock.time_ms += MINUTE_MS
+        clock.advance(MINUTE_MS)
         assert keeper.tick() is None
     assert [event.name for event in events] == ["calendar_roll_failed"] * 2

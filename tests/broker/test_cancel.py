@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, left_in, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, ShiftedClock, left_in, now_ms, running
 from tests.support.checkout import ROOT
 from tests.support.reschedule_worker import NEW, arguments
+from tests.support.through import Through
 from tests.support.wrong_cuts import step_unasked
 from timewheel.broker.admin import AdminClient
 from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
@@ -359,32 +360,26 @@ def test_what_comes_later_than_cut_offs_are_kept_is_parked_and_said(
     parked.close()
 
 
-class Blindfold:
+class Blindfold(Through):
     """The user's client; while it is put on, the reader of the log gets no answer."""
 
     def __init__(self, client: Any) -> None:
-        self._client = client
+        super().__init__(client)
         self.on = threading.Event()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
     def create_reader(self, *args: Any, **options: Any) -> Any:
-        return _BlindReader(self._client.create_reader(*args, **options), self.on)
+        return _BlindReader(self._inner.create_reader(*args, **options), self.on)
 
 
-class _BlindReader:
+class _BlindReader(Through):
     def __init__(self, reader: Any, on: threading.Event) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._on = on
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
 
     def has_message_available(self) -> bool:
         if self._on.is_set():
             raise pulsar.Timeout("as a broker that does not answer")
-        return bool(self._reader.has_message_available())
+        return bool(self._inner.has_message_available())
 
 
 @pytest.mark.parametrize("on_log_unavailable", ["hold", pytest.param("deliver", marks=pytest.mark.short)])
@@ -492,13 +487,6 @@ TIMES_EACH = 5
 LATER = dt.timedelta(seconds=6)
 
 
-class Ahead(SystemClock):
-    """Of a machine whose clock is fast."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() + AHEAD_MS
-
-
 @pytest.mark.short
 def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhere(
     client: Any, pulsar_broker: Broker, topic: str
@@ -525,7 +513,7 @@ def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhe
                     with lock:
                         generations[timer_id].add(timer.generation)
 
-    callers = [threading.Thread(target=call, args=(clock,)) for clock in (SystemClock(), Ahead())]
+    callers = [threading.Thread(target=call, args=(clock,)) for clock in (SystemClock(), ShiftedClock(AHEAD_MS))]
     for caller in callers:
         caller.start()
     for caller in callers:

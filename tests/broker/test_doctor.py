@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -18,9 +19,10 @@ from xml.etree import ElementTree as ET
 import pulsar
 import pytest
 
+from tests.broker.due_topic import ShiftedClock, now_ms
 from tests.support.command_line import timewheel
 from tests.support.own_broker import own_broker
-from tests.support.wrong_clock import WrongClock
+from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
@@ -42,6 +44,7 @@ from timewheel.broker.admin.policies import (
     Persistence,
     Retention,
 )
+from timewheel.broker.protocol.fields import data_field
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import Envelope
@@ -449,6 +452,26 @@ def test_more_relays_than_do_any_good(setup: Setup) -> None:
             list(pool.map(Relay.stop, (*relays, last)))
 
 
+class WrongClock(RawProducer):
+    """A producer whose clock is ahead of this machine's, or behind it, by so much: clients use their machine's time."""
+
+    def __init__(self, service_url: str, topic: str, name: str, *, off_ms: int = 0, client: str = "raw") -> None:
+        super().__init__(service_url, topic, name=name, client=client)
+        self._name, self._off_ms, self._numbers = name, off_ms, itertools.count()
+
+    @property
+    def address(self) -> str:
+        """The client's address, as the broker reports it."""
+        host, port = self._socket.getsockname()
+        return f"/{host}:{port}"
+
+    def publish(self, *, replicated_from: str | None = None) -> None:
+        """Store a message with this clock's time; optionally as if replicated from another cluster."""
+        more = data_field(1, self._name) + (data_field(5, replicated_from) if replicated_from else b"")
+        at_ms = now_ms() + self._off_ms
+        self.send(metadata_of(sequence_id=next(self._numbers), publish_ms=at_ms, more=more), b"x")
+
+
 def test_a_client_that_says_how_old_it_is(pulsar_broker: Broker, setup: Setup) -> None:
     part = partition_topic(setup.due, 0)
     setup.client.create_producer(part)
@@ -480,18 +503,11 @@ def test_consumers_of_a_wrong_type_or_with_too_much_in_hand(setup: Setup) -> Non
     consumer.close()
 
 
-class Behind(SystemClock):
-    """This machine, an hour ago."""
-
-    def now_ms(self) -> int:
-        return super().now_ms() - HOUR_MS
-
-
 def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
     setup.client.create_producer(partition_topic(setup.due, 0), producer_name="right").send(b"")
     assert setup.slugs() <= NOTES
 
-    with AdminClient(pulsar_broker.admin_url, clock=Behind()) as late:
+    with AdminClient(pulsar_broker.admin_url, clock=ShiftedClock(-HOUR_MS)) as late:
         found = {
             finding.slug: finding for finding in verdict_on(inspect_plan(late, setup.plan, target="p.toml")).findings
         }
@@ -503,7 +519,7 @@ def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
 def test_producers_whose_clocks_are_certainly_wrong(pulsar_broker: Broker, setup: Setup) -> None:
     hour = partition_topic(setup.due, 0)
     with WrongClock(pulsar_broker.service_url, hour, "early-bird", off_ms=HOUR_MS) as early:
-        early.send()
+        early.publish()
         found = setup.found("producer-ahead")
         address = re.escape(early.address)
     assert re.search(
@@ -511,13 +527,13 @@ def test_producers_whose_clocks_are_certainly_wrong(pulsar_broker: Broker, setup
     )
 
     with WrongClock(pulsar_broker.service_url, hour, "late-riser", off_ms=-HOUR_MS) as late:
-        late.send()  # into a ledger that was begun after this time, by the clock of the broker
+        late.publish()  # into a ledger that was begun after this time, by the clock of the broker
         found = setup.found("producer-behind")
-        late.send(replicated_from="elsewhere")  # where it may have waited
+        late.publish(replicated_from="elsewhere")  # where it may have waited
         assert "producer-behind" not in setup.slugs()
         assert re.search(r"late-riser .* is at least (59\S* min|1 h) behind the broker's", found.read)
     with WrongClock(pulsar_broker.service_url, hour, "waited", off_ms=-80_000) as waited:
-        waited.send()  # it may have waited for half a minute in its client, and a minute is allowed
+        waited.publish()  # it may have waited for half a minute in its client, and a minute is allowed
         assert not setup.slugs() & {"producer-ahead", "producer-behind"}
 
 
@@ -557,7 +573,7 @@ class _Sending:
 
     def entry(self, *place: Any) -> Any:
         found = self._topics.entry(*place)
-        self._producer.send()
+        self._producer.publish()
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import time
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +37,6 @@ SETTLE_TIMEOUT_S = 60.0
 RECEIVE_TIMEOUT_MS = 10_000
 SHARED = pulsar.ConsumerType.Shared
 LOW = BrokerProfile(name="a low limit", gap_limit_ranges=100)
-
-
-@pytest.fixture
-def namespace(admin: AdminClient) -> str:
-    tenant = f"gaps-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(tenant)
-    assert admin.namespaces.create(f"{tenant}/crm")
-    return f"{tenant}/crm"
 
 
 def send(client: Any, topic: str, count: int, delay_ms: Callable[[int], int] = lambda _: 0, **options: Any) -> None:

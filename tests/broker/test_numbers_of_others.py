@@ -36,12 +36,6 @@ COMING = 40
 """Names that a broker will give next."""
 
 
-@pytest.fixture
-def stage(pulsar_broker: Broker) -> Any:
-    with Stage(pulsar_broker, plan_of()) as stage:
-        yield stage
-
-
 def named_by_the_broker() -> dict[str, Any]:
     """What producers were opened with before they had names of their own."""
     return {"initial_sequence_id": 1}
@@ -294,19 +288,18 @@ def test_in_a_calendar_what_is_due_beyond_its_topics_goes_back_to_where_it_came_
         assert set(handled.times) == {f"good{number}" for number in range(GOOD)}
 
 
-def test_one_that_entered_in_1970_hops_no_more_often_than_others(pulsar_broker: Broker) -> None:
+def test_one_that_entered_in_1970_hops_no_more_often_than_others(stage: Stage) -> None:
     """It made 10,000 hops, as fast as groups fill, and was a dead letter then."""
-    with Stage(pulsar_broker, plan_of()) as stage:
-        began_ms = now_ms()
-        stage.put(stage.tiers[0], Envelope("forged", MAX_TIME_MS, 0))
-        soon = Envelope("soon", began_ms + 20_000, 0)
-        stage.put(stage.tiers[0], soon)
-        stage.flush()
-        relay = stage.relay(hop_linger_ms=20)
-        eventually(lambda: "soon" in stage.copies(), 60, poll=0.2)
-        (due,) = stage.due()
-        assert due.publish_timestamp() < soon.due_ms, "in time"
-        stored = [message.properties() for topic in stage.tiers for message in stage.stored(topic)]
-        copies = sum(properties[ID_PROPERTY] == "forged" for properties in stored)
-        assert copies <= 2 + (now_ms() - began_ms) // 1_500, "one for each stay, the first, and one by the clock"
-        assert relay.status().total("dead") == 0
+    began_ms = now_ms()
+    stage.put(stage.tiers[0], Envelope("forged", MAX_TIME_MS, 0))
+    soon = Envelope("soon", began_ms + 20_000, 0)
+    stage.put(stage.tiers[0], soon)
+    stage.flush()
+    relay = stage.relay(hop_linger_ms=20)
+    eventually(lambda: "soon" in stage.copies(), 60, poll=0.2)
+    (due,) = stage.due()
+    assert due.publish_timestamp() < soon.due_ms, "in time"
+    stored = [message.properties() for topic in stage.tiers for message in stage.stored(topic)]
+    copies = sum(properties[ID_PROPERTY] == "forged" for properties in stored)
+    assert copies <= 2 + (now_ms() - began_ms) // 1_500, "one for each stay, the first, and one by the clock"
+    assert relay.status().total("dead") == 0

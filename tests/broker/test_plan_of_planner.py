@@ -14,14 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.broker.due_topic import now_ms
+from tests.broker.due_topic import ShiftedClock, now_ms
 from tests.support.checkout import ROOT
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Tiered
@@ -155,16 +154,6 @@ def test_the_sdk_sends_and_receives_through_it_as_it_is_written(
         assert held(admin, plan) == expected
 
 
-class Ahead(SystemClock):
-    """A clock that goes ahead of the machine's."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        self._ahead_ms = ahead_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
-
-
 def test_what_it_holds_goes_on_when_its_stay_is_over(
     planned: Planned, admin: AdminClient, pulsar_broker: Broker, connect: Connect
 ) -> None:
@@ -179,7 +168,7 @@ def test_what_it_holds_goes_on_when_its_stay_is_over(
     assert len(leaving) == 2
     assert before[tier] >= 2
 
-    relay = Relay(client, plan, clock=Ahead(smallest.stay_ms))
+    relay = Relay(client, plan, clock=ShiftedClock(smallest.stay_ms))
     relay.start()
     try:
         eventually(lambda: held(admin, plan)[tier] == 0, 60)

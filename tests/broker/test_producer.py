@@ -31,6 +31,11 @@ PAST_MS = 1_767_225_600_000
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
 
 
+@pytest.fixture
+def plan(pulsar_broker: Broker, topic: str) -> Plan:
+    return make_plan(pulsar_broker, topic)
+
+
 def holding_topic(topic: str, where: str) -> str:
     return topic if where == "due" else topic + TIER_1D
 
@@ -88,8 +93,9 @@ def test_all_arrives_as_it_was_sent(pulsar_broker: Broker, pulsar_client: Any, t
         assert (found.ledger_id(), found.entry_id()) == (told.ledger_id(), told.entry_id())
 
 
-def test_a_send_without_keys_and_times_has_none(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_send_without_keys_and_times_has_none(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
+) -> None:
     before_ms = now_ms()
     with DelayedProducer(pulsar_client, plan) as producer:
         timer = producer.send(b"x", partition_key="", ordering_key="", event_timestamp=0)
@@ -123,9 +129,8 @@ def test_every_thousandth_delayed_message_keeps_the_broker_reading(
 
 
 def test_what_is_past_due_is_delivered_now_and_keeps_its_due_time(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
 ) -> None:
-    plan = make_plan(pulsar_broker, topic)
     with DelayedProducer(pulsar_client, plan) as producer:
         timer = producer.send(b"x", deliver_at=PAST_MS)
     assert timer.due_ms == PAST_MS
@@ -135,9 +140,8 @@ def test_what_is_past_due_is_delivered_now_and_keeps_its_due_time(
 
 
 def test_batched_where_a_relay_holds_and_unbatched_where_the_broker_delays(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
 ) -> None:
-    plan = make_plan(pulsar_broker, topic)
     outcomes = Outcomes()
     with DelayedProducer(pulsar_client, plan, batching_max_publish_delay_ms=50) as producer:
         for where in ("due", "tier"):
@@ -180,9 +184,8 @@ class Order(pulsar.schema.Record):  # type: ignore[misc]  # pulsar ships no type
 @pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])
 @pytest.mark.parametrize("where", ["due", "tier"])
 def test_the_users_schema_is_registered_where_a_timer_waits(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str, kind: str
+    pulsar_client: Any, topic: str, where: str, kind: str, plan: Plan
 ) -> None:
-    plan = make_plan(pulsar_broker, topic)
     schema = getattr(pulsar.schema, kind)(Order)
     with DelayedProducer(pulsar_client, plan, schema=schema) as producer:
         producer.send(Order(number=42, customer="Zoë"), deliver_after=DELAYS[where])
@@ -195,10 +198,7 @@ def test_the_users_schema_is_registered_where_a_timer_waits(
     assert message.schema_version() == b"\0" * 8 or message.schema_version() == "\0" * 8
 
 
-def test_a_schema_that_the_topic_refuses_is_a_definite_failure(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_schema_that_the_topic_refuses_is_a_definite_failure(pulsar_client: Any, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan, schema=pulsar.schema.JsonSchema(Order)) as producer:
         producer.send(Order(number=1, customer="a"))
     with (
@@ -264,8 +264,7 @@ def test_every_scheme_takes_timers_near_and_far(
     assert stored == 12
 
 
-def test_the_largest_payload_that_is_taken_is_stored(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_the_largest_payload_that_is_taken_is_stored(pulsar_client: Any, topic: str, plan: Plan) -> None:
     limit_bytes = 5 * 1024 * 1024
     properties = {"p": "ü" * 10_000}
     with DelayedProducer(pulsar_client, plan) as producer:
@@ -280,10 +279,7 @@ def test_the_largest_payload_that_is_taken_is_stored(pulsar_broker: Broker, puls
             assert message.data() == largest
 
 
-def test_a_lower_limit_of_the_broker_is_payload_too_large_as_well(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_lower_limit_of_the_broker_is_payload_too_large_as_well(pulsar_client: Any, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan, max_message_bytes=100 * 1024 * 1024) as producer:
         with pytest.raises(PayloadTooLarge, match="maxMessageSize") as caught:
             producer.send(bytes(6 * 1024 * 1024))
@@ -331,10 +327,7 @@ def test_many_threads_share_a_producer(pulsar_broker: Broker, pulsar_client: Any
     assert len({timer.id for timer in outcomes.timers}) == 1_200
 
 
-def test_a_callback_that_raises_is_reported_and_stops_nothing(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_callback_that_raises_is_reported_and_stops_nothing(pulsar_client: Any, plan: Plan) -> None:
     events: list[Event] = []
     outcomes = Outcomes()
 
@@ -352,8 +345,7 @@ def test_a_callback_that_raises_is_reported_and_stops_nothing(
     ]
 
 
-def test_a_callback_may_send_and_may_not_wait_for_itself(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_callback_may_send_and_may_not_wait_for_itself(pulsar_client: Any, plan: Plan) -> None:
     outcomes = Outcomes()
     refused: list[ClientMisuse] = []
     with DelayedProducer(pulsar_client, plan, max_pending=1) as producer:
@@ -372,8 +364,7 @@ def test_a_callback_may_send_and_may_not_wait_for_itself(pulsar_broker: Broker, 
     assert len(refused) == 3
 
 
-def test_after_close_nothing_is_sent(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_after_close_nothing_is_sent(pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan) -> None:
     producer = DelayedProducer(pulsar_client, plan)
     producer.send(b"x")
     assert producer.close() == 0
@@ -425,10 +416,7 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
     assert sum(stored_entries(pulsar_broker, topic, partition=partition) for partition in range(2)) == 5
 
 
-def test_a_producer_that_was_closed_under_us_is_opened_again(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_producer_that_was_closed_under_us_is_opened_again(pulsar_client: Any, topic: str, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan) as producer:
         producer.send(b"x")
         pooled = producer._writer.pool.borrow(topic, 0)
@@ -439,8 +427,7 @@ def test_a_producer_that_was_closed_under_us_is_opened_again(
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [b"x", b"y"]
 
 
-def test_a_closed_client_is_a_definite_failure(pulsar_broker: Broker, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_closed_client_is_a_definite_failure(pulsar_broker: Broker, plan: Plan) -> None:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(pulsar_broker.service_url, logger=quiet)
     with DelayedProducer(client, plan) as producer:
@@ -449,8 +436,7 @@ def test_a_closed_client_is_a_definite_failure(pulsar_broker: Broker, topic: str
             producer.send(b"x")
 
 
-def test_sends_go_on_over_an_unload(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_sends_go_on_over_an_unload(pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan) -> None:
     outcomes = Outcomes()
     with DelayedProducer(pulsar_client, plan) as producer:
         for number in range(600):

@@ -50,21 +50,6 @@ SCHEMES: list[Scheme] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tenant(admin: AdminClient) -> str:
-    name = f"provision-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(name)
-    return name
-
-
-@pytest.fixture
-def namespace(admin: AdminClient, tenant: str) -> str:
-    """A namespace of the test's own, so that what it lists is its own too."""
-    name = f"{tenant}/n-{uuid.uuid4().hex[:8]}"
-    assert admin.namespaces.create(name)
-    return name
-
-
 def plan_in(namespace: str, scheme: Scheme = TIERED, **changed: Any) -> Plan:
     return Plan(
         **{

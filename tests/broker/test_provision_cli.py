@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -35,14 +34,6 @@ partitions = 2
 {table}
 """
 TIERED = '[tiered]\nwindow = "1d"\ntiers = ["1d", "5d"]'
-
-
-@pytest.fixture
-def namespace(admin: AdminClient) -> str:
-    tenant = f"cli-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(tenant)
-    assert admin.namespaces.create(f"{tenant}/crm")
-    return f"{tenant}/crm"
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,12 +25,6 @@ def hops_of(message: Any) -> int:
     envelope = Envelope.read(message.properties())
     assert envelope is not None
     return envelope.hops
-
-
-@pytest.fixture
-def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of()) as made:
-        yield made
 
 
 @pytest.mark.parametrize("scheme", [TIERED, BROKER_HELD, WHEEL], ids=["relay-held", "broker-held", "wheel"])

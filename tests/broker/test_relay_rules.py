@@ -38,12 +38,6 @@ from timewheel.testing.plugin import MakeLocalPulsar
 
 
 @pytest.fixture
-def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of()) as made:
-        yield made
-
-
-@pytest.fixture
 def calm(pulsar_broker: Broker) -> Iterator[Stage]:
     """One on which no relay is late."""
     with Stage(pulsar_broker, patient()) as made:

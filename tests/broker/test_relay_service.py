@@ -38,12 +38,6 @@ from timewheel.relay import PartitionState
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 
-@pytest.fixture
-def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of()) as made:
-        yield made
-
-
 def test_it_says_when_it_is_ready_and_drains_at_sigterm(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ LIFE_S = 20
 """Of a token: long enough for the process to start with it, on a busy machine too."""
 
 
-def admin_of(secured: Secured, role: str, hook: Callable[[Event], object] = lambda _: None) -> AdminClient:
+def admin_of(secured: Secured, role: str, hook: Callable[[Event], None] = lambda _: None) -> AdminClient:
     return AdminClient(secured.broker.admin_url, token=token_for(role), hooks=(hook,))
 
 

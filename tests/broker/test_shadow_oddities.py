@@ -12,7 +12,7 @@ from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_stage import BUSINESS
-from tests.broker.shadow_stage import moved, shadow_plan, staged
+from tests.broker.shadow_stage import ShadowStage, moved, shadow_plan, staged
 from tests.broker.test_shadow_life import AHEAD_MS, DAYS, send
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
@@ -29,22 +29,21 @@ from timewheel.shadow.machine.states import State, caught_up_in, desired_in
 from timewheel.testing import Broker, eventually
 
 
-def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(pulsar_broker: Broker) -> None:
+def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(on: ShadowStage) -> None:
     """As a job that plans its next run does, or a client's own retry."""
-    with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, shadow = on.plain_consumer(), on.shadow()
-        send(on, range(1), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: consumer.handled["0"] == 1, 60)
-        given = consumer.messages["0"].properties()
-        assert "tw-timer" in given, "it came by the shadow"
-        due_ms = now_ms() + AHEAD_MS
-        producer = on.plain_producer()
-        producer.send(f"again {due_ms}".encode(), properties={**given, "colour": "red"}, deliver_at=due_ms)
-        eventually(lambda: moved(shadow) == 2, 60)
-        eventually(lambda: consumer.handled["again"] == 1, 60)
-        assert consumer.lateness_ms["again"] >= -1_000, "by the broker's tick at the most"
-        again = consumer.messages["again"].properties()
-        assert (again["colour"], again["tw-id"] == given["tw-id"]) == ("red", False)
+    consumer, shadow = on.plain_consumer(), on.shadow()
+    send(on, range(1), due_ms=now_ms() + AHEAD_MS)
+    eventually(lambda: consumer.handled["0"] == 1, 60)
+    given = consumer.messages["0"].properties()
+    assert "tw-timer" in given, "it came by the shadow"
+    due_ms = now_ms() + AHEAD_MS
+    producer = on.plain_producer()
+    producer.send(f"again {due_ms}".encode(), properties={**given, "colour": "red"}, deliver_at=due_ms)
+    eventually(lambda: moved(shadow) == 2, 60)
+    eventually(lambda: consumer.handled["again"] == 1, 60)
+    assert consumer.lateness_ms["again"] >= -1_000, "by the broker's tick at the most"
+    again = consumer.messages["again"].properties()
+    assert (again["colour"], again["tw-id"] == given["tw-id"]) == ("red", False)
 
 
 ODD: dict[str, tuple[MoveDecision, dict[str, Any]]] = {

@@ -186,26 +186,27 @@ def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Pat
         eventually(lambda: status_of(stage.admin, after).former == (), message="it is drained")
 
 
-def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(pulsar_broker: Broker, tmp_path: Path) -> None:
-    with Stage(pulsar_broker, plan_of()) as stage:
-        tier = stage.tiers[0]
-        probe = stage.producer(tier, batching_enabled=False)
-        for relay in ("r0", "r1"):
-            probe.send(b"", properties={PROBE_PROPERTY: relay})
-        idle = run(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1ms")
-        assert idle.returncode == 0, idle.stdout
-        facts = json.loads(idle.stdout)
-        assert (facts["timers"], facts["relay_late_ms"]) == ({"count": 0, "error": 0}, 0)
+def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(
+    stage: Stage, pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    tier = stage.tiers[0]
+    probe = stage.producer(tier, batching_enabled=False)
+    for relay in ("r0", "r1"):
+        probe.send(b"", properties={PROBE_PROPERTY: relay})
+    idle = run(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1ms")
+    assert idle.returncode == 0, idle.stdout
+    facts = json.loads(idle.stdout)
+    assert (facts["timers"], facts["relay_late_ms"]) == ({"count": 0, "error": 0}, 0)
 
-        # It should have left the tier long ago, and no relay is connected.
-        stage.put(tier, Envelope("late", now_ms() + HOUR_MS, now_ms() - HOUR_MS))
-        stage.flush()
-        late = run(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1m")
-        facts = json.loads(late.stdout)
-        assert (facts["timers"]["count"], late.returncode) == (1, 4)
-        assert facts["relay_late_ms"] > HOUR_MS - 60_000
-        found = verdict_on(inspect_plan(stage.admin, stage.plan, target="plan.toml")).findings
-        assert any(one.slug == "relay-late" and "timer late should" in one.read for one in found)
+    # It should have left the tier long ago, and no relay is connected.
+    stage.put(tier, Envelope("late", now_ms() + HOUR_MS, now_ms() - HOUR_MS))
+    stage.flush()
+    late = run(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1m")
+    facts = json.loads(late.stdout)
+    assert (facts["timers"]["count"], late.returncode) == (1, 4)
+    assert facts["relay_late_ms"] > HOUR_MS - 60_000
+    found = verdict_on(inspect_plan(stage.admin, stage.plan, target="plan.toml")).findings
+    assert any(one.slug == "relay-late" and "timer late should" in one.read for one in found)
 
 
 def test_what_waits_in_an_intake_that_no_relay_reads_counts_and_is_exit_status_4(
