@@ -160,25 +160,30 @@ print("left", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_that_is_told_to_end_ends_what_it_has_begun(
-    client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path, number: signal.Signals
-) -> None:
-    send(client, plan, *(f"t{number}" for number in range(20)))
-    save_plan(plan, tmp_path / "plan.toml")
-    command = [sys.executable, "-c", SERVICE, pulsar_broker.service_url, str(tmp_path / "plan.toml")]
+def ends_what_it_has_begun(broker: Broker, plan: Plan, folder: Path, script: str, number: signal.Signals) -> None:
+    """A service that is at the first of 20 timers is sent a signal."""
+    save_plan(plan, folder / "plan.toml")
+    command = [sys.executable, "-c", script, broker.service_url, str(folder / "plan.toml")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         watchdog = threading.Timer(WAIT_S, service.kill)
         watchdog.start()
         assert service.stdout is not None
         assert service.stdout.readline() == "begun\n"
         service.send_signal(number)
-        rest = service.stdout.read()
+        rest = service.stdout.read().split()
         watchdog.cancel()
     assert service.returncode == 0
-    assert rest.split()[-1] == "left"
-    handled = rest.split().count("done")
-    assert rest.split().count("begun") == handled - 1
+    assert rest[-1] == "left"
+    handled = rest.count("done")
+    assert rest.count("begun") == handled - 1
     assert handled < 20
     # What was handled is acknowledged, and nothing else.
-    eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 20 - handled, WAIT_S)
+    eventually(lambda: backlog(broker, plan.due_topic) == 20 - handled, WAIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_that_is_told_to_end_ends_what_it_has_begun(
+    client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path, number: signal.Signals
+) -> None:
+    send(client, plan, *(f"t{number}" for number in range(20)))
+    ends_what_it_has_begun(pulsar_broker, plan, tmp_path, SERVICE, number)

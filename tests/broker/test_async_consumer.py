@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, backlog, now_ms
+from tests.broker.test_around import ends_what_it_has_begun
 from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import left, retrying
 from tests.support.threads import StartedThreads
@@ -23,7 +21,6 @@ from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.core.errors import ClientMisuse
 from timewheel.core.plan import Plan
-from timewheel.core.planfile import save_plan
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
@@ -230,19 +227,4 @@ def test_a_service_that_is_told_to_end_ends_what_it_has_begun(
     client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path
 ) -> None:
     send(client, plan, 20)
-    save_plan(plan, tmp_path / "plan.toml")
-    command = [sys.executable, "-c", SERVICE, pulsar_broker.service_url, str(tmp_path / "plan.toml")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
-        watchdog = threading.Timer(WAIT_S, service.kill)
-        watchdog.start()
-        assert service.stdout is not None
-        assert service.stdout.readline() == "begun\n"
-        service.send_signal(signal.SIGTERM)
-        rest = service.stdout.read().split()
-        watchdog.cancel()
-    assert service.returncode == 0
-    assert rest[-1] == "left"
-    handled = rest.count("done")
-    assert rest.count("begun") == handled - 1
-    assert handled < 20
-    eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 20 - handled, WAIT_S)
+    ends_what_it_has_begun(pulsar_broker, plan, tmp_path, SERVICE, signal.SIGTERM)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
 import random
-import signal
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -313,36 +310,6 @@ def test_a_handler_that_exits_ends_run(client: Any, plan: Plan) -> None:
 # ------------------------------------------------------------ run and order
 
 
-def test_stop_from_a_signal_drains_what_was_begun_and_leaves_the_rest_unacknowledged(
-    client: Any, plan: Plan, pulsar_broker: Broker
-) -> None:
-    sender = Sender(client, plan)
-    for number in range(50):
-        sender.send(f"t{number}", now_ms())
-    sender.flush()
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    done: list[str | None] = []
-
-    def handler(message: DelayedMessage) -> None:
-        if not done:
-            os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.01)  # a handler that takes a moment, so that some are under way when the signal comes
-        done.append(message.timer_id)
-
-    before = signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-    try:
-        consumer.run(handler, workers=2)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    consumer.close()
-    assert 0 < len(done) < 50
-    eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 50 - len(done))
-    rest = Handled()
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), rest):
-        eventually(lambda: len(rest.times) == 50 - len(done))
-    assert not set(rest.times) & set(done)
-
-
 def test_iteration_and_receive_time_out_as_pulsar_and_as_python_do(client: Any, plan: Plan) -> None:
     with DelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
         begun_ms = now_ms()
@@ -398,22 +365,6 @@ def test_a_herd_is_handed_out_at_the_pace_that_was_asked_for(client: Any, plan: 
     assert took_ms > 1_900, "two seconds' worth"
     assert set(handled.times.values()) == {1}
     assert backlog(pulsar_broker, plan.due_topic) == 0
-
-
-def test_a_timer_that_is_stored_twice_is_handled_once_and_both_are_acknowledged(
-    client: Any, plan: Plan, pulsar_broker: Broker
-) -> None:
-    sender, handled = Sender(client, plan), Handled()
-    due_ms = now_ms() + 2_000
-    for _ in range(2):
-        for number in range(50):
-            sender.send(f"t{number}", due_ms)
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    with running(consumer, handled):
-        eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0, 60)
-    assert len(handled.times) == 50
-    assert set(handled.times.values()) == {1}
-    assert consumer.counts.extra_copies + consumer.counts.already_handled == 50
 
 
 # ------------------------------------------------------------ reloads

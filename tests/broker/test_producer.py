@@ -12,11 +12,10 @@ import pytest
 from tests.broker.due_topic import now_ms
 from tests.broker.producing import DAY_MS, HOUR_MS, TIER_1D, make_plan, stored_entries, stored_entry, stored_messages
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core import Envelope, Native, Plan, Tiered
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError
 from timewheel.core.limits import OUT_OF_ORDER_EVERY
 from timewheel.core.names import partition_topic
-from timewheel.core.topology import topology
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.producers.prepare import METADATA_ROOM_BYTES
 from timewheel.testing import eventually
@@ -231,37 +230,6 @@ def test_messages_without_a_key_take_turns(pulsar_broker: Broker, pulsar_client:
     for partition in range(3):
         found = [m.data() for m in stored_messages(pulsar_client, topic, 2, partition=partition)]
         assert found == [str(partition).encode(), str(partition + 3).encode()]
-
-
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        Native(),
-        Calendar(),
-        Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS)),
-        Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS), hold="broker"),
-        Wheel(rings=(Ring(slot_ms=DAY_MS, slots=8),)),
-    ],
-    ids=["native", "calendar", "tiered-relay", "tiered-broker", "wheel"],
-)
-def test_every_scheme_takes_timers_near_and_far(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str, scheme: Any
-) -> None:
-    plan = make_plan(pulsar_broker, topic, scheme, max_delay_ms=6 * DAY_MS)
-    outcomes = Outcomes()
-    with DelayedProducer(pulsar_client, plan) as producer:
-        for hours in range(0, 6 * 24, 12):
-            producer.send_async(b"x", outcomes, deliver_after=dt.timedelta(hours=hours), timer_id=f"in-{hours}h")
-    assert outcomes.errors == []
-    assert all(timer.message_id is not None for timer in outcomes.timers)
-    assert {timer.id for timer in outcomes.timers} == {f"in-{hours}h" for hours in range(0, 6 * 24, 12)}
-    with AdminClient(pulsar_broker.admin_url) as admin:
-        stored = sum(
-            admin.topics.stats(partition_topic(spec.name, 0)).published
-            for spec in topology(plan, now_ms()).topics
-            if spec.role != "dead_letter"
-        )
-    assert stored == 12
 
 
 def test_the_largest_payload_that_is_taken_is_stored(pulsar_client: Any, topic: str, plan: Plan) -> None:

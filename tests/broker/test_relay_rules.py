@@ -623,20 +623,6 @@ def test_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: 
         stage.await_all_acknowledged()
 
 
-def test_what_became_due_while_no_relay_ran_is_found_at_the_start(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
-        now = now_ms()
-        topics = stage.names.of_step(steps(stage.plan)[0])
-        for slot, topic in enumerate(topics):
-            # Due in the last turn but one.
-            due_ms = (now // 12_000 - 1) * 12_000 + slot * 2_000
-            stage.put(topic, Envelope(f"t{slot}", due_ms, due_ms - 4_000))
-        stage.flush()
-        stage.relay()
-        stage.await_due(len(topics))
-        stage.await_all_acknowledged()
-
-
 def test_a_slot_is_left_though_its_last_entry_is_hidden(pulsar_broker: Broker) -> None:
     """Nothing comes behind it but a probe of the relay's own."""
     with Stage(pulsar_broker, plan_of(WHEEL)) as stage:

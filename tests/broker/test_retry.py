@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import pulsar
 import pytest
-from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
@@ -179,26 +178,6 @@ def test_handlers_and_who_receives_by_hand_say_what_they_want(client: Any, pulsa
             receiving.receive(SECOND)
     reasons = {one.properties()["tw-id"]: one.properties()[PARKED_REASON] for one in parked_in(client, plan, 2)}
     assert reasons == {"give up": "no such customer", "received": "seen enough"}
-
-
-class Order(Record):  # type: ignore[misc]  # pulsar ships no types
-    number = Integer()
-
-
-def test_what_a_schema_wrote_is_read_by_it_at_every_attempt(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    with DelayedProducer(client, plan, schema=AvroSchema(Order)) as producer:
-        producer.send(Order(number=7), timer_id="o")
-    numbers: list[int] = []
-
-    def handle(message: DelayedMessage) -> None:
-        numbers.append(message.value().number)
-        raise ValueError
-
-    policy = RetryPolicy(max_attempts=2, backoff=FixedBackoff(SECOND / 10))
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, schema=AvroSchema(Order), retry=policy)
-    with running(consumer, handle):
-        eventually(lambda: consumer.counts.parked == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
-    assert numbers == [7, 7]
 
 
 @pytest.mark.parametrize("then", ["drop", "park"])
