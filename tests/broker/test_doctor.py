@@ -165,12 +165,20 @@ def policy(kind: Any, value: Any, *, of_tier: bool = False) -> Change:
     return lambda setup: setup.topic_policy(kind, value, setup.tier if of_tier else None)
 
 
-def provision(setup: Setup) -> None:
-    setup.provision()
-
-
 def unset(kind: Any, *, of_tier: bool = False) -> Change:
     return lambda setup: setup.admin.topic_policies.remove(setup.tier if of_tier else setup.due, kind)
+
+
+def of_namespace(kind: Any, value: Any) -> Change:
+    return lambda setup: setup.namespace_policy(kind, value)
+
+
+def posted(path: str, body: Any) -> Change:
+    return lambda setup: setup.call("POST", f"/namespaces/NAMESPACE/{path}", body)
+
+
+def planned(**changes: Any) -> Change:
+    return lambda setup: setattr(setup, "plan", replace(setup.plan, **changes))
 
 
 def both(*changes: Change) -> Change:
@@ -181,27 +189,42 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def provision(setup: Setup) -> None:
+    setup.provision()
+
+
 def quota(**options: Any) -> BacklogQuota:
     return BacklogQuota(action="producer_exception", **options)
 
 
+def delays(**options: Any) -> Change:
+    return policy(DELAYED_DELIVERY, DelayedDelivery(**{"active": True, **options}))
+
+
+def bounds(most: int) -> Change:
+    return both(policy(MAX_UNACKED_PER_CONSUMER, most), policy(MAX_UNACKED_PER_SUBSCRIPTION, most))
+
+
+def bookies(count: int) -> Change:
+    return of_namespace(PERSISTENCE, Persistence(ensemble=count, write_quorum=count, ack_quorum=1))
+
+
+def not_kept(setup: Setup) -> None:
+    for suffix in ("", ".tw.tier-1h", ".tw.dead-letter"):
+        setup.topic_policy(RETENTION, Retention(time_min=0, size_mb=0), setup.due + suffix)
+
+
+EVICTING = BacklogQuota(limit_bytes=10**9, action="consumer_backlog_eviction")
+CAUGHT_UP = InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up")
 FAULTS: dict[str, list[tuple[str, Change, Change]]] = {
     "policies of topics": [
-        (
-            "delays-off",
-            policy(DELAYED_DELIVERY, DelayedDelivery(active=False)),
-            policy(DELAYED_DELIVERY, DelayedDelivery(active=True)),
-        ),
+        ("delays-off", delays(active=False), delays()),
         ("ttl-too-short", policy(MESSAGE_TTL_S, 60, of_tier=True), policy(MESSAGE_TTL_S, 0, of_tier=True)),
-        (
-            "quota-drops",
-            policy(SIZE_QUOTA, BacklogQuota(limit_bytes=10**9, action="consumer_backlog_eviction"), of_tier=True),
-            provision,
-        ),
+        ("quota-drops", policy(SIZE_QUOTA, EVICTING, of_tier=True), provision),
         ("quota-too-short", policy(AGE_QUOTA, quota(limit_s=60)), provision),
         (
             "removed-when-caught-up",
-            policy(INACTIVE_TOPIC, InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up")),
+            policy(INACTIVE_TOPIC, CAUGHT_UP),
             policy(INACTIVE_TOPIC, InactiveTopic(delete=False)),
         ),
         ("pauses-at-the-limit", policy(PAUSE_ON_ACK_STATE, value=True), unset(PAUSE_ON_ACK_STATE)),
@@ -216,43 +239,15 @@ FAULTS: dict[str, list[tuple[str, Change, Change]]] = {
             lambda setup: setup.admin.subscriptions.delete(setup.tier, "curious"),
         ),
         ("no-deduplication", policy(DEDUPLICATION, value=False), policy(DEDUPLICATION, value=True)),
-        (
-            "few-unacknowledged",
-            both(policy(MAX_UNACKED_PER_CONSUMER, 1_000), policy(MAX_UNACKED_PER_SUBSCRIPTION, 1_000)),
-            both(policy(MAX_UNACKED_PER_CONSUMER, 50_000), policy(MAX_UNACKED_PER_SUBSCRIPTION, 50_000)),
-        ),
+        ("few-unacknowledged", bounds(1_000), bounds(50_000)),
     ],
     "a namespace": [
-        (
-            "delay-too-long",
-            policy(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=60_000)),
-            policy(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=0)),
-        ),
-        (
-            "subscription-expiry",
-            lambda setup: setup.namespace_policy(SUBSCRIPTION_EXPIRY_MIN, 30),
-            lambda setup: setup.namespace_policy(SUBSCRIPTION_EXPIRY_MIN, 0),
-        ),
-        (
-            "ttl-beyond-stay",
-            both(unset(MESSAGE_TTL_S), lambda setup: setup.namespace_policy(MESSAGE_TTL_S, 864_000)),
-            policy(MESSAGE_TTL_S, 0),
-        ),
-        (
-            "quota-blocks",
-            both(unset(SIZE_QUOTA), lambda setup: setup.namespace_policy(SIZE_QUOTA, quota(limit_bytes=10**9))),
-            provision,
-        ),
-        (
-            "schemas-enforced",
-            lambda setup: setup.call("POST", "/namespaces/NAMESPACE/schemaValidationEnforced", body=True),
-            lambda setup: setup.call("POST", "/namespaces/NAMESPACE/schemaValidationEnforced", body=False),
-        ),
-        (
-            "schemas-frozen",
-            lambda setup: setup.call("POST", "/namespaces/NAMESPACE/isAllowAutoUpdateSchema", body=False),
-            lambda setup: setup.call("POST", "/namespaces/NAMESPACE/isAllowAutoUpdateSchema", body=True),
-        ),
+        ("delay-too-long", delays(max_delay_ms=60_000), delays(max_delay_ms=0)),
+        ("subscription-expiry", of_namespace(SUBSCRIPTION_EXPIRY_MIN, 30), of_namespace(SUBSCRIPTION_EXPIRY_MIN, 0)),
+        ("ttl-beyond-stay", both(unset(MESSAGE_TTL_S), of_namespace(MESSAGE_TTL_S, 864_000)), policy(MESSAGE_TTL_S, 0)),
+        ("quota-blocks", both(unset(SIZE_QUOTA), of_namespace(SIZE_QUOTA, quota(limit_bytes=10**9))), provision),
+        ("schemas-enforced", posted("schemaValidationEnforced", True), posted("schemaValidationEnforced", False)),
+        ("schemas-frozen", posted("isAllowAutoUpdateSchema", False), posted("isAllowAutoUpdateSchema", True)),
     ],
     "what is lacking": [
         (
@@ -262,48 +257,21 @@ FAULTS: dict[str, list[tuple[str, Change, Change]]] = {
         ),
         ("missing-subscription", lambda setup: setup.admin.subscriptions.delete(setup.due, "billing"), provision),
         ("unguarded-topic", unset(MESSAGE_TTL_S), provision),
-        (
-            "kept-for-ever",
-            lambda setup: setup.namespace_policy(RETENTION, Retention(time_min=-1, size_mb=-1)),
-            both(
-                *(
-                    lambda setup, suffix=suffix: setup.topic_policy(
-                        RETENTION, Retention(time_min=0, size_mb=0), setup.due + suffix
-                    )
-                    for suffix in ("", ".tw.tier-1h", ".tw.dead-letter")
-                )
-            ),
-        ),
+        ("kept-for-ever", of_namespace(RETENTION, Retention(time_min=-1, size_mb=-1)), not_kept),
     ],
     "bookies and tick": [
-        (
-            "too-few-bookies",
-            lambda setup: setup.namespace_policy(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1)),
-            lambda setup: setup.namespace_policy(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
-        ),
-        (
-            "tick-differs",
-            policy(DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000)),
-            lambda setup: setattr(setup, "plan", replace(setup.plan, tick_ms=2_000)),
-        ),
+        ("too-few-bookies", bookies(2), bookies(1)),
+        ("tick-differs", delays(tick_ms=2_000), planned(tick_ms=2_000)),
     ],
     "a topic that is gone": [
         (
             "auto-creation",
             lambda setup: setup.admin.topics.delete(setup.tier, force=True),
-            lambda setup: setup.call(
-                "POST", "/namespaces/NAMESPACE/autoTopicCreation", {"allowAutoTopicCreation": False}
-            ),
+            posted("autoTopicCreation", {"allowAutoTopicCreation": False}),
         ),
         ("missing-topic", lambda setup: setup.admin.topics.delete(setup.tier), provision),
     ],
-    "another number of partitions": [
-        (
-            "topic-in-the-way",
-            lambda setup: setattr(setup, "plan", replace(setup.plan, partitions=2)),
-            lambda setup: setattr(setup, "plan", replace(setup.plan, partitions=1)),
-        ),
-    ],
+    "another number of partitions": [("topic-in-the-way", planned(partitions=2), planned(partitions=1))],
 }
 """Faults of a setup have nothing to do with each other; what `topics ensure` calls an error is cured first."""
 
