@@ -22,7 +22,7 @@ import tomli_w
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
@@ -111,8 +111,7 @@ def test_relay_and_commands_are_who_the_file_says_and_show_nothing_of_it(
     more = ["--processes", "2"] if way == "token" else []
     with Stage(secured.broker, plan_of()) as stage:
         save_plan(stage.plan, tmp_path / "plan.toml")
-        ensured = run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file))
-        assert ensured.returncode == 0, ensured.stderr
+        ensured = well(run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file)))
         with RelayProcess(secured.broker, stage.plan, tmp_path, connection=me.file, more=more) as relay:
             relay.await_ready()
             stage.hold([2_100])

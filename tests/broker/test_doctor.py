@@ -20,7 +20,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import ShiftedClock, now_ms
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from tests.support.own_broker import own_broker
 from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
@@ -116,8 +116,7 @@ class Setup:
         save_plan(self.plan, folder / "plan.toml")
         program, *arguments = shlex.split(line)
         assert program == "timewheel"
-        done = timewheel(*arguments, cwd=folder, env={**os.environ, "PULSAR_ADMIN_URL": broker.admin_url})
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        well(timewheel(*arguments, cwd=folder, env={**os.environ, "PULSAR_ADMIN_URL": broker.admin_url}))
 
     def provision(self) -> None:
         ensure(self.admin, self.plan, now_ms=SystemClock().now_ms(), ignore_former_topics=True)
@@ -636,8 +635,7 @@ def test_the_command(pulsar_broker: Broker, setup: Setup, tmp_path: Path) -> Non
     told = run(pulsar_broker, str(plan))
     assert f"cure  pulsar-admin topicPolicies set-message-ttl {setup.due} -t 0" in told.stdout
 
-    fixed = run(pulsar_broker, str(plan), "--fix")
-    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    fixed = well(run(pulsar_broker, str(plan), "--fix"))
     assert f"fixed: {setup.due}: set messageTTL = 0 (never)" in fixed.stdout
 
     setup.admin.subscriptions.create(setup.tier, "curious")

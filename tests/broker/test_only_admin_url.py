@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from tests.broker.relay_service import RelayProcess
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.durations import HOUR_MS
@@ -42,8 +42,7 @@ def admin_alone(pulsar_broker: Broker, tmp_path: Path, monkeypatch: pytest.Monke
 
 def ran(folder: Path, connection: Path, *words: str) -> str:
     """What a command printed that ended well."""
-    done = timewheel(*words, "--connection", connection, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = well(timewheel(*words, "--connection", connection, cwd=folder))
     return done.stdout
 
 

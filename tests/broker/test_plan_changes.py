@@ -18,7 +18,7 @@ import pytest
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, plan_of
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from tests.support.through import Through
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
@@ -383,8 +383,7 @@ def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_p
 
         def ensured(*options: str) -> str:
             command = ("topics", "ensure", tmp_path / "plan.toml", *options, "--remove-drained")
-            done = timewheel(*command, "--admin-url", pulsar_broker.admin_url)
-            assert done.returncode == 0, done.stdout + done.stderr
+            done = well(timewheel(*command, "--admin-url", pulsar_broker.admin_url))
             return done.stdout
 
         assert re.search(rf"{re.escape(stage.tiers[0])}: \d entr.* wait", ensured("--dry-run"))

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.broker.due_topic import ShiftedClock, now_ms
 from tests.support.checkout import ROOT
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
@@ -81,8 +81,7 @@ def planned(spark: SparkSession, pulsar_broker: Broker, tmp_path_factory: pytest
         patch.setattr(job, "candidate_plans", some_candidates)
         done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    ensured = timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url)
-    assert ensured.returncode == 0, ensured.stdout + ensured.stderr
+    well(timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url))
     return Planned(file, json.loads(done.stdout))
 
 

@@ -19,7 +19,7 @@ import httpx
 import pulsar
 import pytest
 
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import (
@@ -580,8 +580,7 @@ def test_roll_watches_until_it_is_told_to_end(
     save_plan(plan, path)
     where = [str(path), "--admin-url", pulsar_broker.admin_url]
 
-    once = timewheel("topics", "roll", *where, "--dry-run", "--json")
-    assert once.returncode == 0, once.stderr
+    once = well(timewheel("topics", "roll", *where, "--dry-run", "--json"))
     assert json.loads(once.stdout)["open_topics"] == 0
 
     command = [sys.executable, "-m", "timewheel", "topics", "roll", *where, "--watch", "--json"]

@@ -19,7 +19,7 @@ import pytest
 from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.consumers import DelayedConsumer
@@ -104,8 +104,7 @@ def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
         leaving = Leaving(stage, tmp_path)
         leaving.provision()
 
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = well(leaving.run("relay", "abort"))
         assert "put back by this process in" in done.stdout
         assert re.search(rf": {FAR + NEAR} timers; 0 cancelled, 0 dead letters", done.stdout), done.stdout
         assert held(stage) == 0
@@ -150,8 +149,7 @@ def test_killed_in_the_middle_and_run_again_it_loses_none(pulsar_broker: Broker,
             )
             process.send_signal(signal.SIGKILL)
             process.wait()
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        well(leaving.run("relay", "abort"))
         assert held(stage) == 0
         copies = stage.copies()
         assert len(copies) == count
@@ -168,8 +166,7 @@ def test_relays_that_have_the_plan_send_back_too(pulsar_broker: Broker, tmp_path
         stage.close_producers()
         with RelayProcess(pulsar_broker, leaving.plan, tmp_path) as service:
             service.await_ready()
-            done = leaving.run("relay", "abort")
-            assert done.returncode == 0, done.stdout + done.stderr
+            well(leaving.run("relay", "abort"))
             assert service.process.poll() is None
         assert held(stage) == 0
         stage.assert_no_copies()
@@ -273,8 +270,7 @@ def test_a_namespace_that_the_native_plan_forgets_is_emptied_too(pulsar_broker: 
         stage.close_producers()
         leaving = Leaving(stage, tmp_path, holding_namespace=None)
         leaving.provision()
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = well(leaving.run("relay", "abort"))
         assert ": 3 timers; 0 cancelled, 0 dead letters" in done.stdout
         assert held(stage) == 0
         stage.assert_no_copies()
@@ -314,8 +310,7 @@ def test_a_calendar_is_left_by_its_consumers(pulsar_broker: Broker, tmp_path: Pa
         stage.close_producers()
         leaving = Leaving(stage, tmp_path, former_intervals_ms=(60_000,))
         ensure(stage.admin, leaving.plan, now_ms=now_ms())
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = well(leaving.run("relay", "abort"))
         assert f"{route.topic}: 1 entry waits here, of an earlier plan: this plan's consumers read it" in done.stdout
         assert "remove the empty topics" not in done.stdout
         consumer = stage.enter(DelayedConsumer(stage.client, leaving.plan, BUSINESS, hooks=(stage.events,)))

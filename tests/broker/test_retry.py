@@ -21,7 +21,7 @@ from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
 from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.consumers import (
@@ -407,8 +407,7 @@ def test_parked_timers_are_listed_shown_handled_again_and_discarded(
         park(client, pulsar_broker, tiered, "ann", "bob", "eve")
         producer.cancel("bob")  # whoever has it handled again wants that all the same
 
-    listed = parked_command("list", "--json")
-    assert listed.returncode == 0, listed.stderr
+    listed = well(parked_command("list", "--json"))
     found = json.loads(listed.stdout)["dead_letters"]
     assert {one["timer_id"]: one["reason"] for one in found} == {
         "ann": "nobody called ann",
@@ -426,8 +425,7 @@ def test_parked_timers_are_listed_shown_handled_again_and_discarded(
     assert (several.returncode, "the plan has several: billing, audit" in _words(several.stderr)) == (2, True)
     unknown = parked_command("list", whose="nobody")
     assert (unknown.returncode, "no subscription 'nobody', but billing, audit" in _words(unknown.stderr)) == (1, True)
-    dry = parked_command("replay", "--all", "--dry-run", "--json")
-    assert dry.returncode == 0, dry.stderr
+    dry = well(parked_command("replay", "--all", "--dry-run", "--json"))
     assert all(
         one["sent_to"].startswith(f"{Names(tiered).retry(SUBSCRIPTION)}-")
         for one in json.loads(dry.stdout)["dead_letters"]
@@ -474,8 +472,7 @@ def test_it_keeps_its_schema(client: Any, pulsar_broker: Broker, tiered: Plan, p
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == 1, WAIT_S)
         eventually(lambda: len(parked(pulsar_broker, tiered).dead_letters) == 1, WAIT_S)
-        replayed = parked_command("replay", "--all")
-        assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+        well(parked_command("replay", "--all"))
         eventually(lambda: numbers == [7, 7, 7], WAIT_S)
 
 

@@ -18,7 +18,7 @@ from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_cancel import plan_on
 from tests.broker.test_shadow_look import plan_for
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.broker.admin.client import AdminClient
@@ -145,8 +145,7 @@ def test_gaps_show_what_a_role_may_see_and_name_the_rest(secured: Secured) -> No
     everything = told(secured, "ops", "gaps", "--all")
     assert everything.returncode == 1
     assert "only a superuser may list them" in everything.stderr
-    root_sees = told(secured, "admin", "gaps", "--all", "--fail-at", "alarm", "--json")
-    assert root_sees.returncode == 0, root_sees.stderr
+    root_sees = well(told(secured, "admin", "gaps", "--all", "--fail-at", "alarm", "--json"))
     assert {own_topic, other_topic} <= {one["topic"] for one in json.loads(root_sees.stdout)["subscriptions"]}
 
 
@@ -241,8 +240,7 @@ def test_a_shadow_names_what_a_role_may_not_see(secured: Secured, tmp_path: Path
     def shadow(role: str, *words: str) -> subprocess.CompletedProcess[str]:
         return told(secured, role, "shadow", *words, plan_file, service=True)
 
-    survey = shadow("ops", "start", "--dry-run", "--json")
-    assert survey.returncode == 0, survey.stderr + survey.stdout
+    survey = well(shadow("ops", "start", "--dry-run", "--json"))
     (unseen,) = [one for one in json.loads(survey.stdout)["findings"] if one["subject"] == "the broker"][:1]
     assert (unseen["slug"], unseen["cure"]) == ("not-seen-of-broker", "it takes a superuser's role")
     stranger = shadow("stranger", "start", "--dry-run")
@@ -253,8 +251,7 @@ def test_a_shadow_names_what_a_role_may_not_see(secured: Secured, tmp_path: Path
         assert done.returncode == 1, done.stdout
         assert ".tw.journal" in done.stderr, "it is not there: nobody has begun"
         assert f"to start one: timewheel shadow start {plan_file}" in done.stderr
-    begun = shadow("ops", "start")
-    assert begun.returncode == 0, begun.stderr
+    well(shadow("ops", "start"))
     for look in ("status", "verify"):
         done = shadow("ops", look)
         assert done.returncode == (3 if look == "status" else 0), done.stderr + done.stdout

@@ -19,6 +19,7 @@ from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, TIERED, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
+from tests.support.command_line import well
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
@@ -178,8 +179,7 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
         assert "Held by an earlier plan's topics" in run(pulsar_broker, "status", plan_file).stdout
         assert waiting(on.admin, new) > 0
 
-        done = run(pulsar_broker, "abort", plan_file)
-        assert done.returncode == 0, done.stderr
+        well(run(pulsar_broker, "abort", plan_file))
         assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         assert places(verify(on.admin, on.dialer, new))[Place.DUE] == EACH
         assert waiting(on.admin, new) == 0
@@ -235,8 +235,7 @@ def killed(on: ShadowStage, service: RelayProcess, new: Plan) -> None:
 
 
 def aborted(on: ShadowStage, service: RelayProcess, new: Plan) -> None:
-    done = run(on.broker, "abort", str(service.plan_file))
-    assert done.returncode == 0, done.stderr
+    done = well(run(on.broker, "abort", str(service.plan_file)))
     assert done.stderr.count("\n") == 1, f"the client's own lines are not on the terminal: {done.stderr}"
     changed(on, service, new)
     on.desired(State.SHADOWING)
@@ -331,14 +330,12 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
         assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
         # A plan that is made for the topic has the window that is found to do.
         made = tmp_path / "made.toml"
-        shown = run(broker, "start", wide.due_topic, "--out", str(made), "--dry-run")
-        assert shown.returncode == 0, shown.stderr + shown.stdout
+        shown = well(run(broker, "start", wide.due_topic, "--out", str(made), "--dry-run"))
         first = first_plan(wide.due_topic, wide.subscriptions, wide.partitions, Plan.load(made).tick_ms)
         assert Plan.load(made) == fitted(first, 2 * HOUR_MS, 5 * DAY_MS)
         assert "Nothing was begun; the plan is in" in shown.stdout
 
-        begun = run(broker, "start", file, "--ignore-refusals")
-        assert begun.returncode == 0, begun.stderr
+        well(run(broker, "start", file, "--ignore-refusals"))
         with RelayProcess(broker, wide, tmp_path, kind="shadow") as service:
             assert str(service.plan_file) == file
             service.await_ready()
@@ -348,8 +345,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert status.returncode == 3, status.stderr
             assert "--dry-run" not in status.stdout, "one excess, one remedy"
             Path(file).write_text("# written by hand\n" + Path(file).read_text())
-            done = as_printed(broker, status.stdout)
-            assert done.returncode == 0, done.stderr + done.stdout
+            done = well(as_printed(broker, status.stdout))
             narrow = Plan.load(file)
             assert Path(file).read_text().startswith("# written by hand\n")
             assert "revision = 2, [tiered] window = " in done.stdout

@@ -15,7 +15,7 @@ import pytest
 from tests.broker.due_topic import backlog, now_ms
 from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import ShadowStage, moved, shadow_plan, staged
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.clock import SystemClock
@@ -56,8 +56,7 @@ def asked(on: ShadowStage, folder: Path, word: str, *options: str) -> subprocess
 
 def command(on: ShadowStage, folder: Path, word: str, *options: str) -> str:
     """Its output, where it succeeds."""
-    done = asked(on, folder, word, *options)
-    assert done.returncode == 0, done.stderr
+    done = well(asked(on, folder, word, *options))
     return done.stdout
 
 

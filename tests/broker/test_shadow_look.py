@@ -18,7 +18,7 @@ from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
 from timewheel.broker.protocol.acknowledging import EntryAcknowledger
@@ -193,8 +193,7 @@ def test_a_plan_is_made_for_a_topic(
     send_mixed(pulsar_client, plan.due_topic, far=300, near=300)
     acknowledge_due(pulsar_client, plan.due_topic, 0)
     out = tmp_path / "made.toml"
-    done = run(pulsar_broker, "start", plan.due_topic, "--out", str(out), "--yes")
-    assert done.returncode == 0, done.stderr + done.stdout
+    well(run(pulsar_broker, "start", plan.due_topic, "--out", str(out), "--yes"))
     made = Plan.load(out)
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
@@ -228,12 +227,10 @@ def test_a_shadow_is_started(
     send_mixed(pulsar_client, plan.due_topic, far=20, near=20)
     acknowledge_due(pulsar_client, plan.due_topic, 0)
     plan_file = saved(plan, tmp_path)
-    shown = run(pulsar_broker, "start", "--dry-run", plan_file)
-    assert shown.returncode == 0, shown.stderr + shown.stdout
+    shown = well(run(pulsar_broker, "start", "--dry-run", plan_file))
     assert "far from due (moved)" in shown.stdout
     assert admin.topics.partitions(Names(plan).journal) is None
-    done = run(pulsar_broker, "start", plan_file)
-    assert done.returncode == 0, done.stderr
+    done = well(run(pulsar_broker, "start", plan_file))
     assert "provisioned -> shadowing. Now let it run: timewheel shadow run " in done.stdout
     first = desired_in(admin.topics.properties(Names(plan).journal))
     assert first.state is State.SHADOWING
@@ -306,8 +303,7 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
     # And after the way out, when all is back in the topic.
-    done = run(stage.broker, "abort", plan_file)
-    assert done.returncode == 0, done.stderr + done.stdout
+    well(run(stage.broker, "abort", plan_file))
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
     assert not moves(found.desired.state)
@@ -402,8 +398,7 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
     assert all(lag is not None and 0 <= lag.p50_ms <= lag.p99_ms < MINUTE_MS for lag in lags)
     assert found.writes is not None
     assert 4 <= found.writes <= 2 + 4 + 720
-    done = run(stage.broker, "status", saved(stage.plan, tmp_path))
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = well(run(stage.broker, "status", saved(stage.plan, tmp_path)))
     assert "shadowing" in done.stdout
     shadow.stop()
     stage.plain_producer().send(b"9999", deliver_at=now_ms() + 5 * HOUR_MS)

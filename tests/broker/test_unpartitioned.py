@@ -18,7 +18,7 @@ from tests.broker.relay_stage import plan_of as short_plan
 from tests.broker.shadow_stage import PlainConsumer
 from tests.broker.test_cancel import SCHEMES, TIERED, WAIT_S, plan_on, provisioned
 from tests.contract.client_contract import ANY_NAME
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
 from timewheel.core.broker_profile import BrokerProfile
@@ -314,8 +314,7 @@ def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: 
     save_plan(plan, file)
 
     def said(*arguments: str) -> str:
-        done = timewheel(*arguments)
-        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        done = well(timewheel(*arguments))
         return done.stdout + done.stderr
 
     admin_url = ("--admin-url", pulsar_broker.admin_url)

@@ -17,7 +17,7 @@ import pytest
 from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.broker.test_gaps import run as run_gaps
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import PROBE_PROPERTY, Envelope
@@ -134,16 +134,14 @@ def test_the_command_tells_where_it_is_and_where_it_goes(pulsar_broker: Broker, 
         own = producer.send(b"x", deliver_after=dt.timedelta(seconds=3), timer_id="sub-42", partition_key="k")
         sent_ms = now_ms()
 
-        told = run(pulsar_broker, plan, tmp_path, generated.id)
-        assert told.returncode == 0, told.stderr
+        told = well(run(pulsar_broker, plan, tmp_path, generated.id))
         assert f"held in {stage.tiers[0]}-partition-0, due in" in told.stdout
         assert told.stdout.count("goes to") >= 9, "tiers of four seconds for fifty"
         facts = json.loads(run(pulsar_broker, plan, tmp_path, generated.id, "--json").stdout)
         assert (facts["state"], facts["due_ms"], facts["reads"]) == ("held", generated.due_ms, 1)
 
         # An id says nothing of its send: by its due time alone all entries are looked at, here two or three.
-        by_due = run(pulsar_broker, plan, tmp_path, "sub-42", "--due", own.due_at.isoformat())
-        assert by_due.returncode == 0, by_due.stdout + by_due.stderr
+        by_due = well(run(pulsar_broker, plan, tmp_path, "sub-42", "--due", own.due_at.isoformat()))
         assert "sub-42: held in" in by_due.stdout
         to_the_minute = run(pulsar_broker, plan, tmp_path, "sub-42", "--due", f"{own.due_at:%Y-%m-%dT%H:%MZ}")
         assert "sub-42: held in" in to_the_minute.stdout
@@ -298,8 +296,7 @@ def test_late_timers_and_the_relays_that_have_them(pulsar_broker: Broker, tmp_pa
         eventually(lambda: sum(place.timers.count for place in status_of(stage.admin, plan).relays()[mine]) == 20)
 
         def is_text() -> bool:
-            attended = status(pulsar_broker, plan, tmp_path, "--fail-late", "1h")
-            assert attended.returncode == 0
+            attended = well(status(pulsar_broker, plan, tmp_path, "--fail-late", "1h"))
             return f"Relay {mine} has 4 partitions with about 20 timers" in " ".join(attended.stdout.split())
 
         eventually(is_text)
@@ -317,8 +314,7 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
     assert "all is well" not in gaps.stdout
     assert plan.due_topic in gaps.stdout
     with Stage(pulsar_broker, plan) as stage:
-        idle = status(pulsar_broker, plan, tmp_path)
-        assert idle.returncode == 0
+        idle = well(status(pulsar_broker, plan, tmp_path))
         assert "0 timers wait; nothing is late, and no relay is connected" in " ".join(idle.stdout.split())
         assert "on time" not in idle.stdout
         assert run_gaps(pulsar_broker, str(tmp_path / "plan.toml")).returncode == 0
@@ -370,8 +366,7 @@ def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(
     probe = stage.producer(tier, batching_enabled=False)
     for relay in ("r0", "r1"):
         probe.send(b"", properties={PROBE_PROPERTY: relay})
-    idle = status(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1ms")
-    assert idle.returncode == 0, idle.stdout
+    idle = well(status(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1ms"))
     facts = json.loads(idle.stdout)
     assert (facts["timers"], facts["relay_late_ms"]) == ({"count": 0, "error": 0}, 0)
 
