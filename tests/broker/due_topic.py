@@ -46,7 +46,37 @@ def make_topic(broker: Broker, topic: str, *, partitions: int = 1, subscriptions
             admin.subscriptions.create(topic, subscription)
 
 
-class Sender:
+class Confirming:
+    """Producers by topic, and how many sends are not confirmed yet."""
+
+    def __init__(self) -> None:
+        self._producers: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self.unconfirmed = 0
+
+    def send_counted(self, producer: Any, payload: bytes | None, **options: Any) -> None:
+        with self._lock:
+            self.unconfirmed += 1
+        producer.send_async(payload, self._confirmed, **options)
+
+    def flush(self) -> None:
+        for producer in self._producers.values():
+            producer.flush()
+        eventually(lambda: self.unconfirmed == 0)
+
+    def close_producers(self) -> None:
+        """Nobody sends any more."""
+        for producer in self._producers.values():
+            producer.close()
+        self._producers.clear()
+
+    def _confirmed(self, result: Any, _: Any) -> None:
+        if result.value == 0:
+            with self._lock:
+                self.unconfirmed -= 1
+
+
+class Sender(Confirming):
     """Sends timers straight into the due topic that the plan routes to, with their envelopes.
 
     Args:
@@ -55,11 +85,9 @@ class Sender:
     """
 
     def __init__(self, client: Any, plan: Plan) -> None:
+        super().__init__()
         self._client = client
         self._router = Router(plan)
-        self._producers: dict[str, Any] = {}
-        self._lock = threading.Lock()
-        self.unconfirmed = 0
 
     def send(
         self,
@@ -85,31 +113,13 @@ class Sender:
             self._producers[topic] = self._client.create_producer(topic, block_if_queue_full=True)
         envelope = Envelope(timer_id, due_ms, now_ms()).properties()
         deliver_at = 0 if undelayed or not due.deliver_at_ms else due.deliver_at_ms - early_ms
-        with self._lock:
-            self.unconfirmed += 1
-        self._producers[topic].send_async(
+        self.send_counted(
+            self._producers[topic],
             payload,
-            self._confirmed,
             properties={**(properties or {}), **envelope},
             deliver_at=deliver_at or None,
             **options,
         )
-
-    def flush(self) -> None:
-        for producer in self._producers.values():
-            producer.flush()
-        eventually(lambda: self.unconfirmed == 0)
-
-    def close(self) -> None:
-        """Release all topics."""
-        for producer in self._producers.values():
-            producer.close()
-        self._producers.clear()
-
-    def _confirmed(self, result: Any, _: Any) -> None:
-        if result.value == 0:
-            with self._lock:
-                self.unconfirmed -= 1
 
 
 class Handled:

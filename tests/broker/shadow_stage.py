@@ -42,11 +42,7 @@ class PlainConsumer:
     def __init__(self, client: Any, topic: str, subscription: str = BUSINESS, **options: Any) -> None:
         kind = options.pop("consumer_type", pulsar.ConsumerType.Shared)
         self._consumer = client.subscribe(
-            topic,
-            subscription,
-            consumer_type=kind,
-            initial_position=pulsar.InitialPosition.Earliest,
-            **options,
+            topic, subscription, consumer_type=kind, initial_position=pulsar.InitialPosition.Earliest, **options
         )
         self.handled: Counter[str] = Counter()
         self.lateness_ms: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What users get from `timewheel.testing` in their own tests: fixtures, and a clear word where no broker can be had."""
+"""What users get from `timewheel.testing` in their own tests, with a clear word where no broker can be had."""
 
 from __future__ import annotations
 
@@ -99,6 +99,8 @@ def test_the_broker_of_the_commands_is_used_if_none_is_chosen_and_that_is_told(
 
 
 ELSEWHERE = "127.0.0.2"
+"""Where the played engine listens, as one on another machine would. Its broker is a real one, and believes in
+127.0.0.1, which is where it is for itself: what a client is told must be the first."""
 
 
 CLIENT = """

@@ -1,4 +1,4 @@
-"""The life of a calendar's topics on a real broker."""
+"""The life of a calendar's topics on a real broker, and consumers that follow them; their intervals are seconds."""
 
 from __future__ import annotations
 
@@ -407,7 +407,7 @@ def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
                 count += 1
             change_ms += INTERVAL_MS
         sender.flush()
-        sender.close()
+        sender.close_producers()
         while len(handled.times) < count and now_ms() < begin_ms + 60_000:
             max_open = max(max_open, len(open_topics(consumer)))
             threading.Event().wait(0.02)
@@ -446,7 +446,7 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
     for number in range(100):
         sender.send(f"t{number}", interval * INTERVAL_MS + 19 * number)
     sender.flush()
-    sender.close()
+    sender.close_producers()
     with AdminClient(pulsar_broker.admin_url) as admin:
         admin.topics.terminate(topics[interval])
         with running(DelayedConsumer(client, short_plan, SUBSCRIPTION, hooks=()), handled):
@@ -511,4 +511,4 @@ def test_a_topic_that_is_missing_ahead_is_told_and_followed_once_it_is_there(
         sender = Sender(client, short_plan)
         sender.send("a", now_ms() + 3_000)
         eventually(lambda: handled.times == {"a": 1}, 60)
-        sender.close()
+        sender.close_producers()

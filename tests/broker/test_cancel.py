@@ -434,10 +434,7 @@ def cancels_close_to_their_due_time(
         sent: list[Timer] = []
         for number in range(timers):
             producer.send_async(
-                b"x",
-                lambda _, timer: sent.append(timer),
-                deliver_at=start_ms + 3 * number,
-                timer_id=f"t{number}",
+                b"x", lambda _, timer: sent.append(timer), deliver_at=start_ms + 3 * number, timer_id=f"t{number}"
             )
         producer.flush()
 

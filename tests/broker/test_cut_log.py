@@ -1,4 +1,4 @@
-"""The log of cancellations on a real broker: read by everyone, kept short by janitors, never forgotten too early."""
+"""The log of cancellations on a real broker: read by everyone, kept short, never forgotten too early."""
 
 from __future__ import annotations
 
@@ -389,9 +389,7 @@ def test_odd_entries_at_the_end_of_the_log_hold_up_no_answer(pulsar_broker: Brok
     assert not events.named("cancellations_not_read")
 
 
-def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(
-    pulsar_broker: Broker,
-) -> None:
+def test_of_a_huge_batch_some_thousand_are_read_and_then_what_stands_behind_it(pulsar_broker: Broker) -> None:
     events = Events()
     body = batch_member(b"x") * 200_000
     packed = bytes(cramjam.zstd.compress(body))

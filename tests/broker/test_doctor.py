@@ -794,10 +794,7 @@ class TwoBookies(LocalPulsar):
 
 @pytest.mark.short
 def test_copies_and_clusters() -> None:
-    with (
-        own_broker({"allowEphemeralPorts": "false"}, TwoBookies) as broker,
-        AdminClient(broker.admin_url) as admin,
-    ):
+    with own_broker({"allowEphemeralPorts": "false"}, TwoBookies) as broker, AdminClient(broker.admin_url) as admin:
         setup = make(admin, None)
         # One copy of everything, as every broker of these tests is told; here there is a second bookie.
         assert setup.slugs() == {"one-copy", "no-relay-yet"}

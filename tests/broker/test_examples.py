@@ -1,4 +1,4 @@
-"""The FastAPI examples run as they stand, each as a server of its own."""
+"""The examples run as they stand: each scheme as a program, the FastAPI ones as servers."""
 
 from __future__ import annotations
 

@@ -158,11 +158,7 @@ def acknowledge(stage: Stage, topic: str, name: str, sizes: list[int], rng: np.r
         elif size > 1 and rng.random() < 0.1:
             wanted.update(own[: int(rng.integers(1, size))])  # a part of a batch
     consumer = stage.client.subscribe(
-        topic,
-        name,
-        consumer_type=pulsar.ConsumerType.Shared,
-        receiver_queue_size=5_000,
-        batch_index_ack_enabled=True,
+        topic, name, consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=5_000, batch_index_ack_enabled=True
     )
     for _ in range(number):
         message = consumer.receive(RECEIVE_TIMEOUT_MS)

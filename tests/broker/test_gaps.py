@@ -47,10 +47,7 @@ def send(client: Any, topic: str, count: int, delay_ms: Callable[[int], int] = l
     for number in range(count):
         after_ms = delay_ms(number)
         producer.send_async(
-            str(number).encode(),
-            None,
-            deliver_at=now_ms + after_ms if after_ms else None,
-            partition_key=key(number),
+            str(number).encode(), None, deliver_at=now_ms + after_ms if after_ms else None, partition_key=key(number)
         )
     producer.flush()
     producer.close()

@@ -1,4 +1,4 @@
-"""What a sender to the intake may expect (docs/specification.md): dead letters with a reason, and repeated sends."""
+"""What a sender to the intake may expect (docs/specification.md), and services in Java and for Node beside it."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> N
     assert {dead_letter[DEAD_FROM] for dead_letter in dead_letters.values()} == {partition_topic(stage.names.intake, 0)}
 
 
-def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_copy(
-    stage: ShadowStage,
-) -> None:
+def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_copy(stage: ShadowStage) -> None:
     properties = {DUE_PROPERTY: str(now_ms() + 4_000), ID_PROPERTY: "order-7"}
     for _ in range(2):  # as after a reconnection: the same name, the same sequence id
         producer = stage.plain_producer(stage.names.intake, producer_name="orders")

@@ -1,4 +1,4 @@
-"""Commands look at single entries without having the broker open them: what an entry says of itself costs nobody."""
+"""Commands and readers look at entries, odd ones among them: each is seen as it was sent, and costs nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real Prometheus reads of a service, a relay, the exporter and the broker: every query answers."""
+"""A real Prometheus reads a service, a relay, the exporter and the broker: queries answer, panels show something."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ PLAN = Plan(
     relay="service",
 )
 SHADOWED = replace(PLAN, due_topic=f"{PLAN.due_topic}-shadowed", readers="any", intake=True)
-ABSENT = {
-    "bottomk(10, timewheel_gap_limit_reached_seconds)": "growth is known after looks over a minute",
-}
+ABSENT = {"bottomk(10, timewheel_gap_limit_reached_seconds)": "growth is known after looks over a minute"}
 """Queries of the dashboard without an answer here, and why."""
 EVENTS = "sum by (event, level) (increase(timewheel_events_total[5m])) > 0"
 """Answers if something happened."""

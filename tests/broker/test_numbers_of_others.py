@@ -217,8 +217,7 @@ def forge(stage: Stage, topic: str, properties: dict[str, str]) -> None:
     """Send so many with these properties, and behind them timers that are due now."""
     producer = stage.producer(topic)
     for number in range(FORGED):
-        producer.send_async(b"", stage._confirmed, properties={ID_PROPERTY: f"forged{number}", **properties})
-        stage._unconfirmed += 1
+        stage.send_counted(producer, b"", properties={ID_PROPERTY: f"forged{number}", **properties})
     stage.flush()
     for number in range(GOOD):
         stage.put(topic, Envelope(f"good{number}", now_ms(), now_ms()))

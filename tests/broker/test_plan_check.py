@@ -137,10 +137,7 @@ def native_plan(**changes: Any) -> Plan:
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    config = {
-        "managedLedgerMaxUnackedRangesToPersist": str(GAP_LIMIT),
-        "delayedDeliveryTickTimeMillis": str(TICK_MS),
-    }
+    config = {"managedLedgerMaxUnackedRangesToPersist": str(GAP_LIMIT), "delayedDeliveryTickTimeMillis": str(TICK_MS)}
     plan, ended = native_plan(), threading.Event()
     sends: list[tuple[int, int]] = []
     with own_broker(config) as broker, AdminClient(broker.admin_url) as admin:
@@ -256,8 +253,7 @@ def test_growth_over_logged_checks_gives_the_date_and_the_change(
     for weeks in range(5, 0, -1):
         less = 1.2**-weeks
         append_check(
-            log,
-            replace(now, at_ms=now.at_ms - weeks * WEEK_MS, per_second=now.per_second * less, peak=now.peak * less),
+            log, replace(now, at_ms=now.at_ms - weeks * WEEK_MS, per_second=now.per_second * less, peak=now.peak * less)
         )
 
     monkeypatch.chdir(tmp_path)

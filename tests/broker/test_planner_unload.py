@@ -94,10 +94,7 @@ CASES = {
         workload="fixed 1h, 1d, 5d", scheme=Native(), rows=48_000, days=10, partitions=2
     ),
     "campaign through a tier, restart": Case(
-        workload="campaign",
-        scheme=Tiered(window_ms=4 * HOUR_MS, tiers_ms=(4 * HOUR_MS,)),
-        rows=24_000,
-        restart=True,
+        workload="campaign", scheme=Tiered(window_ms=4 * HOUR_MS, tiers_ms=(4 * HOUR_MS,)), rows=24_000, restart=True
     ),
 }
 

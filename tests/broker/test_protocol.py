@@ -1,4 +1,4 @@
-"""Entries are read from real brokers as they were sent, and acknowledged beside consumers who notice nothing of it."""
+"""Entries are read from real brokers as they were sent, and acknowledged beside consumers who do not notice."""
 
 from __future__ import annotations
 

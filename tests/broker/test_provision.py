@@ -1,4 +1,4 @@
-"""Provisioning on a real broker."""
+"""Provisioning on a real broker, as functions and as `timewheel topics`."""
 
 from __future__ import annotations
 
@@ -181,9 +181,7 @@ def check_dropped_elsewhere_only(admin: AdminClient, plan: Plan) -> None:
 
 
 @pytest.mark.short
-def test_delayed_messages_survive_a_quota_that_drops_them_elsewhere(
-    harsh: tuple[AdminClient, dict[str, Plan]],
-) -> None:
+def test_delayed_messages_survive_a_quota_that_drops_them_elsewhere(harsh: tuple[AdminClient, dict[str, Plan]]) -> None:
     admin, plans = harsh
     check_dropped_elsewhere_only(admin, plans[QUOTA])
 

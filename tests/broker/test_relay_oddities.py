@@ -1,4 +1,4 @@
-"""Messages that cannot be read, carried or stored, between good ones: they are dead letters, and the rest goes on."""
+"""What a relay carries arrives byte for byte (broker-facts: byte-for-byte); what it cannot is a dead letter."""
 
 from __future__ import annotations
 

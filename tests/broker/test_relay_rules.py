@@ -520,9 +520,7 @@ def test_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
 
 
 @pytest.mark.short
-def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
-    make_local_pulsar: MakeLocalPulsar,
-) -> None:
+def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(make_local_pulsar: MakeLocalPulsar) -> None:
     broker = make_local_pulsar()
     with Stage(broker, patient()) as stage:
         sent = stage.hold(PATIENT_LEFT_MS for _ in range(3_000))

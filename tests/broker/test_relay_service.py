@@ -1,4 +1,4 @@
-"""`timewheel relay run` as its operators see it."""
+"""`timewheel relay run` as its operators see it: ready, in several processes, and with plans that change."""
 
 from __future__ import annotations
 

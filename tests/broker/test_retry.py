@@ -1,4 +1,4 @@
-"""Timers whose handlers fail, on a real broker: tried again by their own subscription, parked at the end."""
+"""Timers whose handlers fail, on a real broker: tried again, parked, and dealt with by `timewheel parked`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a shadow changes while timers wait, and its service reads it anew: nothing is lost, repeated or left."""
+"""The plan of a shadow changes while timers wait: nothing is lost, repeated or left; what is over a limit is cured."""
 
 from __future__ import annotations
 

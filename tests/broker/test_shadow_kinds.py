@@ -1,4 +1,4 @@
-"""Whatever a plain producer sends: what can be moved comes as it was sent, what cannot stays and comes all the same."""
+"""A topic of plain clients with a shadow: whatever they send comes once and in its time, to each subscription."""
 
 from __future__ import annotations
 

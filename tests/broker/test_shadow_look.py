@@ -1,4 +1,4 @@
-"""What looks at a shadowed topic sees what is there: before anything moves and meanwhile; its audit balances."""
+"""What looks at a shadowed topic, and what its service tells, is what is there; its audit balances."""
 
 from __future__ import annotations
 
@@ -476,10 +476,7 @@ def scraped(text: str) -> dict[str, float]:
 
 def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Broker, tmp_path: Path) -> None:
     plan = plan_of(relay="service", readers="any", intake=True, partitions=PARTITIONS, max_delay_ms=2 * AHEAD_MS)
-    with (
-        ShadowStage(pulsar_broker, plan) as on,
-        RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service,
-    ):
+    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
         on.desired(State.SHADOWING)
         service.await_ready()
 

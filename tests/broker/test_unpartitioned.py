@@ -1,4 +1,4 @@
-"""A due topic without partitions, as Pulsar makes them by default: it works in every scheme, beside plain clients."""
+"""A due topic without partitions, in every scheme and beside plain clients, and subscriptions of any name."""
 
 from __future__ import annotations
 
