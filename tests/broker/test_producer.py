@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pulsar.schema
 import pytest
 
-from tests.broker.due_topic import now_ms
-from tests.broker.producing import DAY_MS, HOUR_MS, TIER_1D, make_plan, stored_entries, stored_entry, stored_messages
+from tests.broker.due_topic import (
+    DAY_MS,
+    HOUR_MS,
+    TIER_1D,
+    make_plan,
+    now_ms,
+    stored_entries,
+    stored_entry,
+    stored_messages,
+)
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core import Envelope, Native, Plan, Tiered
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.producing import TIER_1D, make_plan, stored_entries, stored_messages
+from tests.broker.due_topic import TIER_1D, make_plan, stored_entries, stored_messages
 from timewheel.core import Plan, SystemClock
 from timewheel.core.errors import BadDueTime, ClientMisuse, SendFailed, SendOutcomeUnknown, TopologyError
 from timewheel.producers import AsyncDelayedProducer

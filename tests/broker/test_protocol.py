@@ -15,8 +15,7 @@ import pulsar
 import pytest
 from pulsar.schema import JsonSchema, Record, String
 
-from tests.broker.due_topic import now_ms
-from tests.broker.producing import crypto_keys
+from tests.broker.due_topic import crypto_keys, now_ms
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.pulsar_messages import command_frame, connected, read_request

@@ -16,8 +16,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema
 
-from tests.broker.due_topic import now_ms
-from tests.broker.producing import crypto_keys
+from tests.broker.due_topic import crypto_keys, now_ms
 from tests.broker.relay_stage import BUSINESS, Stage, plan_of
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.client.native import schema_version_of

@@ -16,8 +16,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
-from tests.broker.due_topic import now_ms
-from tests.broker.producing import crypto_keys
+from tests.broker.due_topic import crypto_keys, now_ms
 from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage, moved, shadow_plan, staged
 from tests.broker.test_shadow_life import AHEAD_MS as FAR_AHEAD_MS
