@@ -81,23 +81,7 @@ LANES = {
         ),
         "mortal",
     ),
-    **dict.fromkeys(
-        (
-            "tests/broker/test_admin_security.py",
-            "tests/broker/test_protocol_secured.py",
-            "tests/broker/test_cancel_refused.py",
-            "tests/broker/test_connection.py",
-            "tests/broker/test_doctor.py",
-            "tests/broker/test_gaps_denied.py",
-            "tests/broker/test_shadow_denied.py",
-            "tests/broker/test_status.py",
-            "tests/broker/test_whereis.py",
-            "tests/broker/test_plan_check_denied.py",
-            "tests/broker/test_provision_denied.py",
-            "tests/broker/test_token_expires.py",
-        ),
-        "secured",
-    ),
+    **dict.fromkeys(("tests/broker/test_roles.py", "tests/broker/test_connection.py"), "secured"),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share expensive resources: Spark, the built wheel, brokers of a kind. Each other file is its own lane."""

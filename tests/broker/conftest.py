@@ -12,6 +12,8 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import MAX_UNACKED
+from tests.broker.relay_stage import Stage, plan_of
+from tests.broker.shadow_stage import ShadowStage, shadow_plan, staged
 from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.secured import Secured, secured_broker
@@ -74,6 +76,36 @@ def client(pulsar_broker: Broker, connect: Connect) -> Any:
 def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
     with AdminClient(pulsar_broker.admin_url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def tenant(admin: AdminClient) -> str:
+    """A tenant of the module's own."""
+    name = f"tenant-{uuid.uuid4().hex[:8]}"
+    assert admin.tenants.create(name)
+    return name
+
+
+@pytest.fixture
+def namespace(admin: AdminClient, tenant: str) -> str:
+    """A namespace of the test's own, so that what it lists is its own too."""
+    name = f"{tenant}/n-{uuid.uuid4().hex[:8]}"
+    assert admin.namespaces.create(name)
+    return name
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[Stage]:
+    """A plan of short tiers, provisioned."""
+    with Stage(pulsar_broker, plan_of()) as made:
+        yield made
+
+
+@pytest.fixture
+def on(pulsar_broker: Broker) -> Iterator[ShadowStage]:
+    """The topic of plain clients, on which a shadow is wanted."""
+    with staged(pulsar_broker, shadow_plan()) as stage:
+        yield stage
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,16 @@ import numpy as np
 import pulsar
 from numpy.typing import NDArray
 
+from tests.broker.due_topic import now_ms
+from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient
-from timewheel.testing import eventually
+from timewheel.core.broker_profile import AckFormat
+from timewheel.testing import LocalPulsar, eventually
 
-__all__ = ["CursorState", "Filled", "Listener", "acknowledge_by_id", "backlog_of", "fill", "now_ms", "received_again"]
+__all__ = [
+    "FORMATS", "CursorState", "Filled", "Listener", "Stage", "acknowledge_by_id", "backlog_of", "fill",
+    "received_again", "stage_of", "staged",
+]  # fmt: skip
 
 Flags = NDArray[np.bool_]
 
@@ -25,6 +31,35 @@ OUT_OF_ORDER_MS = 500
 """What is due within a tick is delivered in order of positions; this is five of the ticks that are set here."""
 SETTLE_TIMEOUT_S = 40.0
 """Acknowledgements are grouped by the client and counted by the broker a moment later."""
+
+
+FORMATS = ("ranges", "bitmap")
+"""Both versions know both formats; 4.0 writes ranges unless told otherwise, 4.2 a bitmap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A broker of one format."""
+
+    broker: LocalPulsar
+    client: Any
+    admin: AdminClient
+    ack_format: AckFormat
+
+
+@contextmanager
+def staged(broker: LocalPulsar, ack_format: AckFormat) -> Iterator[Stage]:
+    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with closing(client), AdminClient(broker.admin_url) as admin:
+        yield Stage(broker=broker, client=client, admin=admin, ack_format=ack_format)
+
+
+@contextmanager
+def stage_of(settings: Mapping[str, str], ack_format: AckFormat) -> Iterator[Stage]:
+    """Start a broker with these settings, and end it."""
+    as_bitmap = {"managedLedgerPersistIndividualAckAsLongArray": str(ack_format == "bitmap").lower()}
+    with own_broker({**settings, **as_bitmap}) as broker, staged(broker, ack_format) as stage:
+        yield stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +233,6 @@ def _settled(admin: AdminClient, topic: str, subscription: str, acknowledged: Fl
         acknowledged=acknowledged,
         ranges=admin.topics.stats(topic).subscriptions[subscription].gap_count,
     )
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _payload(number: int) -> bytes:

@@ -1,21 +1,29 @@
-"""Due topics for tests of the consumer: made by hand, filled by a raw client, so that only the consumer is on trial."""
+"""Plans and topics on a broker, timers sent into them, and what lies in them, for tests of producers and consumers."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pulsar
+
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.admin.internals import EntryPosition
 from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core import Calendar, Native, Plan, Tiered, Wheel
+from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic, parts_of
-from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.hooks import Event
+from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker, eventually
 
 SUBSCRIPTION = "billing"
@@ -27,6 +35,16 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class ShiftedClock(SystemClock):
+    """This machine's clock, ahead by so much; below 0: behind."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+
 def make_topic(broker: Broker, topic: str, *, partitions: int = 1, subscriptions: tuple[str, ...] = ()) -> None:
     """A partitioned topic with subscriptions from its beginning."""
     with AdminClient(broker.admin_url) as admin:
@@ -35,7 +53,37 @@ def make_topic(broker: Broker, topic: str, *, partitions: int = 1, subscriptions
             admin.subscriptions.create(topic, subscription)
 
 
-class Sender:
+class Confirming:
+    """Producers by topic, and how many sends are not confirmed yet."""
+
+    def __init__(self) -> None:
+        self._producers: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self.unconfirmed = 0
+
+    def send_counted(self, producer: Any, payload: bytes | None, **options: Any) -> None:
+        with self._lock:
+            self.unconfirmed += 1
+        producer.send_async(payload, self._confirmed, **options)
+
+    def flush(self) -> None:
+        for producer in self._producers.values():
+            producer.flush()
+        eventually(lambda: self.unconfirmed == 0)
+
+    def close_producers(self) -> None:
+        """Nobody sends any more."""
+        for producer in self._producers.values():
+            producer.close()
+        self._producers.clear()
+
+    def _confirmed(self, result: Any, _: Any) -> None:
+        if result.value == 0:
+            with self._lock:
+                self.unconfirmed -= 1
+
+
+class Sender(Confirming):
     """Sends timers straight into the due topic that the plan routes to, with their envelopes.
 
     Args:
@@ -44,11 +92,9 @@ class Sender:
     """
 
     def __init__(self, client: Any, plan: Plan) -> None:
+        super().__init__()
         self._client = client
         self._router = Router(plan)
-        self._producers: dict[str, Any] = {}
-        self._lock = threading.Lock()
-        self.unconfirmed = 0
 
     def send(
         self,
@@ -74,31 +120,13 @@ class Sender:
             self._producers[topic] = self._client.create_producer(topic, block_if_queue_full=True)
         envelope = Envelope(timer_id, due_ms, now_ms()).properties()
         deliver_at = 0 if undelayed or not due.deliver_at_ms else due.deliver_at_ms - early_ms
-        with self._lock:
-            self.unconfirmed += 1
-        self._producers[topic].send_async(
+        self.send_counted(
+            self._producers[topic],
             payload,
-            self._confirmed,
             properties={**(properties or {}), **envelope},
             deliver_at=deliver_at or None,
             **options,
         )
-
-    def flush(self) -> None:
-        for producer in self._producers.values():
-            producer.flush()
-        eventually(lambda: self.unconfirmed == 0)
-
-    def close(self) -> None:
-        """Release all topics."""
-        for producer in self._producers.values():
-            producer.close()
-        self._producers.clear()
-
-    def _confirmed(self, result: Any, _: Any) -> None:
-        if result.value == 0:
-            with self._lock:
-                self.unconfirmed -= 1
 
 
 class Handled:
@@ -179,3 +207,61 @@ def backlog(broker: Broker, topic: str, subscription: str = SUBSCRIPTION) -> int
         parts = parts_of(topic, admin.topics.partitions(topic) or 0)
         stats = [admin.topics.stats(part, precise_backlog=True) for part in parts]
         return sum(one.subscriptions[subscription].backlog for one in stats)
+
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+READ_TIMEOUT_MS = 10_000
+
+TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS))
+"""Far longer than any test: what is held stays held."""
+TIER_1D = ".tw.tier-1d"
+
+
+def make_plan(
+    broker: Broker,
+    topic: str,
+    scheme: Native | Tiered | Calendar | Wheel = TIERED,
+    *,
+    at_ms: int | None = None,
+    **changes: Any,
+) -> Plan:
+    """A plan whose topics are there."""
+    plan = Plan(due_topic=topic, subscriptions=("billing",), scheme=scheme, **changes)
+    with AdminClient(broker.admin_url) as admin:
+        ensure(admin, plan, now_ms=now_ms() if at_ms is None else at_ms)
+    return plan
+
+
+def stored_messages(client: Any, topic: str, count: int, *, partition: int = 0, schema: Any = None) -> list[Any]:
+    """The first messages of a partition; a reader is given delayed ones at once. Fails if there are fewer."""
+    options = {} if schema is None else {"schema": schema}
+    reader = client.create_reader(partition_topic(topic, partition), pulsar.MessageId.earliest, **options)
+    try:
+        return [reader.read_next(READ_TIMEOUT_MS) for _ in range(count)]
+    finally:
+        reader.close()
+
+
+def stored_entries(broker: Broker, topic: str, *, partition: int = 0) -> int:
+    """Entries that were written to a partition; a batch is one."""
+    with AdminClient(broker.admin_url) as admin:
+        return admin.topics.internal_stats(partition_topic(topic, partition)).entries_added
+
+
+def stored_entry(broker: Broker, topic: str, message_id: Any, *, partition: int = 0) -> StoredEntry:
+    """One entry as the broker keeps it, its delay included."""
+    with AdminClient(broker.admin_url) as admin:
+        position = EntryPosition(message_id.ledger_id(), message_id.entry_id())
+        return admin.topics.entry(partition_topic(topic, partition), position)
+
+
+def crypto_keys(folder: Path) -> Any:
+    """A new pair to encrypt with, and to decrypt."""
+    private, public = folder / "private.pem", folder / "public.pem"
+    for arguments in (
+        ["genrsa", "-out", str(private), "2048"],
+        ["rsa", "-in", str(private), "-pubout", "-out", str(public)],
+    ):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+    return pulsar.CryptoKeyReader(str(public), str(private))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pulsar
 
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.shadow_stage import ShadowStage
 from timewheel.broker.protocol.entries import Entry
 from timewheel.consumers import DelayedConsumer

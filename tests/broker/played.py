@@ -251,9 +251,7 @@ def _play(version: str, service_url: str, admin_url: str, plan: Plan, trace: Tra
             work.append(pool.submit(player.publish, ended))
             work[-1].result(trace.publish_ms / 1_000 + STRAGGLERS_S)
             eventually(
-                player.is_done,
-                max(trace.delays_ms) / 1_000 + STRAGGLERS_S,
-                message="timers were not acknowledged",
+                player.is_done, max(trace.delays_ms) / 1_000 + STRAGGLERS_S, message="timers were not acknowledged"
             )
         finally:
             ended.set()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -13,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import pulsar
 
+from tests.broker.due_topic import Confirming, Events, now_ms
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names
@@ -20,7 +19,6 @@ from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
-from timewheel.hooks import Event
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
@@ -38,10 +36,6 @@ PATIENT_GUARD_MS = 180_000
 """With minutes of slack no hop is late, however long a kill or a crowded machine delays it."""
 PATIENT_LEFT_MS = PATIENT_GUARD_MS + 10_000
 """Of a timer that makes three hops: 4 s, 4 s and 2 s; the rest is for the broker."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def patient(partitions: int = 1) -> Plan:
@@ -65,20 +59,7 @@ def plan_of(
     )
 
 
-class Events:
-    """A hook that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def __call__(self, event: Event) -> None:
-        self.events.append(event)
-
-    def named(self, name: str) -> list[Event]:
-        return [event for event in self.events if event.name == name]
-
-
-class Stage:
+class Stage(Confirming):
     """Use it as a context manager: it makes the topics, and at its end closes what it opened and stops its relays.
 
     Args:
@@ -87,6 +68,7 @@ class Stage:
     """
 
     def __init__(self, broker: Broker, plan: Plan) -> None:
+        super().__init__()
         self.broker = broker
         self.plan = plan
         self.names = Names(plan)
@@ -95,10 +77,7 @@ class Stage:
         self.tiers = [self.names.of_step(step)[0] for step in steps(plan) if step.kind == "tier"]
         """Holding topics, the longest stay first."""
         self._stack = ExitStack()
-        self._producers: dict[str, Any] = {}
         self._relays: list[Relay] = []
-        self._unconfirmed = 0
-        self._lock = threading.Lock()
         self.client: Any = None
         self.admin: AdminClient
 
@@ -148,9 +127,7 @@ class Stage:
     def put(self, topic: str, envelope: Envelope, payload: bytes | None = b"", partition: int = 0, **more: Any) -> None:
         """Publish one timer into a topic, whatever routing says."""
         properties = {**more.pop("properties", {}), **envelope.properties()}
-        with self._lock:
-            self._unconfirmed += 1
-        self.producer(topic, partition).send_async(payload, self._confirmed, properties=properties, **more)
+        self.send_counted(self.producer(topic, partition), payload, properties=properties, **more)
 
     def hold(self, remaining_ms: Iterable[int], *, prefix: str = "t") -> list[Envelope]:
         """Publish timers with so much time left, where a producer would."""
@@ -175,22 +152,6 @@ class Stage:
             self.put(self.tiers[-1], envelope)
         self.flush()
         return sent
-
-    def flush(self) -> None:
-        for producer in self._producers.values():
-            producer.flush()
-        eventually(lambda: self._unconfirmed == 0)
-
-    def close_producers(self) -> None:
-        """Nobody sends any more."""
-        for producer in self._producers.values():
-            producer.close()
-        self._producers.clear()
-
-    def _confirmed(self, result: Any, _: Any) -> None:
-        if result.value == 0:
-            with self._lock:
-                self._unconfirmed -= 1
 
     def stored(self, topic: str, partition: int = 0) -> list[Any]:
         """All messages that a partition holds, acknowledged or not, delayed or not."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pulsar
 
-from tests.broker.relay_stage import BUSINESS, TIERED, Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS, TIERED, Stage, plan_of
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import SystemClock
@@ -41,11 +42,7 @@ class PlainConsumer:
     def __init__(self, client: Any, topic: str, subscription: str = BUSINESS, **options: Any) -> None:
         kind = options.pop("consumer_type", pulsar.ConsumerType.Shared)
         self._consumer = client.subscribe(
-            topic,
-            subscription,
-            consumer_type=kind,
-            initial_position=pulsar.InitialPosition.Earliest,
-            **options,
+            topic, subscription, consumer_type=kind, initial_position=pulsar.InitialPosition.Earliest, **options
         )
         self.handled: Counter[str] = Counter()
         self.lateness_ms: dict[str, int] = {}

@@ -58,15 +58,6 @@ VALUES: list[tuple[Policy[Any], Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def namespace(admin: AdminClient) -> str:
-    """A tenant and a namespace of this module's own."""
-    tenant = f"admin-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(tenant)
-    assert admin.namespaces.create(f"{tenant}/verbs")
-    return f"{tenant}/verbs"
-
-
 @pytest.fixture
 def topic(namespace: str) -> str:
     return f"persistent://{namespace}/t-{uuid.uuid4().hex[:8]}"
@@ -93,20 +84,16 @@ def test_tenants_and_namespaces_come_and_go(admin: AdminClient) -> None:
     assert admin.namespaces.create(namespace, bundles=1) is True
     assert admin.namespaces.create(namespace) is False
     assert admin.namespaces.list(tenant) == (namespace,)
-    assert admin.namespaces.policies(namespace).document["bundles"]["numBundles"] == 1
+    policies = admin.namespaces.policies(namespace)
+    assert policies.document["bundles"]["numBundles"] == 1
+    assert policies.replication_clusters == admin.clusters()
+    assert policies.schema_validation_enforced is False
     with pytest.raises(AdminError, match="active namespaces"):
         admin.tenants.delete(tenant)
     assert admin.namespaces.delete(namespace) is True
     assert admin.namespaces.delete(namespace) is False
     assert admin.tenants.delete(tenant) is True
     assert admin.tenants.delete(tenant) is False
-
-
-def test_a_namespace_replicates_within_the_clusters_there_are(admin: AdminClient, namespace: str) -> None:
-    policies = admin.namespaces.policies(namespace)
-
-    assert policies.replication_clusters == admin.clusters()
-    assert policies.schema_validation_enforced is False
 
 
 def test_what_is_not_there_is_missing_by_name(admin: AdminClient, namespace: str) -> None:
@@ -398,39 +385,6 @@ def test_stats_count_what_a_subscription_has_of_a_topic_and_of_each_partition(
     assert admin.topics.partitioned_internal_stats(topic)[sick_partition].cursors["s"].gap_count == 3
 
 
-def test_the_active_consumer_of_a_failover_subscription_is_named(
-    admin: AdminClient, topic: str, pulsar_client: Any
-) -> None:
-    admin.topics.create(topic, 1)
-    consumer = pulsar_client.subscribe(
-        f"{topic}-partition-0", "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name="holder"
-    )
-
-    subscription = admin.topics.stats(f"{topic}-partition-0", clients=True).subscriptions["s"]
-
-    assert subscription.type == "Failover"
-    assert subscription.active_consumer == "holder"
-    consumer.close()
-
-
-def test_an_unload_starts_the_counters_again_and_keeps_the_backlog(
-    admin: AdminClient, topic: str, pulsar_client: Any
-) -> None:
-    admin.topics.create(topic, 1)
-    admin.subscriptions.create(topic, "s")
-    publish(pulsar_client, topic, 3)
-    assert admin.topics.stats(f"{topic}-partition-0").published == 3
-
-    admin.topics.unload(topic)
-
-    def loaded_again() -> bool:
-        stats = admin.topics.stats(f"{topic}-partition-0")
-        return (stats.published, stats.subscriptions["s"].backlog) == (0, 3)
-
-    admin.subscriptions.list(topic)
-    eventually(loaded_again)
-
-
 # --- entries
 
 
@@ -466,6 +420,10 @@ def test_a_stored_entry_is_looked_at_without_consuming_it(admin: AdminClient, to
     assert (null.payload, null.null_payload, null.deliver_at_ms) == (b"", True, None)
     assert (empty.payload, empty.null_payload) == (b"", False)
     assert admin.topics.stats(partition).subscriptions["s"].backlog == 3
+    with pytest.raises(AdminMissing, match="LastConfirmedEntry"):
+        admin.topics.entry(partition, EntryPosition(last.ledger, last.entry + 1))
+    with pytest.raises(AdminMissing, match="not found"):
+        admin.topics.entry(partition, EntryPosition(last.ledger + 1_000_000, 0))
 
 
 def test_a_batch_is_one_entry(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
@@ -484,19 +442,6 @@ def test_a_batch_is_one_entry(admin: AdminClient, topic: str, pulsar_client: Any
 
     assert entry.batch_messages == 3
     assert entry.position.entry == 0
-
-
-def test_an_entry_that_is_not_there_is_missing(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
-    admin.topics.create(topic, 1)
-    partition = f"{topic}-partition-0"
-    admin.subscriptions.create(topic, "s")
-    publish(pulsar_client, partition, 1)
-    last = admin.topics.last_position(partition)
-
-    with pytest.raises(AdminMissing, match="LastConfirmedEntry"):
-        admin.topics.entry(partition, EntryPosition(last.ledger, last.entry + 1))
-    with pytest.raises(AdminMissing, match="not found"):
-        admin.topics.entry(partition, EntryPosition(last.ledger + 1_000_000, 0))
 
 
 # --- brokers

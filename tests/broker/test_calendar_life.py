@@ -1,9 +1,10 @@
-"""The life of a calendar's topics on a real broker."""
+"""The life of a calendar's topics on a real broker, and consumers that follow them; their intervals are seconds."""
 
 from __future__ import annotations
 
-import uuid
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,26 @@ import httpx
 import pulsar
 import pytest
 
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
+from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.clock import SystemClock
+from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.calendar.rolling_source import RollingSource
+from timewheel.consumers.calendar.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.names import CalendarTopic, partition_topic
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import TopologyError
+from timewheel.core.limits import hold_bound_ms
+from timewheel.core.names import CalendarTopic, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.provision.calendar_life import CalendarRoller, RetiredTopic, Rolled, Stage, roll
-from timewheel.testing import eventually
+from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
     from timewheel.hooks import Event
     from timewheel.testing import Broker
+
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 GRACE_MS = 5 * MINUTE_MS
@@ -32,18 +41,9 @@ CALM_LOOKS = 20
 """Looks at a consumer, 50 ms apart, between which it did not connect anew."""
 
 
-@pytest.fixture(scope="module")
-def tenant(admin: AdminClient) -> str:
-    name = f"calendar-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(name)
-    return name
-
-
 @pytest.fixture
-def plan(admin: AdminClient, tenant: str) -> Plan:
+def plan(namespace: str) -> Plan:
     """Hours, in a namespace of the test's own."""
-    namespace = f"{tenant}/n-{uuid.uuid4().hex[:8]}"
-    assert admin.namespaces.create(namespace)
     return Plan(
         due_topic=f"persistent://{namespace}/reminders",
         subscriptions=("billing", "audit"),
@@ -62,7 +62,7 @@ def first(admin: AdminClient, plan: Plan) -> str:
 
 
 def names(admin: AdminClient, plan: Plan) -> list[str]:
-    listed = admin.topics.list_partitioned(plan.due_topic.partition("://")[2].rpartition("/")[0])
+    listed = admin.topics.list_partitioned(namespace_of(plan.due_topic))
     return sorted(name.removeprefix(f"{plan.due_topic}.tw.") for name in listed)
 
 
@@ -177,14 +177,10 @@ def test_a_passed_topic_is_terminated_drained_by_all_and_only_then_deleted(
 
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
     assert first.removeprefix(f"{plan.due_topic}.tw.") not in names(admin, plan)
-    assert not [name for name in admin.topics.list(namespace_of(plan)) if name.startswith(first)]
+    assert not [name for name in admin.topics.list(namespace_of(plan.due_topic)) if name.startswith(first)]
     # The interval has passed: nothing makes the topic again, and nothing is left to do.
     again = roll(admin, plan, END_MS)
     assert (again.retired, again.made.steps) == ((), ())
-
-
-def namespace_of(plan: Plan) -> str:
-    return plan.due_topic.partition("://")[2].rpartition("/")[0]
 
 
 def test_control_an_unforced_delete_takes_a_backlog_with_it(admin: AdminClient, first: str, pulsar_client: Any) -> None:
@@ -204,7 +200,7 @@ def test_control_a_forced_delete_under_a_producer_makes_its_next_send_vanish(
     else:
         with pytest.raises(pulsar.Timeout):  # later brokers do not make the partition anew
             producer.send(b"refused")
-        assert first not in admin.topics.list_partitioned(namespace_of(plan))
+        assert first not in admin.topics.list_partitioned(namespace_of(plan.due_topic))
 
 
 def test_a_dry_run_says_the_stage_and_changes_nothing(
@@ -240,7 +236,7 @@ def test_topics_of_another_length_are_retired_and_strangers_are_left_alone(
     reader.drain(day, "audit")
 
     assert only(roll(admin, plan, START_MS + GRACE_MS)).stage is Stage.DELETED
-    assert set(strangers) <= set(admin.topics.list_partitioned(namespace_of(plan)))
+    assert set(strangers) <= set(admin.topics.list_partitioned(namespace_of(plan.due_topic)))
 
 
 def test_entries_without_their_subscription_are_reported_and_kept(
@@ -258,18 +254,15 @@ def test_entries_without_their_subscription_are_reported_and_kept(
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
 
 
-def test_a_delete_that_was_interrupted_goes_on(admin: AdminClient, plan: Plan, first: str) -> None:
+@pytest.mark.parametrize("gone", [1, 2])
+def test_a_delete_that_was_interrupted_goes_on(admin: AdminClient, plan: Plan, first: str, gone: int) -> None:
+    """Also at its very end, when both partitions are gone."""
     admin.topics.terminate(first)
-    admin.topics.delete_unpartitioned(partition_topic(first, 0))
-    assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
-    assert not [name for name in admin.topics.list(namespace_of(plan)) if name.startswith(first)]
-
-
-def test_a_delete_that_was_interrupted_at_its_very_end_goes_on(admin: AdminClient, plan: Plan, first: str) -> None:
-    for partition in range(plan.partitions):
+    for partition in range(gone):
         admin.topics.delete_unpartitioned(partition_topic(first, partition))
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED
-    assert first not in admin.topics.list_partitioned(namespace_of(plan))
+    assert not [name for name in admin.topics.list(namespace_of(plan.due_topic)) if name.startswith(first)]
+    assert first not in admin.topics.list_partitioned(namespace_of(plan.due_topic))
 
 
 def test_a_termination_that_was_interrupted_goes_on(
@@ -325,28 +318,15 @@ def test_three_that_roll_at_once_do_no_harm(
     eventually(lambda: roll(admin, plan, END_MS).retired == ())
 
 
-class HandClock(SystemClock):
-    """Moves when told to."""
-
-    def __init__(self, now_ms: int) -> None:
-        self.time_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic_ms(self) -> int:
-        return self.time_ms
-
-
 def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, plan: Plan, pulsar_client: Any) -> None:
     events: list[Event] = []
-    clock = HandClock(START_MS)
+    clock = ManualClock(START_MS)
     keeper = CalendarRoller(admin, plan, clock, hooks=(events.append,))
     made = keeper.tick()
     assert made is not None
     assert made.open_topics == 4
     assert keeper.tick() is None, "not yet time"
-    clock.time_ms = END_MS
+    clock.advance(END_MS - START_MS)
     assert keeper.tick() is not None
     first = CalendarTopic(plan.due_topic, HOUR_MS, START_MS).name
     assert [(event.name, event.fields) for event in events] == [("calendar_topic_deleted", {"topic": first})]
@@ -357,7 +337,7 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
         admin.subscriptions.delete(second, subscription)
     events.clear()
     for _ in range(2):
-        clock.time_ms += HOUR_MS
+        clock.advance(HOUR_MS)
         keeper.tick()
     stuck = [event for event in events if event.fields.get("topic") == second]
     assert [(event.name, event.level) for event in stuck] == [("calendar_topic_stuck", "warning")], "once"
@@ -365,10 +345,170 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
 
 def test_a_keeper_survives_a_broker_that_does_not_answer(plan: Plan) -> None:
     events: list[Event] = []
-    clock = HandClock(START_MS)
+    clock = ManualClock(START_MS)
     with AdminClient("http://127.0.0.1:1", retry_for_s=0) as nobody:
         keeper = CalendarRoller(nobody, plan, clock, hooks=(events.append,))
         assert keeper.tick() is None
-        clock.time_ms += MINUTE_MS
+        clock.advance(MINUTE_MS)
         assert keeper.tick() is None
     assert [event.name for event in events] == ["calendar_roll_failed"] * 2
+
+
+INTERVAL_MS = 2_000
+
+
+@pytest.fixture
+def short_plan(topic: str) -> Plan:
+    # A plan's tick of 200 ms makes hold bound, lead and rest short; the broker's own stays a second.
+    return Plan(
+        due_topic=topic,
+        subscriptions=(SUBSCRIPTION,),
+        scheme=Calendar(interval_ms=INTERVAL_MS),
+        max_delay_ms=60_000,
+        tick_ms=200,
+    )
+
+
+def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> dict[int, str]:
+    """Provision every interval between two moments; by interval."""
+    topics = {
+        interval: Names(plan).calendar_topic(interval)
+        for interval in range(first_ms // INTERVAL_MS, last_ms // INTERVAL_MS + 1)
+    }
+    for topic in topics.values():
+        make_topic(broker, topic, partitions=plan.partitions, subscriptions=plan.subscriptions)
+    return topics
+
+
+def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
+    source = consumer._resources._source
+    assert isinstance(source, RollingSource)
+    return source.open_topics
+
+
+@pytest.mark.short
+def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
+    client: Any, pulsar_broker: Broker, short_plan: Plan
+) -> None:
+    # The broker's own tick, which the lead is made for.
+    short_plan = replace(short_plan, tick_ms=1_000)
+    begin_ms = now_ms()
+    topics = make_calendar(pulsar_broker, short_plan, begin_ms, begin_ms + 40_000)
+    sender, handled = Sender(client, short_plan), Handled()
+    consumer = DelayedConsumer(client, short_plan, SUBSCRIPTION)
+    max_open = 0
+    with running(consumer, handled):
+        # Due times crowd around every change of interval: some in its last 20 ms, some in the first of the next.
+        count = 0
+        change_ms = (now_ms() // INTERVAL_MS + 2) * INTERVAL_MS
+        while change_ms < begin_ms + 20_000:
+            for offset_ms in (*range(-20, 21), *range(100, INTERVAL_MS - 100, 100)):
+                sender.send(f"t{count}", change_ms + offset_ms)
+                count += 1
+            change_ms += INTERVAL_MS
+        sender.flush()
+        sender.close_producers()
+        while len(handled.times) < count and now_ms() < begin_ms + 60_000:
+            max_open = max(max_open, len(open_topics(consumer)))
+            threading.Event().wait(0.02)
+        assert len(handled.times) == count
+    assert set(handled.times.values()) == {1}
+    assert handled.early == 0
+    hold_ms = hold_bound_ms(short_plan)
+    assert max_open <= 2 + 2 * (rest_ms(INTERVAL_MS, hold_ms) + open_ahead_ms(INTERVAL_MS, hold_ms)) // INTERVAL_MS
+    assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
+
+
+def test_a_topic_is_subscribed_to_before_its_interval_begins(
+    client: Any, pulsar_broker: Broker, short_plan: Plan
+) -> None:
+    topics = make_calendar(pulsar_broker, short_plan, now_ms(), now_ms() + 40_000)
+    ahead: set[int] = set()
+    with DelayedConsumer(client, short_plan, SUBSCRIPTION, hooks=()) as consumer:
+
+        def is_ahead() -> bool:
+            opened = open_topics(consumer)
+            following = now_ms() // INTERVAL_MS + 1  # read after them: it was open before it began
+            if topics.get(following) in opened:
+                ahead.add(following)
+            return len(ahead) == 3
+
+        eventually(is_ahead, 60)
+        eventually(lambda: consumer.ready, 60)
+
+
+def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_be_removed(
+    client: Any, pulsar_broker: Broker, short_plan: Plan
+) -> None:
+    topics = make_calendar(pulsar_broker, short_plan, now_ms(), now_ms() + 30_000)
+    sender, handled = Sender(client, short_plan), Handled()
+    interval = now_ms() // INTERVAL_MS + 1
+    for number in range(100):
+        sender.send(f"t{number}", interval * INTERVAL_MS + 19 * number)
+    sender.flush()
+    sender.close_producers()
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.topics.terminate(topics[interval])
+        with running(DelayedConsumer(client, short_plan, SUBSCRIPTION, hooks=()), handled):
+            eventually(lambda: len(handled.times) == 100, 60)
+            eventually(lambda: backlog(pulsar_broker, topics[interval]) == 0)
+
+            def removed() -> bool:
+                try:
+                    return admin.topics.delete(topics[interval])
+                except Exception:  # noqa: BLE001 - refused while somebody reads it
+                    return False
+
+            eventually(removed, 60, poll=0.2)
+            assert admin.topics.partitions(topics[interval]) in (None, 0)
+        # A later visit did not make it again.
+        assert admin.topics.partitions(topics[interval]) in (None, 0)
+    assert set(handled.times.values()) == {1}
+
+
+@pytest.mark.short
+def test_a_consumer_that_was_away_drains_the_intervals_that_passed(
+    client: Any, pulsar_broker: Broker, short_plan: Plan
+) -> None:
+    begin_ms = now_ms()
+    # The passed ones are filled by hand: nobody sends into the past.
+    topics = make_calendar(pulsar_broker, short_plan, begin_ms - 44_000, begin_ms)
+    passed = [topic for interval, topic in topics.items() if interval < begin_ms // INTERVAL_MS - 5]
+    for number, topic in enumerate(passed):
+        producer = client.create_producer(partition_topic(topic, 0))
+        producer.send(b"", properties=Envelope(f"t{number}", begin_ms - 10_000, begin_ms - 20_000).properties())
+        producer.close()
+    assert len(passed) > MAX_VISITS
+    # Those to come are made last: however long all this took, they are there when the consumer begins.
+    make_calendar(pulsar_broker, short_plan, begin_ms + INTERVAL_MS, now_ms() + 30_000)
+    handled = Handled()
+    with running(DelayedConsumer(client, short_plan, SUBSCRIPTION, hooks=()), handled):
+        eventually(lambda: len(handled.times) == len(passed), 60)
+        eventually(lambda: sum(backlog(pulsar_broker, topic) for topic in passed) == 0)
+    assert set(handled.times.values()) == {1}
+
+
+def test_a_missing_current_topic_is_an_error_that_names_the_command(client: Any, short_plan: Plan) -> None:
+    with pytest.raises(TopologyError, match="timewheel topics ensure"):
+        DelayedConsumer(client, short_plan, SUBSCRIPTION).start()
+
+
+def test_a_topic_that_is_missing_ahead_is_told_and_followed_once_it_is_there(
+    client: Any, pulsar_broker: Broker, short_plan: Plan
+) -> None:
+    begin_ms = now_ms()
+    make_calendar(pulsar_broker, short_plan, begin_ms, begin_ms + INTERVAL_MS)
+    events, handled = Events(), Handled()
+    consumer = DelayedConsumer(client, short_plan, SUBSCRIPTION, hooks=(events,))
+    with running(consumer, handled):
+        eventually(lambda: events.named("calendar_topic_missing"), 60)
+        missing = events.named("calendar_topic_missing")[0]
+        assert missing.level == "error"
+        assert "timewheel topics ensure" in str(missing.fields["remedy"])
+        eventually(lambda: not consumer.ready, 60)
+        make_calendar(pulsar_broker, short_plan, now_ms(), now_ms() + 20_000)
+        eventually(lambda: consumer.ready, 60)
+        sender = Sender(client, short_plan)
+        sender.send("a", now_ms() + 3_000)
+        eventually(lambda: handled.times == {"a": 1}, 60)
+        sender.close_producers()

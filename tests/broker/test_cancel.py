@@ -5,33 +5,48 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
+import signal
+import subprocess
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, left_in, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, ShiftedClock, left_in, now_ms, running
+from tests.support.checkout import ROOT
+from tests.support.reschedule_worker import NEW, arguments
+from tests.support.through import Through
 from tests.support.wrong_cuts import step_unasked
 from timewheel.broker.admin import AdminClient
+from timewheel.broker.admin.policies import SIZE_QUOTA, BacklogQuota
 from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.consumers.receiving import questions
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer, CancelResult
+from timewheel.core.clock import SystemClock
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, TopologyError
-from timewheel.core.names import Names, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
+from timewheel.errors import CancelFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
-from timewheel.provision import ensure
+from timewheel.provision import FormerTopics, ensure
 from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
 
 SOON = dt.timedelta(seconds=4)
 WAIT_S = 60
@@ -47,7 +62,7 @@ SCHEMES: dict[str, Scheme] = {
 EVERYDAY = {"native", "tiered"}
 
 
-def plan_of(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
+def plan_on(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
     return Plan(
         **{
             "due_topic": topic,
@@ -70,7 +85,7 @@ def provisioned(broker: Broker, plan: Plan) -> Plan:
 
 @pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
-    return provisioned(pulsar_broker, plan_of(topic))
+    return provisioned(pulsar_broker, plan_on(topic))
 
 
 def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION) -> bool:
@@ -88,7 +103,7 @@ def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION
 def test_what_is_cancelled_in_time_is_never_handed_out(
     client: Any, pulsar_broker: Broker, topic: str, scheme: Scheme
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, scheme))
+    plan = provisioned(pulsar_broker, plan_on(topic, scheme))
     handled = Handled()
     with DelayedProducer(client, plan) as producer:
         timers = [producer.send(b"x", deliver_after=SOON, timer_id=f"t{number}") for number in range(30)]
@@ -160,7 +175,7 @@ def test_no_handler_begins_after_a_cancel_of_its_timer_was_confirmed(client: Any
 def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_subscription(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, subscriptions=(SUBSCRIPTION, "audit")))
+    plan = provisioned(pulsar_broker, plan_on(topic, subscriptions=(SUBSCRIPTION, "audit")))
     with DelayedProducer(client, plan) as producer:
         timers = [
             producer.send(b"x", deliver_after=dt.timedelta(seconds=2), timer_id=f"t{number}") for number in range(6)
@@ -298,7 +313,7 @@ def test_what_cannot_be_cancelled_is_refused_with_the_reason(client: Any, plan: 
 def test_without_the_log_consumers_and_cancels_say_how_to_make_it(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    before = provisioned(pulsar_broker, plan_of(topic, cancel=None))
+    before = provisioned(pulsar_broker, plan_on(topic, cancel=None))
     plan = replace(before, cancel=Cancel())
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
     with pytest.raises(TopologyError, match="timewheel topics ensure"):
@@ -317,7 +332,7 @@ def test_without_the_log_consumers_and_cancels_say_how_to_make_it(
 def test_what_comes_later_than_cut_offs_are_kept_is_parked_and_said(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(keep_ms=MINUTE_MS)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(keep_ms=MINUTE_MS)))
     events, handled = Events(), Handled()
     due_ms = now_ms() - 2 * MINUTE_MS
     late = client.create_producer(partition_topic(topic, 0))
@@ -345,39 +360,33 @@ def test_what_comes_later_than_cut_offs_are_kept_is_parked_and_said(
     parked.close()
 
 
-class Blindfold:
+class Blindfold(Through):
     """The user's client; while it is put on, the reader of the log gets no answer."""
 
     def __init__(self, client: Any) -> None:
-        self._client = client
+        super().__init__(client)
         self.on = threading.Event()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
     def create_reader(self, *args: Any, **options: Any) -> Any:
-        return _BlindReader(self._client.create_reader(*args, **options), self.on)
+        return _BlindReader(self._inner.create_reader(*args, **options), self.on)
 
 
-class _BlindReader:
+class _BlindReader(Through):
     def __init__(self, reader: Any, on: threading.Event) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._on = on
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
 
     def has_message_available(self) -> bool:
         if self._on.is_set():
             raise pulsar.Timeout("as a broker that does not answer")
-        return bool(self._reader.has_message_available())
+        return bool(self._inner.has_message_available())
 
 
 @pytest.mark.parametrize("on_log_unavailable", ["hold", pytest.param("deliver", marks=pytest.mark.short)])
 def test_while_the_log_does_not_answer_the_plan_decides(
     client: Any, pulsar_broker: Broker, topic: str, on_log_unavailable: Any
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(on_log_unavailable=on_log_unavailable)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(on_log_unavailable=on_log_unavailable)))
     blind: Any = Blindfold(client)
     events, handled = Events(), Handled()
     consumer = DelayedConsumer(blind, plan, SUBSCRIPTION, hooks=(events,))
@@ -425,10 +434,7 @@ def cancels_close_to_their_due_time(
         sent: list[Timer] = []
         for number in range(timers):
             producer.send_async(
-                b"x",
-                lambda _, timer: sent.append(timer),
-                deliver_at=start_ms + 3 * number,
-                timer_id=f"t{number}",
+                b"x", lambda _, timer: sent.append(timer), deliver_at=start_ms + 3 * number, timer_id=f"t{number}"
             )
         producer.flush()
 
@@ -454,7 +460,7 @@ def cancels_close_to_their_due_time(
 def test_a_certain_cancel_is_honoured_though_it_came_in_the_last_milliseconds(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(skew_ms=0)))
     certain, handed = cancels_close_to_their_due_time(
         client, pulsar_broker, plan, 1_000, lambda: pulsar_broker.unload(partition_topic(Names(plan).cancellations, 0))
     )
@@ -466,7 +472,142 @@ def test_a_certain_cancel_is_honoured_though_it_came_in_the_last_milliseconds(
 def test_control_a_consumer_that_does_not_ask_hands_out_what_was_certainly_cancelled(
     client: Any, pulsar_broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
+    plan = provisioned(pulsar_broker, plan_on(topic, cancel=Cancel(skew_ms=0)))
     with unasked(monkeypatch):
         certain, handed = cancels_close_to_their_due_time(client, pulsar_broker, plan, 1_000)
     assert certain & handed
+
+
+AHEAD_MS = 700
+IDS = [f"meeting-{number}" for number in range(20)]
+TIMES_EACH = 5
+LATER = dt.timedelta(seconds=6)
+
+
+@pytest.mark.short
+def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhere(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    subscriptions = (SUBSCRIPTION, "audit")
+    wanted = plan_on(topic, TIERED, subscriptions=subscriptions, cancel=Cancel(skew_ms=SECOND_MS))
+    plan = provisioned(pulsar_broker, wanted)
+    handed: dict[str, defaultdict[str, Counter[int]]] = {name: defaultdict(Counter) for name in subscriptions}
+    lock = threading.Lock()
+
+    def handle(subscription: str, message: DelayedMessage) -> None:
+        assert message.timer_id is not None
+        assert message.generation is not None
+        with lock:
+            handed[subscription][message.timer_id][message.generation] += 1
+
+    generations: defaultdict[str, set[int]] = defaultdict(set)
+
+    def call(clock: SystemClock) -> None:
+        with DelayedProducer(client, plan, clock=clock) as producer:
+            for _ in range(TIMES_EACH):
+                for timer_id in IDS:
+                    timer = producer.send(b"x", deliver_after=LATER, timer_id=timer_id, replace=True)
+                    with lock:
+                        generations[timer_id].add(timer.generation)
+
+    callers = [threading.Thread(target=call, args=(clock,)) for clock in (SystemClock(), ShiftedClock(AHEAD_MS))]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    with ExitStack() as stack:
+        for subscription in subscriptions:
+            for _ in range(2):  # replicas
+                consumer = DelayedConsumer(client, plan, subscription)
+                stack.enter_context(running(consumer, partial(handle, subscription)))
+        for subscription in subscriptions:
+            eventually(lambda: len(handed[subscription]) == len(IDS), WAIT_S)  # noqa: B023 - called before the next
+            eventually(partial(nothing_is_left, pulsar_broker, plan, subscription), WAIT_S)
+    assert all(len(generations[timer_id]) == 2 * TIMES_EACH for timer_id in IDS)
+    winners = {timer_id: Counter([max(generations[timer_id])]) for timer_id in IDS}
+    assert handed == {SUBSCRIPTION: winners, "audit": winners}
+
+
+@pytest.mark.short
+def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: Broker, topic: str) -> None:
+    """Some are made under the plan before, some under the one after; timers of the one before wait in its tiers."""
+    before = provisioned(pulsar_broker, plan_on(topic, TIERED))
+    ring = Wheel(rings=(Ring(slot_ms=2 * SECOND_MS, slots=32, headstart_ms=100),))
+    handed: list[str | None] = []
+    with DelayedProducer(client, before) as producer:
+        timers = [
+            producer.send(b"x", deliver_after=dt.timedelta(seconds=40), timer_id=f"t{n}", group="g" if n > 7 else None)
+            for n in range(10)
+        ]
+        answers = [producer.cancel(timer).answer for timer in timers[:3]]
+    after = replace(before, scheme=ring, revision=2)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        ensure(admin, after, now_ms=now_ms(), ignore_former_topics=True)
+        with DelayedProducer(client, after) as producer:
+            answers += [producer.cancel(timer).answer for timer in timers[3:6]]
+            producer.cancel_group("g")
+            moved = producer.reschedule(timers[6], b"x", deliver_after=dt.timedelta(seconds=45))
+        consumer = DelayedConsumer(client, after, SUBSCRIPTION, former_topics=FormerTopics(admin, after))
+        with running(consumer, lambda message: handed.append(message.timer_id)):
+            eventually(lambda: now_ms() > moved.due_ms and nothing_is_left(pulsar_broker, after), WAIT_S)
+            eventually(lambda: not any(waits(admin, one) for one in (before, after)), WAIT_S)
+    assert answers == [Answer.CERTAIN] * 6
+    assert sorted(map(str, handed)) == ["t6", "t7"]
+
+
+def waits(admin: AdminClient, plan: Plan) -> int:
+    """Entries in a plan's holding topics."""
+    stats = [admin.topics.partitioned_stats(held.name) for held in topology(plan, now_ms()).holding]
+    return sum(one.total.subscriptions[RELAY_SUBSCRIPTION].backlog for one in stats)
+
+
+@pytest.mark.parametrize(
+    "repeats", [pytest.param(False, id="left so", marks=pytest.mark.short), pytest.param(True, id="moved once more")]
+)
+def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until_it_is_done_again(
+    client: Any, pulsar_broker: Broker, topic: str, tmp_path: Path, repeats: bool
+) -> None:
+    plan = provisioned(pulsar_broker, plan_on(topic, TIERED))
+    save_plan(plan, tmp_path / "plan.toml")
+    handed: list[bytes] = []
+    with DelayedProducer(client, plan) as producer:
+        older = producer.send(b"old", deliver_at=now_ms() + 15 * SECOND_MS, timer_id="moved")
+        command = arguments(pulsar_broker.service_url, str(tmp_path / "plan.toml"), older, older.due_ms + SECOND_MS)
+        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        if repeats:
+            again = producer.reschedule(older, b"again", deliver_at=older.due_ms)
+            assert again.superseded is not None
+            assert again.superseded.answer is Answer.CERTAIN
+    wanted = {b"again"} if repeats else {b"old", NEW}
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), lambda message: handed.append(message.data())):
+        eventually(lambda: wanted <= set(handed), WAIT_S)
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert sorted(handed) == sorted(wanted)
+
+
+def test_over_its_quota_a_cancel_fails_with_the_reason_and_the_timer_comes(
+    connect: Connect, pulsar_broker: Broker, topic: str
+) -> None:
+    client: Any = connect(pulsar_broker)
+    plan = provisioned(pulsar_broker, plan_on(topic))
+    log = Names(plan).cancellations
+    with DelayedProducer(client, plan) as producer:
+        dead = producer.send(b"x", deliver_after=LATER, timer_id="dead")
+        producer.cancel(dead)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        full = BacklogQuota(action="producer_exception", limit_bytes=1)
+        admin.topic_policies.set(log, SIZE_QUOTA, full)
+        eventually(lambda: admin.topic_policies.get(log, SIZE_QUOTA) == full)
+    handled = Handled()
+    with DelayedProducer(client, plan) as producer:
+        alive = producer.send(b"x", deliver_after=LATER, timer_id="alive")
+        with pytest.raises(CancelFailed, match="uota") as refused:
+            producer.cancel(alive)
+        assert log in str(refused.value)
+        # What replaces another is stored all the same, and says that the other one is not cut off.
+        with pytest.raises(TimewheelError, match="uota"):
+            producer.reschedule(alive, b"y", deliver_after=LATER)
+        with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+            eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert dict(handled.times) == {"alive": 2}

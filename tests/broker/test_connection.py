@@ -1,4 +1,4 @@
-"""One file says where the brokers are and who we are there: to the relay and to every command, over TLS."""
+"""Where the brokers are and who we are there: one file says it to relay and commands, and a wrong URL is answered."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -21,18 +22,29 @@ import tomli_w
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
+from timewheel.broker.admin import AdminClient
 from timewheel.cli.access import Access
+from timewheel.cli.connecting import ConnectionOptions
+from timewheel.client.port_probe import mistake_in
+from timewheel.core.cancel_policy import Cancel
 from timewheel.core.connection_file import load_connection
+from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import AdminDenied
+from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
+from timewheel.errors import AdminUnreachable, BrokerLost, BrokerUnreachable, TimewheelError
 from timewheel.hooks import Event
+from timewheel.provision.provisioning import ensure
+from timewheel.testing import Broker, eventually
+from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
+
 
 WAYS = ("token", "token_file", "certificate", "oauth2")
 
@@ -105,8 +117,7 @@ def test_relay_and_commands_are_who_the_file_says_and_show_nothing_of_it(
     more = ["--processes", "2"] if way == "token" else []
     with Stage(secured.broker, plan_of()) as stage:
         save_plan(stage.plan, tmp_path / "plan.toml")
-        ensured = run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file))
-        assert ensured.returncode == 0, ensured.stderr
+        ensured = well(run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file)))
         with RelayProcess(secured.broker, stage.plan, tmp_path, connection=me.file, more=more) as relay:
             relay.await_ready()
             stage.hold([2_100])
@@ -294,3 +305,137 @@ def test_a_relay_that_cannot_begin_says_why(
         told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         assert "token_expired" in {line["event"] for line in told}
     evidence(f"a relay that cannot begin says why: {case}", {"said after (s)": time.monotonic() - began_s})
+
+
+TOPIC = "persistent://public/default/reminders"
+
+
+def urls(secured: Secured) -> dict[str, str]:
+    """The right URL of each port by its scheme."""
+    right = (secured.broker.admin_url, secured.tls_url, secured.broker.service_url, secured.tls_service_url)
+    return {urlsplit(url).scheme: url for url in right}
+
+
+def failed(call: Callable[[], object]) -> TimewheelError:
+    with pytest.raises(TimewheelError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize("spoken", ["http", "https", "pulsar", "pulsar+ssl"])
+@pytest.mark.parametrize("scheme", ["http", "https", "pulsar", "pulsar+ssl"])
+def test_a_port_that_speaks_otherwise_is_told_with_the_right_url(secured: Secured, scheme: str, spoken: str) -> None:
+    url = urls(secured)[spoken]
+    at = urlsplit(url)
+    assert at.hostname is not None
+    assert at.port is not None
+    said = mistake_in(scheme, at.hostname, at.port)
+    if scheme == spoken:
+        assert said == ""
+    elif ("http" in scheme) == ("http" in spoken):
+        assert said == f"{at.netloc} speaks {'TLS' if spoken in {'https', 'pulsar+ssl'} else 'no TLS'}: write {url}"
+    else:
+        usual = {"http": "web port is usually 8080", "pulsar": "brokers' own port is usually 6650"}
+        usual |= {"https": "web port is usually 8443", "pulsar+ssl": "brokers' own port is usually 6651"}
+        assert f"{at.netloc} is the port of the " in said
+        assert said.endswith(f", {url}; the {usual[scheme]}")
+
+
+def test_every_client_says_so_and_has_no_words_of_openssl(secured: Secured) -> None:
+    right = urls(secured)
+
+    def access(**given: str) -> Access:
+        connection = ConnectionOptions(**given, tls_ca=Path(secured.ca_path)).merged()  # type: ignore[arg-type]
+        return Access(connection, ())
+
+    def look_up(url: str) -> None:
+        with access(service_url=url).client(TOPIC, operation_timeout_seconds=1) as client:
+            client.get_topic_partitions(TOPIC)
+
+    wrong = right["http"].replace("http", "https")
+    with access(admin_url=wrong).admin() as admin:
+        said = failed(admin.brokers.version)
+    assert isinstance(said, AdminUnreachable)
+    assert f"speaks no TLS: write {right['http']}; It comes from --admin-url" in said.reason
+    assert said.wrong_url, "so that it is not repeated"
+
+    wrong = right["pulsar"].replace("pulsar", "pulsar+ssl")
+    said = failed(lambda: access(service_url=wrong).dialer().reach(TOPIC))
+    assert isinstance(said, BrokerLost)
+    assert f"speaks no TLS: write {right['pulsar']}" in said.reason
+    said = failed(lambda: look_up(wrong))
+    assert isinstance(said, BrokerUnreachable)
+    assert f"speaks no TLS: write {right['pulsar']}" in said.cause
+
+
+def test_a_port_where_nobody_listens_has_no_mistake_of_this_kind() -> None:
+    (closed,) = free_ports(1)
+    assert mistake_in("http", "127.0.0.1", closed) == ""
+    assert mistake_in("http", "no-such-host.invalid", closed) == ""
+    assert mistake_in("http", "x" * 70, closed) == ""
+
+
+def long_plan(topic: str, kind: str) -> Plan:
+    plan = Plan(
+        due_topic=topic,
+        subscriptions=("billing",),
+        scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS)),
+        relay="service",
+    )
+    return replace(plan, intake=True, readers="any") if kind == "shadow" else replace(plan, cancel=Cancel(), retry=True)
+
+
+@pytest.fixture
+def admin_alone(pulsar_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A connection's file with an admin URL; nothing listens where a client would go by default."""
+    assert ":6650" not in pulsar_broker.service_url
+    for name in ("PULSAR_SERVICE_URL", "PULSAR_ADMIN_URL"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "connection.toml"
+    file.write_text(f'[connection]\nadmin_url = "{pulsar_broker.admin_url}"\n')
+    return file
+
+
+def ran(folder: Path, connection: Path, *words: str) -> str:
+    """What a command printed that ended well."""
+    done = well(timewheel(*words, "--connection", connection, cwd=folder))
+    return done.stdout
+
+
+def test_timers_are_cancelled_looked_at_and_relayed(
+    pulsar_broker: Broker, topic: str, admin_alone: Path, tmp_path: Path
+) -> None:
+    plan = long_plan(topic, "relay")
+    save_plan(plan, tmp_path / "plan.toml")
+    done = timewheel("timer", "cancel", "plan.toml", "one", "--connection", admin_alone, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "timewheel topics ensure plan.toml" in done.stderr, "also where there is nothing to look up yet"
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        ensure(admin, plan, now_ms=admin.clock.now_ms())
+    assert "one" in ran(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
+    assert "one" in ran(tmp_path, admin_alone, "cancellations", "list", "plan.toml")
+    assert "1 cancellation" in ran(tmp_path, admin_alone, "cancellations", "compact", "plan.toml")
+    assert "remembered until" in ran(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
+    _runs("relay", pulsar_broker, plan, tmp_path, admin_alone)
+
+
+def test_a_shadow_is_begun_looked_at_run_and_ended(
+    pulsar_broker: Broker, topic: str, admin_alone: Path, tmp_path: Path
+) -> None:
+    plan = long_plan(topic, "shadow")
+    save_plan(plan, tmp_path / "plan.toml")
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.topics.create(topic, 1)
+        admin.subscriptions.create(topic, "billing")
+    begun = ran(tmp_path, admin_alone, "shadow", "start", "plan.toml")
+    assert "timewheel shadow run plan.toml --connection" in begun
+    assert "--service-url" not in begun, "the next command looks it up as well"
+    _runs("shadow", pulsar_broker, plan, tmp_path, admin_alone)
+    assert "audit balances" in ran(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
+    assert "put back" in ran(tmp_path, admin_alone, "shadow", "abort", "plan.toml")
+    assert "native" in ran(tmp_path, admin_alone, "shadow", "status", "plan.toml")
+
+
+def _runs(kind: Literal["relay", "shadow"], broker: Broker, plan: Plan, folder: Path, connection: Path) -> None:
+    with RelayProcess(broker, plan, folder, connection=connection, kind=kind) as service:
+        eventually(service.ready_file.exists, 60, message="it reaches the broker")

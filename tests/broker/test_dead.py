@@ -11,8 +11,9 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.relay_stage import Stage, now_ms, plan_of
-from tests.support.command_line import timewheel
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import Stage, plan_of
+from tests.support.command_line import timewheel, well
 from tests.support.raw_producer import RawEntry, RawProducer, batch_member, metadata_of
 from timewheel.client.native import NO_SCHEMA, schema_version_of
 from timewheel.core.envelope import Envelope
@@ -86,8 +87,7 @@ def buried(stage: Stage) -> dict[str, Envelope]:
 def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_path: Path) -> None:
     timers = buried(stage)
 
-    listed = run(stage, tmp_path, "list", "--json")
-    assert listed.returncode == 0, listed.stderr
+    listed = well(run(stage, tmp_path, "list", "--json"))
     dead_letters = json.loads(listed.stdout)["dead_letters"]
     assert [one["timer_id"] for one in dead_letters] == ["endless-0", "endless-1", None, "garbled"]
     assert {one["from"] for one in dead_letters} == {partition_topic(stage.tiers[-1], 1)}
@@ -109,8 +109,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
     assert dry.returncode == 1, "some would be left"
     assert [one["refused"] is None for one in json.loads(dry.stdout)["dead_letters"]] == [True, True, False, False]
 
-    sent = run(stage, tmp_path, "replay", "--id", "endless-0", "--id", "endless-1")
-    assert sent.returncode == 0, sent.stdout + sent.stderr
+    sent = well(run(stage, tmp_path, "replay", "--id", "endless-0", "--id", "endless-1"))
     assert "2 sent again, 0 left, of 2 selected" in sent.stdout
     held = whereis(stage.admin, stage.plan, Wanted.of("endless-0", sent_ms=now_ms() - 2_000, within_ms=3_000))
     assert held.state is State.HELD
@@ -118,8 +117,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
     assert held.here.topic.endswith("-partition-1"), "the partition stays"
     assert (held.here.envelope.due_ms, held.here.envelope.hops) == (timers["endless-0"].due_ms, held.here.envelope.hops)
 
-    at_once = run(stage, tmp_path, "replay", "--all", "--now", "--json")
-    assert at_once.returncode == 0, at_once.stderr
+    at_once = well(run(stage, tmp_path, "replay", "--all", "--now", "--json"))
     assert len(json.loads(at_once.stdout)["dead_letters"]) == 2
     due = {message.data(): message for message in stage.due()}
     assert {FOREIGN, GARBLED} == set(due)
@@ -270,10 +268,8 @@ def test_it_keeps_its_schema(stage: Stage, tmp_path: Path) -> None:
     eventually(lambda: relay.status().total("dead") == 3, message="three dead letters")
     stage.await_all_acknowledged()
 
-    replayed = run(stage, tmp_path, "replay", "--id", "order-0", "--id", "plain", "--now")
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    again = run(stage, tmp_path, "replay", "--all")  # to a tier once more, and by the relay to the due topic
-    assert again.returncode == 0, again.stdout + again.stderr
+    well(run(stage, tmp_path, "replay", "--id", "order-0", "--id", "plain", "--now"))
+    well(run(stage, tmp_path, "replay", "--all"))  # to a tier once more, and by the relay to the due topic
 
     consumer = stage.client.subscribe(stage.plan.due_topic, "reads-avro", schema=AvroSchema(Order), **FROM_EARLIEST)
     stage.await_due(2)

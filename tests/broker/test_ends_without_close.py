@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.producing import make_plan
+from tests.broker.due_topic import make_plan
 from tests.support.checkout import ROOT
 from timewheel.broker.admin import AdminClient
 from timewheel.core import Cancel, Plan, Tiered, save_plan

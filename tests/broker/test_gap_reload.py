@@ -7,17 +7,13 @@ batches. The broker tells the command its state, is unloaded twice, and a consum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
 import pytest
 
-from tests.broker.cursor_stage import backlog_of
-from tests.support.own_broker import own_broker
-from timewheel.broker.admin.client import AdminClient
-from timewheel.core.broker_profile import AckFormat
+from tests.broker.cursor_stage import FORMATS, Stage, backlog_of, stage_of
 from timewheel.inspect.gaps import SubscriptionGaps, inspect_gaps
 from timewheel.inspect.gaps.facts import messages_again
 from timewheel.inspect.profile import limit_of
@@ -48,27 +44,14 @@ SETTINGS = {
 Say = Callable[[object], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A broker of one format."""
-
-    client: Any
-    admin: AdminClient
-    ack_format: AckFormat
-
-
-FORMATS = ("ranges", "bitmap")
 SHORT = ("ranges", 1)
 """The others are proofs."""
 
 
 @pytest.fixture(scope="module", params=FORMATS)
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    as_bitmap = {"managedLedgerPersistIndividualAckAsLongArray": str(request.param == "bitmap").lower()}
-    with own_broker({**SETTINGS, **as_bitmap}) as broker, AdminClient(broker.admin_url) as admin:
-        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        yield Stage(client=client, admin=admin, ack_format=request.param)
-        client.close()
+    with stage_of(SETTINGS, request.param) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -175,11 +158,7 @@ def acknowledge(stage: Stage, topic: str, name: str, sizes: list[int], rng: np.r
         elif size > 1 and rng.random() < 0.1:
             wanted.update(own[: int(rng.integers(1, size))])  # a part of a batch
     consumer = stage.client.subscribe(
-        topic,
-        name,
-        consumer_type=pulsar.ConsumerType.Shared,
-        receiver_queue_size=5_000,
-        batch_index_ack_enabled=True,
+        topic, name, consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=5_000, batch_index_ack_enabled=True
     )
     for _ in range(number):
         message = consumer.receive(RECEIVE_TIMEOUT_MS)

@@ -8,14 +8,13 @@ import re
 import shlex
 import subprocess
 import time
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
 
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.gaps import aid_of
 from timewheel.core.broker_profile import BrokerProfile
@@ -39,14 +38,6 @@ SHARED = pulsar.ConsumerType.Shared
 LOW = BrokerProfile(name="a low limit", gap_limit_ranges=100)
 
 
-@pytest.fixture
-def namespace(admin: AdminClient) -> str:
-    tenant = f"gaps-{uuid.uuid4().hex[:8]}"
-    assert admin.tenants.create(tenant)
-    assert admin.namespaces.create(f"{tenant}/crm")
-    return f"{tenant}/crm"
-
-
 def send(client: Any, topic: str, count: int, delay_ms: Callable[[int], int] = lambda _: 0, **options: Any) -> None:
     """Numbered messages, unbatched, each delayed as it says; 0: not."""
     producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
@@ -55,10 +46,7 @@ def send(client: Any, topic: str, count: int, delay_ms: Callable[[int], int] = l
     for number in range(count):
         after_ms = delay_ms(number)
         producer.send_async(
-            str(number).encode(),
-            None,
-            deliver_at=now_ms + after_ms if after_ms else None,
-            partition_key=key(number),
+            str(number).encode(), None, deliver_at=now_ms + after_ms if after_ms else None, partition_key=key(number)
         )
     producer.flush()
     producer.close()
@@ -149,8 +137,7 @@ def test_the_command_shows_topics_of_any_kind(
     assert one.returncode == 3, one.stderr
     assert "90 in parts-partition-1, the worst; 90 in all partitions" in one.stdout
     assert "would deliver no acknowledged entry again" in one.stdout
-    single = run(pulsar_broker, plain, "--gap-limit", "100")
-    assert single.returncode == 0
+    single = well(run(pulsar_broker, plain, "--gap-limit", "100"))
     assert "would deliver 19 acknowledged entries again: 19 messages" in single.stdout
     # With the broker's own limit of 10,000 all is well.
     tenant = run(pulsar_broker, namespace.partition("/")[0], "--fail-at", "watch")
@@ -162,8 +149,7 @@ def test_the_command_shows_topics_of_any_kind(
     admin.subscriptions.create(plan_topic, "billing")
     plan_file = tmp_path / "plan.toml"
     save_plan(plan, plan_file)
-    planned = run(pulsar_broker, str(plan_file), "--json", "--watch", "--every", "1s", "--times", "2")
-    assert planned.returncode == 0, planned.stderr
+    planned = well(run(pulsar_broker, str(plan_file), "--json", "--watch", "--every", "1s", "--times", "2"))
     lines = [json.loads(line) for line in planned.stdout.splitlines()]
     assert [[one["topic"] for one in line["subscriptions"]] for line in lines] == [[plan_topic]] * 2
     for consumer in consumers:
@@ -257,8 +243,7 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
         "timewheel shadow run shadow.toml",
     )
     assert advice.commands[3] == f"timewheel sample {topic} -o delays.parquet"
-    told = run(pulsar_broker, "explain", topic)
-    assert told.returncode == 0, told.stderr
+    told = well(run(pulsar_broker, "explain", topic))
     assert "100 % of the gaps: mixed delays" in told.stdout
     as_json = json.loads(run(pulsar_broker, "explain", topic, "--json").stdout)
     assert [(one["cause"], one["share"]) for one in as_json["causes"]] == [("delays", 1.0)]
@@ -333,8 +318,7 @@ def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_i
     assert "no shadow helps" in said
     assert "shadow start" not in said
 
-    again = run(pulsar_broker, *explained.split())
-    assert again.returncode == 0, again.stderr
+    again = well(run(pulsar_broker, *explained.split()))
     assert f"{alone}, subscription billing" in again.stdout
     assert "no shadow helps" in again.stdout
     assert "  try " not in again.stdout

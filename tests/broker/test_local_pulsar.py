@@ -69,10 +69,6 @@ def path_of(topic: str) -> str:
     return topic.replace("://", "/")
 
 
-def test_it_is_the_version_that_was_asked_for(broker: LocalPulsar, admin: httpx.Client) -> None:
-    assert admin.get("/brokers/version").text == broker.version == version_asked_for()
-
-
 def test_any_setting_can_be_overridden_and_the_rest_is_ours(admin: httpx.Client) -> None:
     runtime = admin.get("/brokers/configuration/runtime").json()
     assert runtime["managedLedgerMaxUnackedRangesToPersist"] == "777"
@@ -306,15 +302,3 @@ def test_the_command_ends_in_order_while_its_broker_still_starts(tmp_path: Path)
         assert process.wait(60) == 0, (tmp_path / "stderr").read_text()
     assert not java.is_running()
     assert not folder.exists()
-
-
-def test_it_dies_with_its_owner_even_when_that_is_killed(tmp_path: Path) -> None:
-    with command(tmp_path) as owner:
-        java = java_of(owner)
-        folder = folder_of(java)
-        owner.kill()
-
-    def nothing_is_left() -> bool:
-        return not java.is_running() and not folder.exists()
-
-    assert eventually(nothing_is_left, 60)

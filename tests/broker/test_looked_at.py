@@ -1,7 +1,8 @@
-"""Commands look at single entries without having the broker open them: what an entry says of itself costs nobody."""
+"""Commands and readers look at entries, odd ones among them: each is seen as it was sent, and costs nobody."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,11 +12,16 @@ import cramjam
 import pulsar
 import pytest
 
-from tests.broker.relay_stage import now_ms
+from tests.broker.due_topic import now_ms
+from tests.conftest import Evidence
+from tests.support.odd_entries import odd_entry
 from tests.support.own_broker import own_broker
-from tests.support.raw_producer import RawProducer, metadata_of
+from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.protocol.dialing import Dialer
+from timewheel.broker.protocol.entries import Entry
+from timewheel.broker.protocol.reading import EntryReader
 from timewheel.cli.access import Access
 from timewheel.client.positions import EntryPosition
 from timewheel.core.connection import DEFAULTS, Connection
@@ -26,6 +32,7 @@ from timewheel.testing import Broker, LocalPulsar
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
+
 
 DECLARED = 64 << 20
 BOMB = bytes(cramjam.zstd.compress(bytes(DECLARED)))
@@ -151,3 +158,49 @@ def error_of(admin: AdminClient, topic: str, position: EntryPosition) -> AdminEr
     except AdminError as error:
         return error
     return None
+
+
+GOOD_EVERY = 10
+"""One good entry behind so many odd ones."""
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(2_000, id="short"), pytest.param(100_000, id="long", marks=pytest.mark.proof)]
+)
+def test_a_reader_is_given_each_good_entry_between_odd_ones(
+    pulsar_broker: Broker, count: int, seed: int, evidence: Evidence
+) -> None:
+    topic, rng = f"persistent://public/default/odd-{now_ms()}", random.Random(seed)
+    every: list[RawEntry] = []
+    for number in range(count):
+        every.append(odd_entry(rng, now_ms()))
+        if number % GOOD_EVERY == GOOD_EVERY - 1:
+            every.append(RawEntry(metadata_of(properties={"good": str(number // GOOD_EVERY)}), b"good"))
+    with RawProducer(pulsar_broker.service_url, topic) as producer:
+        last = producer.send_all(every)[-1]
+    assert last is not None
+    found: list[Entry] = []
+    with EntryReader(Dialer(pulsar_broker.service_url), topic, keep_payload=True) as reader:
+        while not found or found[-1].position < last:
+            entries = reader.read(20_000)
+            assert entries, f"nothing comes behind {reader.position} of {last}"
+            found += entries
+    good = [name for entry in found if (name := entry.properties.get("good")) is not None]
+    assert good == [str(number) for number in range(count // GOOD_EVERY)]
+    defects = sum(entry.defect is not None for entry in found)
+    evidence("odd entries between good ones", {"odd": count, "defects": defects, "good": len(good)}, seed=seed)
+
+
+def test_entries_are_stored_as_they_were_handed_in(pulsar_broker: Broker) -> None:
+    topic = f"persistent://public/default/raw-{now_ms()}"
+    due_ms = now_ms() + 3_600_000
+    with RawProducer(pulsar_broker.service_url, topic) as producer:
+        first = producer.send(metadata_of(deliver_at_ms=due_ms, schema_version=b"\x00" * 8), b"one")
+        others = producer.send_all(RawEntry(metadata_of(properties={"number": str(n)})) for n in range(1_000))
+    with EntryReader(Dialer(pulsar_broker.service_url), topic, keep_payload=True) as reader:
+        read: list[Entry] = []
+        while len(read) < 1_001:
+            read += reader.read(10_000)
+    assert [entry.position for entry in read] == [first, *others]
+    assert (read[0].deliver_at_ms, read[0].schema_version, read[0].payload) == (due_ms, b"\x00" * 8, b"one")
+    assert [entry.properties["number"] for entry in read[1:]] == [str(n) for n in range(1_000)]

@@ -15,9 +15,11 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
-from tests.support.command_line import timewheel
+from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, plan_of
+from tests.support.command_line import timewheel, well
+from tests.support.through import Through
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.errors import ReceiveTimeout
@@ -43,34 +45,24 @@ NARROW = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))
 WIDE = replace(NARROW, window_ms=4_000)
 
 
-class Unanswered:
+class Unanswered(Through):
     """The user's client, but for one topic no send ever gets an answer: as with a broker that hangs."""
 
     def __init__(self, client: Any, topic: str) -> None:
-        self._client = client
+        super().__init__(client)
         self._topic = topic
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
     def create_producer(self, topic: str, **options: Any) -> Any:
-        producer = self._client.create_producer(topic, **options)
+        producer = self._inner.create_producer(topic, **options)
         return _Swallowing(producer) if topic.startswith(self._topic) else producer
 
 
-class _Swallowing:
-    def __init__(self, producer: Any) -> None:
-        self._inner = producer
-        self.last_sequence_id = producer.last_sequence_id
-
+class _Swallowing(Through):
     def send_async(self, *_: Any, **__: Any) -> None:
         """Under way for ever."""
 
     def flush(self) -> None:
         """Nothing is waited for."""
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def replay_after_a_change(broker: Broker) -> tuple[set[str], int]:
@@ -227,15 +219,14 @@ def test_a_topic_in_use_stays_and_one_with_timers_too(pulsar_broker: Broker) -> 
         assert {str(removal) for removal in dry} == {"1 entry waits there"}
 
 
-def test_a_topic_without_its_subscription_is_not_taken_for_empty(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, plan_of()) as stage:
-        stage.hold([50_000] * 3)
-        stage.admin.subscriptions.delete(stage.tiers[0], RELAY_SUBSCRIPTION)
-        removals = remove_drained(stage.admin, replace(stage.plan, scheme=Native()), dry_run=True)
-        assert {removal.topic: removal.stage for removal in removals} == {
-            stage.tiers[0]: RemovalStage.WAITS,
-            stage.tiers[1]: RemovalStage.EMPTY,
-        }
+def test_a_topic_without_its_subscription_is_not_taken_for_empty(stage: Stage) -> None:
+    stage.hold([50_000] * 3)
+    stage.admin.subscriptions.delete(stage.tiers[0], RELAY_SUBSCRIPTION)
+    removals = remove_drained(stage.admin, replace(stage.plan, scheme=Native()), dry_run=True)
+    assert {removal.topic: removal.stage for removal in removals} == {
+        stage.tiers[0]: RemovalStage.WAITS,
+        stage.tiers[1]: RemovalStage.EMPTY,
+    }
 
 
 @pytest.mark.short
@@ -267,51 +258,48 @@ def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when
         assert inspect() == ()
 
 
-def test_a_topic_that_cannot_be_read_is_told_and_the_relay_is_not_ready(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, plan_of()) as stage:
-        strange = f"{stage.plan.due_topic}.tw.r3.ring-1d.001"
-        stage.admin.topics.create(strange, 1)
-        stage.admin.subscriptions.create(strange, RELAY_SUBSCRIPTION)
-        relay = stage.relay(former_topics=FormerTopics(stage.admin, stage.plan))
-        assert relay.ready, "nothing waits there"
-        relay.stop()
-        stage.put(strange, Envelope("t", now_ms() + 5_000, now_ms()))
-        stage.flush()
-        other = stage.relay(start=False, former_topics=FormerTopics(stage.admin, stage.plan)).start()
-        eventually(lambda: other.status().unreadable == (strange,), 60)
-        assert not other.ready
-        (told,) = stage.events.named("relay_former_topic_unreadable")
-        assert (told.level, told.fields["topic"], told.fields["backlog"]) == ("error", strange, 1)
+def test_a_topic_that_cannot_be_read_is_told_and_the_relay_is_not_ready(stage: Stage) -> None:
+    strange = f"{stage.plan.due_topic}.tw.r3.ring-1d.001"
+    stage.admin.topics.create(strange, 1)
+    stage.admin.subscriptions.create(strange, RELAY_SUBSCRIPTION)
+    relay = stage.relay(former_topics=FormerTopics(stage.admin, stage.plan))
+    assert relay.ready, "nothing waits there"
+    relay.stop()
+    stage.put(strange, Envelope("t", now_ms() + 5_000, now_ms()))
+    stage.flush()
+    other = stage.relay(start=False, former_topics=FormerTopics(stage.admin, stage.plan)).start()
+    eventually(lambda: other.status().unreadable == (strange,), 60)
+    assert not other.ready
+    (told,) = stage.events.named("relay_former_topic_unreadable")
+    assert (told.level, told.fields["topic"], told.fields["backlog"]) == ("error", strange, 1)
 
 
-def test_control_a_delete_while_a_client_is_away_for_a_moment_makes_it_revive_the_topic(pulsar_broker: Broker) -> None:
+def test_control_a_delete_while_a_client_is_away_for_a_moment_makes_it_revive_the_topic(stage: Stage) -> None:
     """The client does not know the broker's word for the end of a topic, and drops its connection over it."""
-    with Stage(pulsar_broker, plan_of()) as stage:
-        tier = stage.tiers[0]
-        stage.open_client().subscribe(
-            partition_topic(tier, 0), RELAY_SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Failover
-        )
-        with pytest.raises(AdminError, match="412"):
-            stage.admin.topics.delete(tier)
-        stage.admin.topics.terminate(tier)
-        assert eventually(lambda: stage.admin.topics.delete(tier), 1, poll=0.01), "its consumer is not connected"
-        # It says that it is connected for a moment more, so the broker is asked.
-        revived = partition_topic(tier, 0)
-        eventually(lambda: revived in stage.admin.topics.list("public/default"), 60, message="the client made no topic")
-        assert stage.admin.topics.partitions(tier) is None
+    tier = stage.tiers[0]
+    stage.open_client().subscribe(
+        partition_topic(tier, 0), RELAY_SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Failover
+    )
+    with pytest.raises(AdminError, match="412"):
+        stage.admin.topics.delete(tier)
+    stage.admin.topics.terminate(tier)
+    assert eventually(lambda: stage.admin.topics.delete(tier), 1, poll=0.01), "its consumer is not connected"
+    # It says that it is connected for a moment more, so the broker is asked.
+    revived = partition_topic(tier, 0)
+    eventually(lambda: revived in stage.admin.topics.list("public/default"), 60, message="the client made no topic")
+    assert stage.admin.topics.partitions(tier) is None
 
 
-def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, plan_of()) as stage:
-        tier = stage.tiers[0]
-        consumer = stage.open_client().subscribe(
-            partition_topic(tier, 0), RELAY_SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Failover
-        )
-        stage.admin.topics.terminate(tier)
-        assert not delete_once_left(stage.admin, [tier])
-        consumer.close()
-        eventually(lambda: delete_once_left(stage.admin, [tier]) == {tier}, 60)
-        assert stage.admin.topics.partitions(tier) is None
+def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(stage: Stage) -> None:
+    tier = stage.tiers[0]
+    consumer = stage.open_client().subscribe(
+        partition_topic(tier, 0), RELAY_SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Failover
+    )
+    stage.admin.topics.terminate(tier)
+    assert not delete_once_left(stage.admin, [tier])
+    consumer.close()
+    eventually(lambda: delete_once_left(stage.admin, [tier]) == {tier}, 60)
+    assert stage.admin.topics.partitions(tier) is None
 
 
 @pytest.mark.parametrize(
@@ -358,26 +346,25 @@ def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> Non
         assert [(topic.name, topic.backlog) for topic in refused.value.topics] == [(stage.tiers[0], 3)]
 
 
-def test_what_a_later_version_wrote_waits_for_it_and_stops_nobody(pulsar_broker: Broker) -> None:
+def test_what_a_later_version_wrote_waits_for_it_and_stops_nobody(stage: Stage) -> None:
     """Among the dead letters of a relay, to be replayed; a consumer of this version does not hand it out."""
-    with Stage(pulsar_broker, plan_of()) as stage:
-        relay = stage.relay()
-        newer = {"tw-id": "newer", "tw-timer": "3 whatever it says"}
-        for topic in (stage.tiers[0], stage.plan.due_topic):
-            stage.producer(topic).send(b"later", properties=newer)
-        eventually(lambda: relay.status().total("dead") == 1, 60)
-        assert relay.ready
-        (dead_letter,) = stage.stored(stage.names.dead_letter)
-        assert "version 2" in dead_letter.properties()["tw-dead-reason"]
-        assert dead_letter.data() == b"later"
+    relay = stage.relay()
+    newer = {"tw-id": "newer", "tw-timer": "3 whatever it says"}
+    for topic in (stage.tiers[0], stage.plan.due_topic):
+        stage.producer(topic).send(b"later", properties=newer)
+    eventually(lambda: relay.status().total("dead") == 1, 60)
+    assert relay.ready
+    (dead_letter,) = stage.stored(stage.names.dead_letter)
+    assert "version 2" in dead_letter.properties()["tw-dead-reason"]
+    assert dead_letter.data() == b"later"
 
-        options: dict[str, Any] = {"relay": False, "hooks": (stage.events,), "negative_ack_redelivery_delay_ms": 100}
-        consumer = stage.enter(DelayedConsumer(stage.client, stage.plan, BUSINESS, **options))
-        with pytest.raises(ReceiveTimeout):
-            consumer.receive(timeout_millis=1_500)
-        assert consumer.counts.too_new >= 2, "it came again"
-        (told,) = stage.events.named("timer_too_new")
-        assert "upgrade" in str(told.fields["error"])
+    options: dict[str, Any] = {"relay": False, "hooks": (stage.events,), "negative_ack_redelivery_delay_ms": 100}
+    consumer = stage.enter(DelayedConsumer(stage.client, stage.plan, BUSINESS, **options))
+    with pytest.raises(ReceiveTimeout):
+        consumer.receive(timeout_millis=1_500)
+    assert consumer.counts.too_new >= 2, "it came again"
+    (told,) = stage.events.named("timer_too_new")
+    assert "upgrade" in str(told.fields["error"])
 
 
 def test_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> None:
@@ -396,8 +383,7 @@ def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_p
 
         def ensured(*options: str) -> str:
             command = ("topics", "ensure", tmp_path / "plan.toml", *options, "--remove-drained")
-            done = timewheel(*command, "--admin-url", pulsar_broker.admin_url)
-            assert done.returncode == 0, done.stdout + done.stderr
+            done = well(timewheel(*command, "--admin-url", pulsar_broker.admin_url))
             return done.stdout
 
         assert re.search(rf"{re.escape(stage.tiers[0])}: \d entr.* wait", ensured("--dry-run"))

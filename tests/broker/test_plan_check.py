@@ -22,7 +22,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.broker.due_topic import Handled, running
+from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_stage import Stage, plan_of
 from tests.support.command_line import timewheel
 from tests.support.own_broker import own_broker
@@ -59,10 +59,6 @@ GAP_LIMIT = 777
 """Of the broker of `live`: so few that some hundred timers a second come near it."""
 TICK_MS = 250
 WEEK_MS = 7 * 86_400_000
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def mixed_delay_ms(source: random.Random) -> int:
@@ -141,10 +137,7 @@ def native_plan(**changes: Any) -> Plan:
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    config = {
-        "managedLedgerMaxUnackedRangesToPersist": str(GAP_LIMIT),
-        "delayedDeliveryTickTimeMillis": str(TICK_MS),
-    }
+    config = {"managedLedgerMaxUnackedRangesToPersist": str(GAP_LIMIT), "delayedDeliveryTickTimeMillis": str(TICK_MS)}
     plan, ended = native_plan(), threading.Event()
     sends: list[tuple[int, int]] = []
     with own_broker(config) as broker, AdminClient(broker.admin_url) as admin:
@@ -260,8 +253,7 @@ def test_growth_over_logged_checks_gives_the_date_and_the_change(
     for weeks in range(5, 0, -1):
         less = 1.2**-weeks
         append_check(
-            log,
-            replace(now, at_ms=now.at_ms - weeks * WEEK_MS, per_second=now.per_second * less, peak=now.peak * less),
+            log, replace(now, at_ms=now.at_ms - weeks * WEEK_MS, per_second=now.per_second * less, peak=now.peak * less)
         )
 
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,13 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tests.broker.due_topic import ShiftedClock, now_ms
 from tests.support.checkout import ROOT
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Tiered
@@ -82,13 +81,8 @@ def planned(spark: SparkSession, pulsar_broker: Broker, tmp_path_factory: pytest
         patch.setattr(job, "candidate_plans", some_candidates)
         done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
-    ensured = timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url)
-    assert ensured.returncode == 0, ensured.stdout + ensured.stderr
+    well(timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url))
     return Planned(file, json.loads(done.stdout))
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def far_delays_ms(plan: Plan) -> list[int]:
@@ -159,16 +153,6 @@ def test_the_sdk_sends_and_receives_through_it_as_it_is_written(
         assert held(admin, plan) == expected
 
 
-class Ahead(SystemClock):
-    """A clock that goes ahead of the machine's."""
-
-    def __init__(self, ahead_ms: int) -> None:
-        self._ahead_ms = ahead_ms
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self._ahead_ms
-
-
 def test_what_it_holds_goes_on_when_its_stay_is_over(
     planned: Planned, admin: AdminClient, pulsar_broker: Broker, connect: Connect
 ) -> None:
@@ -183,7 +167,7 @@ def test_what_it_holds_goes_on_when_its_stay_is_over(
     assert len(leaving) == 2
     assert before[tier] >= 2
 
-    relay = Relay(client, plan, clock=Ahead(smallest.stay_ms))
+    relay = Relay(client, plan, clock=ShiftedClock(smallest.stay_ms))
     relay.start()
     try:
         eventually(lambda: held(admin, plan)[tier] == 0, 60)

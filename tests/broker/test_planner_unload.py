@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pulsar
 import pytest
 
-from tests.broker.cursor_stage import CursorState, Listener, acknowledge_by_id, backlog_of, fill, now_ms, received_again
+from tests.broker.cursor_stage import (
+    FORMATS,
+    CursorState,
+    Listener,
+    Stage,
+    acknowledge_by_id,
+    backlog_of,
+    fill,
+    received_again,
+    stage_of,
+)
+from tests.broker.due_topic import now_ms
 from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
-from tests.support.own_broker import own_broker
 from tests.support.workloads import WORKLOADS
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core.broker_profile import AckFormat
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
@@ -30,7 +38,6 @@ from timewheel.inspect.profile import profile_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.testing import LocalPulsar
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
@@ -53,27 +60,10 @@ SETTINGS = {
 Say = Callable[[object], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A broker of one format."""
-
-    broker: LocalPulsar
-    client: Any
-    admin: AdminClient
-    ack_format: AckFormat
-
-
-FORMATS = ("ranges", "bitmap")
-
-
 @pytest.fixture(scope="module", params=FORMATS)
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Both versions know both formats; 4.0 writes ranges unless told otherwise, 4.2 a bitmap."""
-    as_bitmap = {"managedLedgerPersistIndividualAckAsLongArray": str(request.param == "bitmap").lower()}
-    with own_broker({**SETTINGS, **as_bitmap}) as broker, AdminClient(broker.admin_url) as admin:
-        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        yield Stage(broker=broker, client=client, admin=admin, ack_format=request.param)
-        client.close()
+    with stage_of(SETTINGS, request.param) as made:
+        yield made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +94,7 @@ CASES = {
         workload="fixed 1h, 1d, 5d", scheme=Native(), rows=48_000, days=10, partitions=2
     ),
     "campaign through a tier, restart": Case(
-        workload="campaign",
-        scheme=Tiered(window_ms=4 * HOUR_MS, tiers_ms=(4 * HOUR_MS,)),
-        rows=24_000,
-        restart=True,
+        workload="campaign", scheme=Tiered(window_ms=4 * HOUR_MS, tiers_ms=(4 * HOUR_MS,)), rows=24_000, restart=True
     ),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar.schema
 import pytest
 
-from tests.broker.producing import (
+from tests.broker.due_topic import (
     DAY_MS,
     HOUR_MS,
     TIER_1D,
@@ -20,11 +20,10 @@ from tests.broker.producing import (
     stored_messages,
 )
 from timewheel.broker.admin.client import AdminClient
-from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core import Envelope, Native, Plan, Tiered
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError
 from timewheel.core.limits import OUT_OF_ORDER_EVERY
 from timewheel.core.names import partition_topic
-from timewheel.core.topology import topology
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.producers.prepare import METADATA_ROOM_BYTES
 from timewheel.testing import eventually
@@ -37,6 +36,11 @@ EVERY_BYTE = bytes(range(256))
 PAST_MS = 1_767_225_600_000
 """The beginning of 2026."""
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
+
+
+@pytest.fixture
+def plan(pulsar_broker: Broker, topic: str) -> Plan:
+    return make_plan(pulsar_broker, topic)
 
 
 def holding_topic(topic: str, where: str) -> str:
@@ -96,8 +100,9 @@ def test_all_arrives_as_it_was_sent(pulsar_broker: Broker, pulsar_client: Any, t
         assert (found.ledger_id(), found.entry_id()) == (told.ledger_id(), told.entry_id())
 
 
-def test_a_send_without_keys_and_times_has_none(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_send_without_keys_and_times_has_none(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
+) -> None:
     before_ms = now_ms()
     with DelayedProducer(pulsar_client, plan) as producer:
         timer = producer.send(b"x", partition_key="", ordering_key="", event_timestamp=0)
@@ -131,9 +136,8 @@ def test_every_thousandth_delayed_message_keeps_the_broker_reading(
 
 
 def test_what_is_past_due_is_delivered_now_and_keeps_its_due_time(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
 ) -> None:
-    plan = make_plan(pulsar_broker, topic)
     with DelayedProducer(pulsar_client, plan) as producer:
         timer = producer.send(b"x", deliver_at=PAST_MS)
     assert timer.due_ms == PAST_MS
@@ -143,9 +147,8 @@ def test_what_is_past_due_is_delivered_now_and_keeps_its_due_time(
 
 
 def test_batched_where_a_relay_holds_and_unbatched_where_the_broker_delays(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan
 ) -> None:
-    plan = make_plan(pulsar_broker, topic)
     outcomes = Outcomes()
     with DelayedProducer(pulsar_client, plan, batching_max_publish_delay_ms=50) as producer:
         for where in ("due", "tier"):
@@ -188,9 +191,8 @@ class Order(pulsar.schema.Record):  # type: ignore[misc]  # pulsar ships no type
 @pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])
 @pytest.mark.parametrize("where", ["due", "tier"])
 def test_the_users_schema_is_registered_where_a_timer_waits(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str, kind: str
+    pulsar_client: Any, topic: str, where: str, kind: str, plan: Plan
 ) -> None:
-    plan = make_plan(pulsar_broker, topic)
     schema = getattr(pulsar.schema, kind)(Order)
     with DelayedProducer(pulsar_client, plan, schema=schema) as producer:
         producer.send(Order(number=42, customer="Zoë"), deliver_after=DELAYS[where])
@@ -203,10 +205,7 @@ def test_the_users_schema_is_registered_where_a_timer_waits(
     assert message.schema_version() == b"\0" * 8 or message.schema_version() == "\0" * 8
 
 
-def test_a_schema_that_the_topic_refuses_is_a_definite_failure(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_schema_that_the_topic_refuses_is_a_definite_failure(pulsar_client: Any, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan, schema=pulsar.schema.JsonSchema(Order)) as producer:
         producer.send(Order(number=1, customer="a"))
     with (
@@ -241,39 +240,7 @@ def test_messages_without_a_key_take_turns(pulsar_broker: Broker, pulsar_client:
         assert found == [str(partition).encode(), str(partition + 3).encode()]
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        Native(),
-        Calendar(),
-        Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS)),
-        Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS), hold="broker"),
-        Wheel(rings=(Ring(slot_ms=DAY_MS, slots=8),)),
-    ],
-    ids=["native", "calendar", "tiered-relay", "tiered-broker", "wheel"],
-)
-def test_every_scheme_takes_timers_near_and_far(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str, scheme: Any
-) -> None:
-    plan = make_plan(pulsar_broker, topic, scheme, max_delay_ms=6 * DAY_MS)
-    outcomes = Outcomes()
-    with DelayedProducer(pulsar_client, plan) as producer:
-        for hours in range(0, 6 * 24, 12):
-            producer.send_async(b"x", outcomes, deliver_after=dt.timedelta(hours=hours), timer_id=f"in-{hours}h")
-    assert outcomes.errors == []
-    assert all(timer.message_id is not None for timer in outcomes.timers)
-    assert {timer.id for timer in outcomes.timers} == {f"in-{hours}h" for hours in range(0, 6 * 24, 12)}
-    with AdminClient(pulsar_broker.admin_url) as admin:
-        stored = sum(
-            admin.topics.stats(partition_topic(spec.name, 0)).published
-            for spec in topology(plan, now_ms()).topics
-            if spec.role != "dead_letter"
-        )
-    assert stored == 12
-
-
-def test_the_largest_payload_that_is_taken_is_stored(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_the_largest_payload_that_is_taken_is_stored(pulsar_client: Any, topic: str, plan: Plan) -> None:
     limit_bytes = 5 * 1024 * 1024
     properties = {"p": "ü" * 10_000}
     with DelayedProducer(pulsar_client, plan) as producer:
@@ -288,10 +255,7 @@ def test_the_largest_payload_that_is_taken_is_stored(pulsar_broker: Broker, puls
             assert message.data() == largest
 
 
-def test_a_lower_limit_of_the_broker_is_payload_too_large_as_well(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_lower_limit_of_the_broker_is_payload_too_large_as_well(pulsar_client: Any, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan, max_message_bytes=100 * 1024 * 1024) as producer:
         with pytest.raises(PayloadTooLarge, match="maxMessageSize") as caught:
             producer.send(bytes(6 * 1024 * 1024))
@@ -339,10 +303,7 @@ def test_many_threads_share_a_producer(pulsar_broker: Broker, pulsar_client: Any
     assert len({timer.id for timer in outcomes.timers}) == 1_200
 
 
-def test_a_callback_that_raises_is_reported_and_stops_nothing(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_callback_that_raises_is_reported_and_stops_nothing(pulsar_client: Any, plan: Plan) -> None:
     events: list[Event] = []
     outcomes = Outcomes()
 
@@ -360,8 +321,7 @@ def test_a_callback_that_raises_is_reported_and_stops_nothing(
     ]
 
 
-def test_a_callback_may_send_and_may_not_wait_for_itself(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_callback_may_send_and_may_not_wait_for_itself(pulsar_client: Any, plan: Plan) -> None:
     outcomes = Outcomes()
     refused: list[ClientMisuse] = []
     with DelayedProducer(pulsar_client, plan, max_pending=1) as producer:
@@ -380,8 +340,7 @@ def test_a_callback_may_send_and_may_not_wait_for_itself(pulsar_broker: Broker, 
     assert len(refused) == 3
 
 
-def test_after_close_nothing_is_sent(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_after_close_nothing_is_sent(pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan) -> None:
     producer = DelayedProducer(pulsar_client, plan)
     producer.send(b"x")
     assert producer.close() == 0
@@ -433,10 +392,7 @@ def test_idle_producers_are_closed_and_opened_again(pulsar_broker: Broker, pulsa
     assert sum(stored_entries(pulsar_broker, topic, partition=partition) for partition in range(2)) == 5
 
 
-def test_a_producer_that_was_closed_under_us_is_opened_again(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_producer_that_was_closed_under_us_is_opened_again(pulsar_client: Any, topic: str, plan: Plan) -> None:
     with DelayedProducer(pulsar_client, plan) as producer:
         producer.send(b"x")
         pooled = producer._writer.pool.borrow(topic, 0)
@@ -447,8 +403,7 @@ def test_a_producer_that_was_closed_under_us_is_opened_again(
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [b"x", b"y"]
 
 
-def test_a_closed_client_is_a_definite_failure(pulsar_broker: Broker, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_a_closed_client_is_a_definite_failure(pulsar_broker: Broker, plan: Plan) -> None:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(pulsar_broker.service_url, logger=quiet)
     with DelayedProducer(client, plan) as producer:
@@ -457,8 +412,7 @@ def test_a_closed_client_is_a_definite_failure(pulsar_broker: Broker, topic: str
             producer.send(b"x")
 
 
-def test_sends_go_on_over_an_unload(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
-    plan = make_plan(pulsar_broker, topic)
+def test_sends_go_on_over_an_unload(pulsar_broker: Broker, pulsar_client: Any, topic: str, plan: Plan) -> None:
     outcomes = Outcomes()
     with DelayedProducer(pulsar_client, plan) as producer:
         for number in range(600):

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.producing import (
-    TIER_1D,
-    make_plan,
-    stored_entries,
-    stored_messages,
-)
-from timewheel.core import Envelope, Plan, SystemClock
+from tests.broker.due_topic import TIER_1D, make_plan, stored_entries, stored_messages
+from timewheel.core import Plan, SystemClock
 from timewheel.core.errors import BadDueTime, ClientMisuse, SendFailed, SendOutcomeUnknown, TopologyError
 from timewheel.producers import AsyncDelayedProducer
 
@@ -27,35 +22,6 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker, LocalPulsar
 
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
-
-
-@pytest.mark.parametrize("where", ["due", "tier"])
-def test_all_arrives_as_it_was_sent(pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str) -> None:
-    """Payloads of every kind: tests/broker/test_producer.py; both flavours prepare alike."""
-    plan = make_plan(pulsar_broker, topic)
-
-    async def main() -> int:
-        async with AsyncDelayedProducer(pulsar_client, plan) as producer:
-            timer = await producer.send(
-                b"pay",
-                deliver_after=DELAYS[where],
-                timer_id="sub-42",
-                properties={"ünïcode": "⏰"},
-                partition_key="🔑",
-                ordering_key="ö",
-                event_timestamp=1_700_000_000_123,
-            )
-            assert timer.id == "sub-42"
-            return timer.due_ms
-
-    due_ms = asyncio.run(main())
-    [message] = stored_messages(pulsar_client, topic if where == "due" else topic + TIER_1D, 1)
-    assert (message.data(), message.partition_key(), message.ordering_key()) == (b"pay", "🔑", "ö")
-    assert message.event_timestamp() == 1_700_000_000_123
-    assert message.properties()["ünïcode"] == "⏰"
-    envelope = Envelope.read(message.properties())
-    assert envelope is not None
-    assert (envelope.timer_id, envelope.due_ms) == ("sub-42", due_ms)
 
 
 def test_many_sends_at_once_are_batched_and_the_loop_is_woken_for_many(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.producing import DAY_MS, HOUR_MS, TIER_1D, make_plan, now_ms, stored_entries, stored_messages
+from tests.broker.due_topic import DAY_MS, HOUR_MS, TIER_1D, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
 from tests.support.through import Through
 from timewheel.broker.admin.client import AdminClient

@@ -1,4 +1,4 @@
-"""Entries are read from real brokers as they were sent, and acknowledged beside consumers who notice nothing of it."""
+"""Entries are read from real brokers as they were sent, and acknowledged beside consumers who do not notice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import pulsar
 import pytest
 from pulsar.schema import JsonSchema, Record, String
 
-from tests.broker.producing import crypto_keys, now_ms
+from tests.broker.due_topic import crypto_keys, now_ms
+from tests.support.kept import Kept
+from tests.support.own_broker import own_broker
 from tests.support.pulsar_messages import command_frame, connected, read_request
 from timewheel.broker.admin.batches import messages_of_batch
 from timewheel.broker.admin.client import AdminClient
@@ -24,11 +26,11 @@ from timewheel.broker.protocol.addresses import Address, ServiceUrl
 from timewheel.broker.protocol.command_types import SubscriptionType
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Compression, Entry
-from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost, ProtocolViolation
+from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, ConsumerLost, ProtocolViolation
 from timewheel.broker.protocol.reading import EntryReader
 from timewheel.client.positions import EntryPosition
 from timewheel.core.names import partition_topic
-from timewheel.testing import Broker, eventually
+from timewheel.testing import Broker, LocalPulsar, eventually
 
 HOUR_MS = 3_600_000
 TIMEOUT_MS = 20_000
@@ -542,3 +544,84 @@ def test_a_whole_topic_is_read_at_a_rate_that_is_written_down(
         }
 
     evidence("entries that are read with their times of delivery", best)
+
+
+ASKS_EVERY_S = 1
+
+
+@pytest.fixture
+def nervous(kept: Kept) -> LocalPulsar:
+    """A broker that asks every second whether its clients are there, and gives them up a second later."""
+    return kept.get("nervous", lambda: own_broker({"keepAliveIntervalSeconds": str(ASKS_EVERY_S)}))
+
+
+@pytest.fixture
+def client(nervous: LocalPulsar) -> Iterator[Any]:
+    opened = pulsar.Client(nervous.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def watched(nervous: LocalPulsar, topic: str) -> str:
+    with AdminClient(nervous.admin_url) as admin:
+        admin.topics.create_unpartitioned(topic)
+        admin.subscriptions.create(topic, GROUP)
+    return topic
+
+
+def send(client: Any, topic: str) -> EntryPosition:
+    producer = client.create_producer(topic)
+    message_id = producer.send(b"x", deliver_at=now_ms() + HOUR_MS)
+    producer.close()
+    return EntryPosition(message_id.ledger_id(), message_id.entry_id())
+
+
+def test_whoever_is_called_now_and_then_is_kept_and_whoever_is_not_is_told(
+    nervous: LocalPulsar, client: Any, watched: str
+) -> None:
+    dialer = Dialer(nervous.service_url)
+    reader, acknowledger = EntryReader(dialer, watched), EntryAcknowledger(dialer, watched, GROUP)
+    forgotten = EntryReader(dialer, watched)
+    until_s = time.monotonic() + 5 * ASKS_EVERY_S
+    while time.monotonic() < until_s:
+        assert reader.read(200) == []
+        acknowledger.keep_alive()
+    position = send(client, watched)
+    (entry,) = reader.read(TIMEOUT_MS)
+    acknowledger.acknowledge([position])
+    assert entry.position == position
+
+    with pytest.raises(BrokerLost, match="connect again"):
+        eventually(lambda: forgotten.read(0) and False, 5)
+    reader.close()
+    acknowledger.close()
+
+
+def test_a_frozen_broker_is_given_up_in_time(nervous: LocalPulsar, client: Any, watched: str) -> None:
+    position = send(client, watched)
+    acknowledger = EntryAcknowledger(Dialer(nervous.service_url, request_ms=3_000), watched, GROUP)
+    nervous.pause()
+    try:
+        began_s = time.monotonic()
+        with pytest.raises(BrokerSilent, match="no answer within 3000 ms"):
+            acknowledger.acknowledge([position])
+        assert 2.9 < time.monotonic() - began_s < 20
+        with pytest.raises(BrokerSilent, match="no answer to CONNECT"):
+            EntryReader(Dialer(nervous.service_url, request_ms=500), watched)
+    finally:
+        nervous.resume()
+
+
+def test_a_killed_broker_is_told_as_a_lost_connection(nervous: LocalPulsar, client: Any, watched: str) -> None:
+    send(client, watched)
+    reader = EntryReader(Dialer(nervous.service_url), watched)
+    assert len(reader.read(TIMEOUT_MS)) == 1
+    nervous.kill()
+    try:
+        with pytest.raises(BrokerLost, match="no connection to"):
+            reader.read(TIMEOUT_MS)
+        with pytest.raises(BrokerLost, match="is a broker there"):
+            EntryReader(Dialer(nervous.service_url), watched)
+    finally:
+        nervous.start()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, patient, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import TIERED, WHEEL, Stage, patient, plan_of
 from tests.support.through import Through
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError
@@ -25,12 +25,6 @@ def hops_of(message: Any) -> int:
     envelope = Envelope.read(message.properties())
     assert envelope is not None
     return envelope.hops
-
-
-@pytest.fixture
-def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of()) as made:
-        yield made
 
 
 @pytest.mark.parametrize("scheme", [TIERED, BROKER_HELD, WHEEL], ids=["relay-held", "broker-held", "wheel"])

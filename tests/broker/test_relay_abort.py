@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
-from tests.support.command_line import timewheel
+from tests.broker.relay_stage import BUSINESS, Stage, plan_of
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.consumers import DelayedConsumer
@@ -47,14 +48,13 @@ NEAR_MS = 27_000
 class Leaving:
     """A stage whose plan has become native, and the command."""
 
-    def __init__(self, stage: Stage, folder: Path, **more: Any) -> None:
+    def __init__(self, stage: Stage, folder: Path, *, provisions: bool = True, **more: Any) -> None:
         self.stage = stage
         self.plan: Plan = replace(stage.plan, scheme=Native(), revision=2, **more)
         self.file = folder / "native plan.toml"
         save_plan(self.plan, self.file)
-
-    def provision(self) -> None:
-        ensure(self.stage.admin, self.plan, now_ms=now_ms(), ignore_former_topics=True)
+        if provisions:
+            ensure(self.stage.admin, self.plan, now_ms=now_ms(), ignore_former_topics=True)
 
     def command(self, *words: str, file: Path | None = None) -> list[str]:
         broker = self.stage.broker
@@ -101,10 +101,8 @@ def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
         near = {envelope.timer_id for envelope in stage.hold([near_ms] * NEAR, prefix="near")}
         stage.close_producers()
         leaving = Leaving(stage, tmp_path)
-        leaving.provision()
 
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = well(leaving.run("relay", "abort"))
         assert "put back by this process in" in done.stdout
         assert re.search(rf": {FAR + NEAR} timers; 0 cancelled, 0 dead letters", done.stdout), done.stdout
         assert held(stage) == 0
@@ -142,15 +140,13 @@ def test_killed_in_the_middle_and_run_again_it_loses_none(pulsar_broker: Broker,
         stage.hold([SCHEMES[name][1]] * count)
         stage.close_producers()
         leaving = Leaving(stage, tmp_path)
-        leaving.provision()
         with leaving.begun() as process:
             eventually(
                 lambda: stage.admin.topics.partitioned_stats(stage.plan.due_topic).total.published, 60, poll=0.02
             )
             process.send_signal(signal.SIGKILL)
             process.wait()
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        well(leaving.run("relay", "abort"))
         assert held(stage) == 0
         copies = stage.copies()
         assert len(copies) == count
@@ -162,13 +158,11 @@ def test_relays_that_have_the_plan_send_back_too(pulsar_broker: Broker, tmp_path
     """Of a Failover subscription one consumer works on a partition: these have some of them."""
     with Stage(pulsar_broker, staged(partitions=4, relay="service")) as stage:
         leaving = Leaving(stage, tmp_path)
-        leaving.provision()
         stage.hold([20 * DAY_MS] * 40)
         stage.close_producers()
         with RelayProcess(pulsar_broker, leaving.plan, tmp_path) as service:
             service.await_ready()
-            done = leaving.run("relay", "abort")
-            assert done.returncode == 0, done.stdout + done.stderr
+            well(leaving.run("relay", "abort"))
             assert service.process.poll() is None
         assert held(stage) == 0
         stage.assert_no_copies()
@@ -181,7 +175,6 @@ def test_while_a_relay_or_a_producer_works_by_the_earlier_plan_it_says_so(
     # By a draw for each partition, one of the two relays has it: all of them are the new one's once in 65,000 times.
     with Stage(pulsar_broker, staged(partitions=16)) as stage:
         leaving = Leaving(stage, tmp_path)
-        leaving.provision()
         old = stage.relay(relay_id="0-old")
         stage.hold([20 * DAY_MS] * 160)
         stage.close_producers()
@@ -212,7 +205,6 @@ def test_back_to_tiers_in_the_middle_what_is_put_back_stays_and_the_rest_waits_a
 ) -> None:
     with Stage(pulsar_broker, staged()) as stage:
         leaving = Leaving(stage, tmp_path)
-        leaving.provision()
         stage.hold([20 * DAY_MS] * 5, prefix="before")
         assert stage.admin.topics.partitions(stage.tiers[0]) == 1
         stage.close_producers()
@@ -231,7 +223,7 @@ def test_a_plan_that_still_holds_and_topics_that_are_not_ready_are_refused(
 ) -> None:
     with Stage(pulsar_broker, staged()) as stage:
         stage.hold([20 * DAY_MS])
-        leaving = Leaving(stage, tmp_path, subscriptions=(BUSINESS, "more"))
+        leaving = Leaving(stage, tmp_path, provisions=False, subscriptions=(BUSINESS, "more"))
         former = tmp_path / "former.toml"
         save_plan(stage.plan, former)
         for file, status, named in (
@@ -252,7 +244,6 @@ def test_a_broker_that_takes_no_such_delay_is_met_before_anything_moves(pulsar_b
     with Stage(pulsar_broker, staged()) as stage:
         stage.hold([20 * DAY_MS])
         leaving = Leaving(stage, tmp_path)
-        leaving.provision()
         value = DelayedDelivery(active=True, tick_ms=1_000, max_delay_ms=HOUR_MS)
         stage.admin.topic_policies.set(stage.plan.due_topic, DELAYED_DELIVERY, value)
         stage.admin.topic_policies.await_value(stage.plan.due_topic, DELAYED_DELIVERY, value)
@@ -271,9 +262,7 @@ def test_a_namespace_that_the_native_plan_forgets_is_emptied_too(pulsar_broker: 
         stage.hold([20 * DAY_MS] * 3)
         stage.close_producers()
         leaving = Leaving(stage, tmp_path, holding_namespace=None)
-        leaving.provision()
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = well(leaving.run("relay", "abort"))
         assert ": 3 timers; 0 cancelled, 0 dead letters" in done.stdout
         assert held(stage) == 0
         stage.assert_no_copies()
@@ -287,7 +276,6 @@ def test_a_timer_beyond_the_delay_that_the_broker_takes_is_named_as_the_reason(
         stage.hold([2 * DAY_MS])
         stage.close_producers()
         leaving = Leaving(stage, tmp_path, max_delay_ms=30 * HOUR_MS)
-        leaving.provision()
         value = DelayedDelivery(active=True, tick_ms=1_000, max_delay_ms=36 * HOUR_MS)
         stage.admin.topic_policies.set(stage.plan.due_topic, DELAYED_DELIVERY, value)
         stage.admin.topic_policies.await_value(stage.plan.due_topic, DELAYED_DELIVERY, value)
@@ -311,10 +299,9 @@ def test_a_calendar_is_left_by_its_consumers(pulsar_broker: Broker, tmp_path: Pa
         stage.put(route.topic, Envelope("t", at_ms + 3_000, at_ms), deliver_at=route.deliver_at_ms)
         stage.flush()
         stage.close_producers()
-        leaving = Leaving(stage, tmp_path, former_intervals_ms=(60_000,))
+        leaving = Leaving(stage, tmp_path, provisions=False, former_intervals_ms=(60_000,))
         ensure(stage.admin, leaving.plan, now_ms=now_ms())
-        done = leaving.run("relay", "abort")
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = well(leaving.run("relay", "abort"))
         assert f"{route.topic}: 1 entry waits here, of an earlier plan: this plan's consumers read it" in done.stdout
         assert "remove the empty topics" not in done.stdout
         consumer = stage.enter(DelayedConsumer(stage.client, leaving.plan, BUSINESS, hooks=(stage.events,)))

@@ -10,16 +10,9 @@ import httpx
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import (
-    PATIENT_GUARD_MS,
-    PATIENT_LEFT_MS,
-    WHEEL,
-    Stage,
-    now_ms,
-    patient,
-    plan_of,
-)
+from tests.broker.relay_stage import PATIENT_GUARD_MS, PATIENT_LEFT_MS, WHEEL, Stage, patient, plan_of
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.threads import StartedThreads
 from tests.support.through import Through
@@ -42,12 +35,6 @@ from timewheel.relay.driver.source import consumer_name
 from timewheel.relay.machine.order import Spot
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
-
-
-@pytest.fixture
-def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of()) as made:
-        yield made
 
 
 @pytest.fixture
@@ -533,9 +520,7 @@ def test_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
 
 
 @pytest.mark.short
-def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
-    make_local_pulsar: MakeLocalPulsar,
-) -> None:
+def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(make_local_pulsar: MakeLocalPulsar) -> None:
     broker = make_local_pulsar()
     with Stage(broker, patient()) as stage:
         sent = stage.hold(PATIENT_LEFT_MS for _ in range(3_000))
@@ -633,20 +618,6 @@ def test_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: 
             "later turn",
         }
         stage.assert_no_copies()
-        stage.await_all_acknowledged()
-
-
-def test_what_became_due_while_no_relay_ran_is_found_at_the_start(pulsar_broker: Broker) -> None:
-    with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
-        now = now_ms()
-        topics = stage.names.of_step(steps(stage.plan)[0])
-        for slot, topic in enumerate(topics):
-            # Due in the last turn but one.
-            due_ms = (now // 12_000 - 1) * 12_000 + slot * 2_000
-            stage.put(topic, Envelope(f"t{slot}", due_ms, due_ms - 4_000))
-        stage.flush()
-        stage.relay()
-        stage.await_due(len(topics))
         stage.await_all_acknowledged()
 
 

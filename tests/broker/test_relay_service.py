@@ -1,30 +1,44 @@
-"""`timewheel relay run` as its operators see it."""
+"""`timewheel relay run` as its operators see it: ready, in several processes, and with plans that change."""
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import re
+import signal
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Self
 
+import httpx
+import psutil
 import pytest
 
+from tests.broker.due_topic import Handled, backlog, now_ms, running
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, plan_of
+from tests.support.own_broker import own_broker
 from tests.support.wrong_hops import HopClient, RelayPoint
+from timewheel.cli.relay_processes import AGAIN_LONGEST_MS, Child
+from timewheel.client.connection_watch import LOST_AFTER_MS
+from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
-from timewheel.testing import Broker, eventually
-
-
-@pytest.fixture
-def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of()) as made:
-        yield made
+from timewheel.core.steps import steps
+from timewheel.relay import PartitionState
+from timewheel.testing import Broker, LocalPulsar, eventually
 
 
 def test_it_says_when_it_is_ready_and_drains_at_sigterm(
@@ -123,3 +137,385 @@ def test_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage)
     go_on.set()
     eventually(lambda: relay.ready, 60, poll=0.2)
     stage.await_due(1)
+
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def spread(pulsar_broker: Broker) -> Iterator[Stage]:
+    with Stage(pulsar_broker, plan_of(partitions=PARTITIONS)) as made:
+        yield made
+
+
+def readers(stage: Stage) -> set[str]:
+    """The relays that read the partitions of the longest tier: of each the one that is active."""
+    partitions = stage.admin.topics.partitioned_stats(stage.tiers[0], clients=True).partitions.values()
+    return {one.subscriptions[RELAY_SUBSCRIPTION].active_consumer or "" for one in partitions}
+
+
+def children(relay: RelayProcess) -> list[psutil.Process]:
+    return [psutil.Process(one["pid"]) for one in relay.status()["processes"]]
+
+
+def move(stage: Stage, prefix: str) -> None:
+    """Timers through every partition, to the due topic."""
+    before = len(stage.copies())
+    sent = stage.hold((4_600 for _ in range(200)), prefix=prefix)
+    stage.await_due(before + len(sent), 60)
+
+
+def test_they_share_the_work_are_started_again_and_end_together(spread: Stage, tmp_path: Path) -> None:
+    more = ["--processes", "2"]
+    with RelayProcess(spread.broker, spread.plan, tmp_path, relay_id="host", more=more) as relay:
+        relay.await_ready()
+        eventually(lambda: {name.rpartition("-")[2] for name in readers(spread)} == {"0", "1"}, 60)
+        move(spread, "a")
+        for number in (0, 1):
+            told = httpx.get(f"http://127.0.0.1:{relay.port + 1 + number}/metrics", timeout=10).text
+            assert re.search(rf'timewheel_relay_ready{{[^}}]*relay_id="host-{number}"}} 1.0', told)
+
+        killed, other = children(relay)
+        killed.kill()
+        eventually(lambda: not relay.status()["ready"], 60)
+        assert relay.ask("/livez").status_code == 200, "it is started again by its parent, and not by an orchestrator"
+        eventually(lambda: [one["restarts"] for one in relay.status()["processes"]] == [1, 0], 60)
+        eventually(lambda: relay.status()["ready"], 60)
+        assert other.is_running()
+        move(spread, "b")
+        spread.await_all_acknowledged()
+        spread.assert_no_copies()
+
+        running = children(relay)
+        assert relay.terminate() == 0, relay.log.read_text()
+        assert "relay_process_ended" in relay.log.read_text()
+        assert not any(child.is_running() for child in running)
+        assert not relay.ready_file.exists()
+
+
+def test_they_end_when_who_started_them_is_killed(spread: Stage, tmp_path: Path) -> None:
+    with RelayProcess(spread.broker, spread.plan, tmp_path, more=["--processes", "2"]) as relay:
+        relay.await_ready()
+        running = children(relay)
+        os.kill(relay.process.pid, signal.SIGKILL)
+        psutil.wait_procs(running, timeout=60)
+        assert not any(child.is_running() for child in running)
+
+
+def test_what_ends_one_at_its_start_ends_all_of_them_and_is_told(pulsar_broker: Broker, tmp_path: Path) -> None:
+    with RelayProcess(pulsar_broker, plan_of(), tmp_path, more=["--processes", "2"]) as relay:
+        assert relay.process.wait(60) == 1
+        log = relay.log.read_text()
+    assert "timewheel topics ensure" in log
+    assert "Traceback" not in log
+
+
+def child_that(does: str, tmp_path: Path) -> Child:
+    started = Child("r-0", [sys.executable, "-c", f"import os; {does}"], tmp_path / "ready", random.Random(1))
+    started.start()
+    return started
+
+
+def inspected(child: Child, now_ms: int) -> int | None:
+    """What a look finds once the process has ended."""
+    child.join(30)
+    return child.inspect(now_ms)
+
+
+def test_one_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
+    """A machine short of memory kills whom it likes, and so early too."""
+    child = child_that("os.kill(os.getpid(), 9)", tmp_path)
+    for number in range(3):
+        now_ms = number * 2 * AGAIN_LONGEST_MS
+        assert inspected(child, now_ms) is None
+        assert child.restarts == number
+        assert child.inspect(now_ms + AGAIN_LONGEST_MS) is None
+        assert child.restarts == number + 1
+    child.join(30)
+
+
+def test_one_that_has_been_ready_is_started_again_whatever_it_ends_with(tmp_path: Path) -> None:
+    child = child_that(f"open({str(tmp_path / 'ready')!r}, 'w').close(); os.read(0, 1); os._exit(7)", tmp_path)
+    eventually(lambda: child.ready, 60)
+    assert child.inspect(0) is None
+    child.end()
+    assert inspected(child, 0) is None
+    assert not child.ready, "the file is still there"
+    assert child.inspect(AGAIN_LONGEST_MS) is None
+    assert child.restarts == 1
+    child.end()
+    child.join(30)
+
+
+def test_one_that_refuses_at_its_start_is_not_started_again(tmp_path: Path) -> None:
+    assert inspected(child_that("os._exit(3)", tmp_path), 0) == 3
+
+
+def test_of_one_process_nothing_changes(spread: Stage, tmp_path: Path) -> None:
+    with RelayProcess(spread.broker, spread.plan, tmp_path, more=["--processes", "1"]) as relay:
+        relay.await_ready()
+        found: dict[str, Any] = relay.status()
+        assert [one["ready"] for one in found["relays"]] == [True]
+        assert psutil.Process(relay.process.pid).children() == []
+
+
+ONCE = Wheel(rings=(Ring(slot_ms=8_000, slots=8, headstart_ms=500),))
+"""A turn of it is longer than the test takes: each slot is looked into once."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalPulsar]:
+    """One to be frozen and killed."""
+    with own_broker({}) as started:
+        yield started
+
+
+def fill_last_turn(stage: Stage) -> int:
+    """One timer into every slot, as if no relay had been there for the last turn but one."""
+    step = steps(stage.plan)[0]
+    topics = stage.names.of_step(step)
+    turn_ms = step.slots * step.slot_ms
+    last_turn_ms = (now_ms() // turn_ms - 1) * turn_ms
+    for slot, topic in enumerate(topics):
+        due_ms = last_turn_ms + slot * step.slot_ms
+        stage.put(topic, Envelope(f"{last_turn_ms}-{slot}", due_ms, due_ms - 4_000))
+    stage.flush()
+    return len(topics)
+
+
+def test_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPulsar) -> None:
+    """An empty receive of a second was taken for an empty slot, whose timers then waited for a whole turn."""
+    with Stage(broker, plan_of(WHEEL)) as stage:
+        filled = fill_last_turn(stage)
+        relay = stage.relay(start=False)
+        relay.start()
+        # Subscribed, and nothing delivered yet: a broker begins to read a second later.
+        eventually(lambda: sum(part.state is PartitionState.RUNNING for part in relay.status().partitions) >= 4, 60)
+        broker.pause()
+        try:
+            assert not relay.ready
+            frozen_ms = now_ms()
+            eventually(lambda: now_ms() - frozen_ms > 2_500)  # two empty receives of every slot that is looked into
+            assert not relay.ready, "what it could not look into it does not call empty"
+        finally:
+            broker.resume()
+        eventually(lambda: relay.ready, 60, message=str(relay.status()))
+        assert len(stage.copies()) == filled, "all that was there when it said ready"
+
+
+@pytest.mark.short
+def test_slots_that_were_emptied_by_others_are_proven_empty_and_left(broker: LocalPulsar) -> None:
+    with Stage(broker, plan_of(ONCE)) as stage:
+        first = stage.relay(relay_id="first")
+        filled = fill_last_turn(stage)
+        first.stop()
+        relays = [stage.relay(client=stage.open_client(), relay_id=name, start=False) for name in ("a", "b", "c")]
+        for relay in relays:
+            relay.start()
+        eventually(lambda: all(relay.ready for relay in relays), 180)  # they leave one after the other
+        assert len(stage.copies()) == filled
+        stage.assert_no_copies()
+        again = stage.relay(relay_id="again")  # everything is acknowledged: only a probe can tell
+        assert again.status().total("dead") == again.status().total("forwarded") == 0
+        stage.await_all_acknowledged()
+
+
+def test_neither_relay_nor_consumer_is_ready_without_a_connection_and_a_service_lives_on(
+    broker: LocalPulsar, tmp_path: Path
+) -> None:
+    """To restart a process does not bring a broker back, so its page of life must not ask for that."""
+    plan = plan_of()
+    with (
+        Stage(broker, plan) as stage,
+        RelayProcess(broker, plan, tmp_path) as service,
+        DelayedConsumer(stage.client, plan, plan.subscriptions[0], relay=False, hooks=(stage.events,)) as consumer,
+    ):
+        relay = stage.relay()
+        assert consumer.ready
+        service.await_ready()
+        assert [service.ask(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
+        broker.kill()
+        eventually(lambda: not relay.ready, 60)
+        eventually(lambda: not consumer.ready, 60)
+        assert not any(partition.connected for partition in relay.status().partitions)
+        with pytest.raises(ReceiveTimeout):
+            consumer.receive(timeout_millis=LOST_AFTER_MS + 1_500)
+        lost = {event.fields["topic"] for event in stage.events.named("connection_lost")}
+        assert plan.due_topic in lost
+        assert {partition.topic for partition in relay.status().partitions} & lost
+        assert [service.ask(path).status_code for path in ("/livez", "/readyz")] == [200, 503]
+        broker.start()
+        eventually(lambda: relay.ready and consumer.ready, 60, message=str(relay.status()))
+        eventually(lambda: service.ask("/readyz").status_code == 200, 60)
+        with pytest.raises(ReceiveTimeout):
+            consumer.receive(timeout_millis=500)
+        assert plan.due_topic in {event.fields["topic"] for event in stage.events.named("connection_back")}
+
+
+TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
+OTHER_TIERS = Tiered(window_ms=2_000, tiers_ms=(2_000, 6_000))
+
+
+class Load:
+    """Sends timers all the while, by whichever stage is the present one, until it is told to end."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.sent: list[Envelope] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        number = 0
+        while not self._ended.wait(0.05):
+            # Through one tier and through two, on all partitions.
+            self.sent += self.stage.hold([3_500, 7_000, 3_700, 7_300], prefix=f"{number}-")
+            number += 1
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def goes_on(self, count: int = 60) -> None:
+        """Wait until so many more were sent."""
+        until = len(self.sent) + count
+        eventually(lambda: len(self.sent) >= until, 60)
+
+
+@contextmanager
+def two_plans(broker: Broker) -> Iterator[tuple[Stage, Stage]]:
+    """A plan and the one that takes its place, with the topics of both."""
+    plan = plan_of(TIERS, partitions=2)
+    with Stage(broker, plan) as old, Stage(broker, replace(plan, scheme=OTHER_TIERS, revision=2)) as new:
+        yield old, new
+
+
+def serves(relay: RelayProcess, stage: Stage) -> bool:
+    """Whether it is ready and reads the plan's holding topics."""
+    answer = relay.ask("/readyz")
+    read = {part["topic"].partition("-partition-")[0] for one in answer.json()["relays"] for part in one["partitions"]}
+    return answer.status_code == 200 and {*stage.tiers} <= read
+
+
+def change_in_order(relay: RelayProcess, new: Stage, again: Callable[[], RelayProcess]) -> RelayProcess:
+    """The file changes, and nothing else is done: the relay notices."""
+    del again
+    save_plan(new.plan, relay.plan_file)
+    eventually(lambda: serves(relay, new), 60)
+    return relay
+
+
+def kill_in_the_middle(relay: RelayProcess, new: Stage, again: Callable[[], RelayProcess]) -> RelayProcess:
+    """It is told, takes the change up, and dies; another begins with what the file says by then."""
+    save_plan(new.plan, relay.plan_file)
+    relay.hang_up()
+    eventually(lambda: relay.told("relay_plans_changed"), 60, poll=0.002)
+    relay.kill()
+    after = again()
+    after.await_ready()
+    eventually(lambda: serves(after, new), 60)
+    return after
+
+
+@pytest.mark.parametrize("change", [change_in_order, kill_in_the_middle], ids=["in-order", "killed"])
+def test_timers_sent_before_during_and_after_a_reload_are_each_handled_once(
+    pulsar_broker: Broker, tmp_path: Path, change: Callable[..., RelayProcess]
+) -> None:
+    with two_plans(pulsar_broker) as (old, new), RelayProcess(pulsar_broker, old.plan, tmp_path) as relay:
+        (tmp_path / "again").mkdir()
+
+        def again() -> RelayProcess:
+            return new.enter(RelayProcess(pulsar_broker, new.plan, tmp_path / "again"))
+
+        relay.await_ready()
+        with Load(old) as load:
+            load.goes_on()
+            change(relay, new, again)
+            load.goes_on()  # whoever sends learns of the change last
+            load.stage = new
+            load.goes_on()
+        handled = Handled()
+        with running(DelayedConsumer(new.client, new.plan, BUSINESS, relay=False), handled):
+            eventually(lambda: len(handled.times) >= len(load.sent), 120)
+            old.await_all_acknowledged()
+            new.await_all_acknowledged()
+            eventually(lambda: backlog(pulsar_broker, new.plan.due_topic, BUSINESS) == 0, 60)
+        assert handled.times == Counter(envelope.timer_id for envelope in load.sent)
+        assert handled.early == 0
+        if change is change_in_order:
+            assert relay.process.poll() is None
+            hops = [line for line in relay.ask("/metrics").text.splitlines() if line.startswith("timewheel_relay_hops")]
+            assert hops
+            # The late lane of a relay that a slow machine makes late may store a copy.
+            if not any('lane="late"' in line and not line.endswith(" 0.0") for line in hops):
+                assert set(new.copies().values()) == {1}, "not even a copy for consumers to drop"
+
+
+def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Path) -> None:
+    """Two processes: the parent hands the signal on, and each of them looks at the files."""
+    processes = 2
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    with Stage(pulsar_broker, plan_of(partitions=2)) as stage, Stage(pulsar_broker, plan_of(partitions=2)) as other:
+        save_plan(stage.plan, plans / "first.toml")
+        more = ["--processes", str(processes)]
+        with RelayProcess(pulsar_broker, stage.plan, tmp_path, plans=plans, more=more) as relay:
+            relay.await_ready()
+
+            def await_reported(name: str, count: int = 1) -> list[dict[str, object]]:
+                eventually(lambda: len(relay.told(name)) >= count * processes, 60, message=relay.log.read_text())
+                return relay.told(name)
+
+            (plans / "second.toml").write_text("half a pl")
+            relay.hang_up()
+            refused = await_reported("relay_plans_refused")
+            assert "second.toml" in str(refused[0]["reason"])
+            for number in range(processes):
+                told = httpx.get(f"http://127.0.0.1:{relay.port + 1 + number}/metrics", timeout=10).text
+                assert 'timewheel_events_total{event="relay_plans_refused",level="error"} 1.0' in told
+            other.hold([2_100], prefix="waiting")
+            save_plan(other.plan, plans / "second.toml")
+            await_reported("relay_plans_changed")
+            other.await_due(1)
+            stage.hold([2_100])
+            stage.await_due(1)
+
+            kept = (plans / "first.toml").read_text()
+            stage.hold([30_000] * 3, prefix="left")
+            (plans / "first.toml").unlink()
+            dropped = await_reported("relay_plan_dropped")
+            assert {(one["due_topic"], one["waiting"]) for one in dropped} == {(stage.plan.due_topic, _entries(stage))}
+            other.hold([2_100], prefix="later")
+            other.await_due(2)
+            assert relay.ask("/readyz").status_code == 200
+            assert not _is_read(stage)
+
+            (plans / "first.toml").write_text(kept)
+            await_reported("relay_plans_changed", 3)
+            stage.hold([2_100], prefix="again")
+            stage.await_due(2)
+            assert _entries(stage) > 0, "what was left waits for its time, as it would have"
+            assert relay.terminate() == 0, relay.log.read_text()
+
+
+def _partitions(stage: Stage) -> list[object]:
+    return [
+        partition
+        for topic in stage.tiers
+        for partition in stage.admin.topics.partitioned_stats(
+            topic, precise_backlog=True, clients=True
+        ).partitions.values()
+    ]
+
+
+def _entries(stage: Stage) -> int:
+    """What waits in the holding topics, by the broker."""
+    return sum(sub.backlog for part in _partitions(stage) for sub in part.subscriptions.values())  # type: ignore[attr-defined]
+
+
+def _is_read(stage: Stage) -> bool:
+    return any(sub.consumers for part in _partitions(stage) for sub in part.subscriptions.values())  # type: ignore[attr-defined]

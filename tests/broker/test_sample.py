@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.shadow_stage import shadow_plan, staged
-from tests.broker.test_shadow import DELAY_MS
+from tests.broker.test_shadow_kinds import DELAY_MS
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
 from timewheel.inspect.profile import profile_of
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 HOUR_MS = 3_600_000
 SENT = 300
-
-
-def now_ms() -> int:
-    return int(time.time() * 1_000)
 
 
 def send_delayed(client: Any, topic: str, numbers: range, start_ms: int) -> None:

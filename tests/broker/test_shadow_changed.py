@@ -1,34 +1,44 @@
-"""The plan of a shadow changes while timers wait, and its service reads it anew: nothing is lost, repeated or left."""
+"""The plan of a shadow changes while timers wait: nothing is lost, repeated or left; what is over a limit is cured."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import TIERED, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, TIERED, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.broker.test_shadow_look import run, saved
-from timewheel.core.durations import DAY_MS, HOUR_MS, SECOND_MS
+from tests.support.command_line import well
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.former_topics import UndrainedTopics
-from timewheel.core.plan import Ring, Tiered, Wheel
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.inspect.status import Amount
 from timewheel.provision import FormerTopics
 from timewheel.provision.former_findings import left_behind
 from timewheel.provision.provisioning import ensure
 from timewheel.relay import Relay
+from timewheel.shadow.curing import first_plan, fitted
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.audit import Place
 from timewheel.shadow.machine.states import State, desired_in
+from timewheel.shadow.machine.survey_counters import PARTLY
 from timewheel.shadow.overview_reading import overview_of
+from timewheel.shadow.surveying import read_topic
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import verify
-from timewheel.testing import Broker, eventually
+from timewheel.testing import Broker, LocalPulsar, eventually
 
 RING = Wheel(rings=(Ring(slot_ms=2_000, slots=14, headstart_ms=500),))
 EACH = 150
@@ -169,8 +179,7 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
         assert "Held by an earlier plan's topics" in run(pulsar_broker, "status", plan_file).stdout
         assert waiting(on.admin, new) > 0
 
-        done = run(pulsar_broker, "abort", plan_file)
-        assert done.returncode == 0, done.stderr
+        well(run(pulsar_broker, "abort", plan_file))
         assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         assert places(verify(on.admin, on.dialer, new))[Place.DUE] == EACH
         assert waiting(on.admin, new) == 0
@@ -183,3 +192,184 @@ def places(found: Verification) -> Counter[Place]:
     for part in found.parts:
         counts.update(part.places)
     return counts
+
+
+WIDE = plan_of(
+    Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
+    relay="service",
+    readers="any",
+    intake=True,
+    guard_ms=60_000,
+    max_delay_ms=30 * DAY_MS,
+)
+PAIRS = 1_500
+"""Of what stays with the wide window, and of what is moved: one after the other, so that each move makes a gap."""
+
+
+def narrow(plan: Plan) -> Plan:
+    scheme = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS, 5 * DAY_MS))
+    return replace(plan, scheme=scheme, revision=plan.revision + 1)
+
+
+def gaps(on: ShadowStage) -> int:
+    return on.admin.topics.stats(on.parts()[0]).subscriptions[BUSINESS].gap_count
+
+
+def decisions(on: ShadowStage, plan: Plan) -> dict[str, int]:
+    """As the dry run shows them."""
+    found = read_topic(on.admin, on.dialer, plan, target="plan.toml").survey(plan)
+    return {name: amount.entries for name, amount in found.decisions.items()}
+
+
+def changed(on: ShadowStage, service: RelayProcess, new: Plan) -> None:
+    ensure(on.admin, new, now_ms=now_ms())
+    save_plan(new, service.plan_file)
+    service.hang_up()
+
+
+def killed(on: ShadowStage, service: RelayProcess, new: Plan) -> None:
+    """While it moves what was left: what is stored then is moved no second time."""
+    changed(on, service, new)
+    eventually(lambda: decisions(on, new).get("moved", 0) < PAIRS, 60, poll=0.01)
+    service.kill()
+
+
+def aborted(on: ShadowStage, service: RelayProcess, new: Plan) -> None:
+    done = well(run(on.broker, "abort", str(service.plan_file)))
+    assert done.stderr.count("\n") == 1, f"the client's own lines are not on the terminal: {done.stderr}"
+    changed(on, service, new)
+    on.desired(State.SHADOWING)
+
+
+@pytest.mark.parametrize("way", [changed, aborted, killed])
+def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
+    pulsar_broker: Broker, tmp_path: Path, way: Callable[[ShadowStage, RelayProcess, Plan], None]
+) -> None:
+    plan = replace(WIDE, due_topic=plan_of().due_topic)
+    new = narrow(plan)
+    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
+        on.desired(State.SHADOWING)
+        service.await_ready()
+        producer, at_ms = on.plain_producer(), now_ms()
+        for number in range(PAIRS):
+            for name, delay_ms in ((f"stays {number}", 5 * HOUR_MS), (f"goes {number}", 3 * DAY_MS)):
+                producer.send_async(name.encode(), None, deliver_at=at_ms + delay_ms)
+        producer.flush()
+        eventually(lambda: moved(service) == PAIRS, 60)
+        eventually(lambda: gaps(on) >= PAIRS - 1, 60)
+        assert decisions(on, plan).get("moved", 0) == 0
+        # All who look by the new plan count what it would take up.
+        assert decisions(on, new)["moved"] == PAIRS
+        assert overview_of(on.admin, on.dialer, new, sample=4 * PAIRS, arrived_ms=0).parts[0].left == PAIRS
+        assert verify(on.admin, on.dialer, new, again_ms=0).parts[0].decisions["moved"] == PAIRS
+
+        way(on, service, new)
+        again = RelayProcess(pulsar_broker, new, tmp_path, kind="shadow") if way is killed else service
+        with again:
+            eventually(lambda: decisions(on, new).get("moved", 0) == 0, 60)
+            eventually(lambda: gaps(on) <= 1, 60, message="they fall")
+            found = verify(on.admin, on.dialer, new)
+            assert found.is_balanced, found
+            assert not {"moved", PARTLY} & found.parts[0].decisions.keys()
+            # And all of it is there once.
+            assert run(on.broker, "abort", str(again.plan_file)).returncode == 0
+            found = verify(on.admin, on.dialer, new)
+            assert found.is_balanced, found
+            assert found.parts[0].decisions == {"moved": 2 * PAIRS}
+
+
+LIMIT = 200
+ROUNDS = 500
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalPulsar]:
+    with LocalPulsar(config={"managedLedgerMaxUnackedRangesToPersist": str(LIMIT)}) as pulsar:
+        yield pulsar
+
+
+def filled(on: ShadowStage, *delays_ms: int) -> None:
+    """Timers of these delays by turns, with a handled one behind each round."""
+    producer, at_ms = on.plain_producer(), now_ms()
+    consumer = on.plain_consumer()
+    for number in range(ROUNDS):
+        for delay_ms in delays_ms:
+            producer.send_async(b"later", None, deliver_at=at_ms + delay_ms)
+        producer.send_async(f"{number}".encode(), None)
+    producer.flush()
+    eventually(lambda: len(consumer.handled) == ROUNDS, 60)
+    eventually(lambda: gaps(on) >= ROUNDS - 1, 60)
+
+
+def plan() -> Plan:
+    return replace(WIDE, due_topic=plan_of().due_topic)
+
+
+def as_printed(broker: LocalPulsar, text: str) -> subprocess.CompletedProcess[str]:
+    """The command that would put it right, run by a shell as it stands there."""
+    line = re.search(r"timewheel shadow start \S+ --window \S+", " ".join(text.split()))
+    assert line is not None, text
+    where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_SERVICE_URL": broker.service_url}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | where | {"PATH": path, "COLUMNS": "500"}
+    return subprocess.run(line.group(), shell=True, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command_that_status_prints(
+    broker: LocalPulsar, tmp_path: Path
+) -> None:
+    wide = plan()
+    with ShadowStage(broker, wide) as on:
+        filled(on, 3 * HOUR_MS, 5 * DAY_MS)
+        file = saved(wide, tmp_path)
+        for option in ("--dry-run", "--entries=100000"):
+            refused = run(broker, "start", option, file)
+            assert refused.returncode == 3, refused.stderr
+            assert "still-over-limit" in refused.stdout
+            assert f"has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
+        assert desired_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
+        # A plan that is made for the topic has the window that is found to do.
+        made = tmp_path / "made.toml"
+        shown = well(run(broker, "start", wide.due_topic, "--out", str(made), "--dry-run"))
+        first = first_plan(wide.due_topic, wide.subscriptions, wide.partitions, Plan.load(made).tick_ms)
+        assert Plan.load(made) == fitted(first, 2 * HOUR_MS, 5 * DAY_MS)
+        assert "Nothing was begun; the plan is in" in shown.stdout
+
+        well(run(broker, "start", file, "--ignore-refusals"))
+        with RelayProcess(broker, wide, tmp_path, kind="shadow") as service:
+            assert str(service.plan_file) == file
+            service.await_ready()
+            eventually(lambda: service.told("shadow_caught_up"), 60)
+            assert gaps(on) >= ROUNDS - 1
+            status = run(broker, "status", file)
+            assert status.returncode == 3, status.stderr
+            assert "--dry-run" not in status.stdout, "one excess, one remedy"
+            Path(file).write_text("# written by hand\n" + Path(file).read_text())
+            done = well(as_printed(broker, status.stdout))
+            narrow = Plan.load(file)
+            assert Path(file).read_text().startswith("# written by hand\n")
+            assert "revision = 2, [tiered] window = " in done.stdout
+            assert "Each shadow run that reads this file follows it" in done.stdout
+            # The longest window that leaves room: the next one, 3 h, would let the timers of 3 h stay.
+            assert isinstance(narrow.scheme, Tiered)
+            assert (narrow.scheme.window_ms, narrow.revision) == (2 * HOUR_MS, 2)
+            service.hang_up()
+            eventually(lambda: gaps(on) <= 1, 60, message="what was let stay is taken up")
+            assert run(broker, "status", file).returncode == 0
+            assert run(broker, "verify", file).returncode == 0
+
+
+def test_where_no_window_would_do_it_says_why_in_figures(broker: LocalPulsar, tmp_path: Path) -> None:
+    with ShadowStage(broker, plan()) as on:
+        filled(on, 90_000)
+        found = run(broker, "start", saved(on.plan, tmp_path))
+        assert found.returncode == 3, found.stderr
+        told = " ".join(found.stdout.split())
+        assert re.search(rf"No window would do: of {ROUNDS} pending entries {ROUNDS} are due within 3m, or", told), told
+        assert "give the topic more partitions; or" in told
+        unfit = run(broker, "start", on.plan.due_topic, "--out", str(tmp_path / "made.toml"), "--yes")
+        assert unfit.returncode == 3, unfit.stderr
+        assert "No window would do" in " ".join(unfit.stdout.split())
+        assert "Nothing was begun; the plan is in" in unfit.stdout
+        assert on.admin.topics.stats(on.parts()[0]).subscriptions[BUSINESS].gap_count >= ROUNDS - 1
+        assert MINUTE_MS + 2 * on.plan.guard_ms == 3 * MINUTE_MS

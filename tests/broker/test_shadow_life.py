@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.due_topic import backlog
-from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.due_topic import backlog, now_ms
+from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import ShadowStage, moved, shadow_plan, staged
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.clock import SystemClock
@@ -56,28 +56,26 @@ def asked(on: ShadowStage, folder: Path, word: str, *options: str) -> subprocess
 
 def command(on: ShadowStage, folder: Path, word: str, *options: str) -> str:
     """Its output, where it succeeds."""
-    done = asked(on, folder, word, *options)
-    assert done.returncode == 0, done.stderr
+    done = well(asked(on, folder, word, *options))
     return done.stdout
 
 
 def test_paused_it_lifts_nothing_and_what_was_lifted_comes_back_begun_again_it_lifts_what_was_left(
-    pulsar_broker: Broker, tmp_path: Path
+    on: ShadowStage, tmp_path: Path
 ) -> None:
-    with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, shadow = on.plain_consumer(), on.shadow()
-        send(on, range(100), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: moved(shadow) == 100, 60)
-        assert "shadowing -> paused" in command(on, tmp_path, "pause")
-        assert "was paused already" in command(on, tmp_path, "pause")
-        eventually(lambda: not shadow.view.moves, 60)
-        send(on, range(100, 200), due_ms=now_ms() + 2 * AHEAD_MS)
-        eventually(lambda: len(consumer.handled) == 100, 60)
-        assert moved(shadow) == 100
-        on.desired(State.SHADOWING)
-        eventually(lambda: moved(shadow) == 200, 60)
-        eventually(lambda: len(consumer.handled) == 200, 60)
-        assert consumer.again == 0
+    consumer, shadow = on.plain_consumer(), on.shadow()
+    send(on, range(100), due_ms=now_ms() + AHEAD_MS)
+    eventually(lambda: moved(shadow) == 100, 60)
+    assert "shadowing -> paused" in command(on, tmp_path, "pause")
+    assert "was paused already" in command(on, tmp_path, "pause")
+    eventually(lambda: not shadow.view.moves, 60)
+    send(on, range(100, 200), due_ms=now_ms() + 2 * AHEAD_MS)
+    eventually(lambda: len(consumer.handled) == 100, 60)
+    assert moved(shadow) == 100
+    on.desired(State.SHADOWING)
+    eventually(lambda: moved(shadow) == 200, 60)
+    eventually(lambda: len(consumer.handled) == 200, 60)
+    assert consumer.again == 0
 
 
 @pytest.mark.parametrize("scheme", [DAYS, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=40),))], ids=["tiers", "wheel"])
@@ -157,20 +155,21 @@ def pending(on: ShadowStage) -> Iterator[Entry]:
         yield from (one for one in entries if one.payload and one.position not in acked)
 
 
-def test_lifted_again_after_an_abort_a_timer_keeps_its_id(pulsar_broker: Broker, tmp_path: Path) -> None:
-    with staged(pulsar_broker, shadow_plan()) as on:
-        shadow = on.shadow()
-        send(on, range(50), due_ms=now_ms() + 40_000)
-        eventually(lambda: shadow.shadow_status().acked_originals >= 50, 60)
-        command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
-        on.desired(State.SHADOWING)
-        eventually(lambda: moved(shadow) == 100, 60)
-        consumer = on.plain_consumer()
-        eventually(lambda: len(consumer.handled) == 50, 60)
-        assert consumer.again == 0
-        ids = {message.properties()["tw-id"] for message in consumer.messages.values()}
-        assert len(ids) == 50
-        assert all(one.startswith(f"{on.parts()[0]}:") for one in ids)
+def test_lifted_again_after_an_abort_a_timer_keeps_its_id(
+    on: ShadowStage, pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    shadow = on.shadow()
+    send(on, range(50), due_ms=now_ms() + 40_000)
+    eventually(lambda: shadow.shadow_status().acked_originals >= 50, 60)
+    command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
+    on.desired(State.SHADOWING)
+    eventually(lambda: moved(shadow) == 100, 60)
+    consumer = on.plain_consumer()
+    eventually(lambda: len(consumer.handled) == 50, 60)
+    assert consumer.again == 0
+    ids = {message.properties()["tw-id"] for message in consumer.messages.values()}
+    assert len(ids) == 50
+    assert all(one.startswith(f"{on.parts()[0]}:") for one in ids)
 
 
 def test_a_reload_that_forgets_is_made_good_from_the_journal(tuned: LocalPulsar) -> None:
@@ -199,47 +198,44 @@ _STAYS = {"tw-id": "without a timer's line"}
 """What has half of an envelope is not moved."""
 
 
-def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(pulsar_broker: Broker) -> None:
+def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(on: ShadowStage) -> None:
     """A copy was published, and nobody was there to acknowledge its original before that was due."""
-    with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, mover = on.plain_consumer(), on.mover()
-        send(on, range(20), due_ms=now_ms() + 4_000)
-        eventually(lambda: mover.counts.moved == 20, 60)
-        eventually(lambda: len(consumer.handled) == 20, 60)
-        originals = {name: message.message_id() for name, message in consumer.messages.items()}
-        on.shadow()
-        eventually(lambda: consumer.again == 20, 60)
-        for name, place in originals.items():
-            own_id = f"{on.parts()[0]}:{place.ledger_id()}:{place.entry_id()}"
-            assert consumer.latest[name].properties()["tw-id"] == own_id
+    consumer, mover = on.plain_consumer(), on.mover()
+    send(on, range(20), due_ms=now_ms() + 4_000)
+    eventually(lambda: mover.counts.moved == 20, 60)
+    eventually(lambda: len(consumer.handled) == 20, 60)
+    originals = {name: message.message_id() for name, message in consumer.messages.items()}
+    on.shadow()
+    eventually(lambda: consumer.again == 20, 60)
+    for name, place in originals.items():
+        own_id = f"{on.parts()[0]}:{place.ledger_id()}:{place.entry_id()}"
+        assert consumer.latest[name].properties()["tw-id"] == own_id
 
 
-def test_a_journal_that_was_deleted_is_told_and_nothing_is_lost(pulsar_broker: Broker) -> None:
-    with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, shadow = on.plain_consumer(), on.shadow()
-        eventually(lambda: shadow.shadow_status().movers[0].caught_up, 60)
-        on.admin.topics.delete(on.names.journal, force=True)
-        send(on, range(50), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: "shadow start" in shadow.view.refusal, 60)
-        assert not shadow.ready
-        assert on.names.journal in str(on.events.named("shadow_refuses")[-1].fields["reason"])
-        send(on, range(50, 100), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: len(consumer.handled) == 100, 60)
+def test_a_journal_that_was_deleted_is_told_and_nothing_is_lost(on: ShadowStage) -> None:
+    consumer, shadow = on.plain_consumer(), on.shadow()
+    eventually(lambda: shadow.shadow_status().movers[0].caught_up, 60)
+    on.admin.topics.delete(on.names.journal, force=True)
+    send(on, range(50), due_ms=now_ms() + AHEAD_MS)
+    eventually(lambda: "shadow start" in shadow.view.refusal, 60)
+    assert not shadow.ready
+    assert on.names.journal in str(on.events.named("shadow_refuses")[-1].fields["reason"])
+    send(on, range(50, 100), due_ms=now_ms() + AHEAD_MS)
+    eventually(lambda: len(consumer.handled) == 100, 60)
 
 
-def test_the_journal_is_let_go_when_every_subscription_has_passed(pulsar_broker: Broker) -> None:
-    with staged(pulsar_broker, shadow_plan()) as on:
-        consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=2_000)
-        send(on, range(100), due_ms=now_ms() + AHEAD_MS)
-        eventually(lambda: moved(shadow) == 100, 60)
-        part = partition_topic(on.names.journal, 0)
+def test_the_journal_is_let_go_when_every_subscription_has_passed(on: ShadowStage) -> None:
+    consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=2_000)
+    send(on, range(100), due_ms=now_ms() + AHEAD_MS)
+    eventually(lambda: moved(shadow) == 100, 60)
+    part = partition_topic(on.names.journal, 0)
 
-        def backlog() -> int:
-            return on.admin.topics.stats(part, precise_backlog=True).subscriptions[JOURNAL_SUBSCRIPTION].backlog
+    def backlog() -> int:
+        return on.admin.topics.stats(part, precise_backlog=True).subscriptions[JOURNAL_SUBSCRIPTION].backlog
 
-        assert backlog() > 0
-        eventually(lambda: len(consumer.handled) == 100, 60)
-        eventually(lambda: backlog() == 0, 60)
+    assert backlog() > 0
+    eventually(lambda: len(consumer.handled) == 100, 60)
+    eventually(lambda: backlog() == 0, 60)
 
 
 @pytest.mark.short

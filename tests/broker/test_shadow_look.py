@@ -1,4 +1,4 @@
-"""What looks at a shadowed topic sees what is there: before anything moves and meanwhile; its audit balances."""
+"""What looks at a shadowed topic, and what its service tells, is what is there; its audit balances."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any
 
 import pulsar
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.broker.producing import now_ms
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.policies import MESSAGE_TTL_S
 from timewheel.broker.protocol.acknowledging import EntryAcknowledger
@@ -24,9 +27,10 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.metrics import Exporter
 from timewheel.shadow import verifying
 from timewheel.shadow.draining import Stalls
 from timewheel.shadow.machine.audit import Place, Wrong
@@ -189,8 +193,7 @@ def test_a_plan_is_made_for_a_topic(
     send_mixed(pulsar_client, plan.due_topic, far=300, near=300)
     acknowledge_due(pulsar_client, plan.due_topic, 0)
     out = tmp_path / "made.toml"
-    done = run(pulsar_broker, "start", plan.due_topic, "--out", str(out), "--yes")
-    assert done.returncode == 0, done.stderr + done.stdout
+    well(run(pulsar_broker, "start", plan.due_topic, "--out", str(out), "--yes"))
     made = Plan.load(out)
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
@@ -224,12 +227,10 @@ def test_a_shadow_is_started(
     send_mixed(pulsar_client, plan.due_topic, far=20, near=20)
     acknowledge_due(pulsar_client, plan.due_topic, 0)
     plan_file = saved(plan, tmp_path)
-    shown = run(pulsar_broker, "start", "--dry-run", plan_file)
-    assert shown.returncode == 0, shown.stderr + shown.stdout
+    shown = well(run(pulsar_broker, "start", "--dry-run", plan_file))
     assert "far from due (moved)" in shown.stdout
     assert admin.topics.partitions(Names(plan).journal) is None
-    done = run(pulsar_broker, "start", plan_file)
-    assert done.returncode == 0, done.stderr
+    done = well(run(pulsar_broker, "start", plan_file))
     assert "provisioned -> shadowing. Now let it run: timewheel shadow run " in done.stdout
     first = desired_in(admin.topics.properties(Names(plan).journal))
     assert first.state is State.SHADOWING
@@ -302,8 +303,7 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
     # And after the way out, when all is back in the topic.
-    done = run(stage.broker, "abort", plan_file)
-    assert done.returncode == 0, done.stderr + done.stdout
+    well(run(stage.broker, "abort", plan_file))
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
     assert not moves(found.desired.state)
@@ -398,8 +398,7 @@ def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> 
     assert all(lag is not None and 0 <= lag.p50_ms <= lag.p99_ms < MINUTE_MS for lag in lags)
     assert found.writes is not None
     assert 4 <= found.writes <= 2 + 4 + 720
-    done = run(stage.broker, "status", saved(stage.plan, tmp_path))
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = well(run(stage.broker, "status", saved(stage.plan, tmp_path)))
     assert "shadowing" in done.stdout
     shadow.stop()
     stage.plain_producer().send(b"9999", deliver_at=now_ms() + 5 * HOUR_MS)
@@ -456,3 +455,78 @@ def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
         stage.desired(State.NATIVE)
         text = timewheel("gaps", *options).stdout
         assert "timewheel shadow start" in text, "a topic whose shadow was taken away has none"
+
+
+TIMERS = 50
+AHEAD_MS = 600_000
+PARTITIONS = 2
+
+
+def scraped(text: str) -> dict[str, float]:
+    """Without ``timewheel_``, with the labels that tell several of a name apart."""
+    apart = ("decision", "state", "quantile", "topic", "subscription")
+    return {
+        " ".join(
+            [sample.name.removeprefix("timewheel_"), *(sample.labels[one] for one in apart if one in sample.labels)]
+        ): (sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_shadow_tells_what_it_has_lifted_and_why_it_may_not(pulsar_broker: Broker, tmp_path: Path) -> None:
+    plan = plan_of(relay="service", readers="any", intake=True, partitions=PARTITIONS, max_delay_ms=2 * AHEAD_MS)
+    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
+        on.desired(State.SHADOWING)
+        service.await_ready()
+
+        def told() -> dict[str, float]:
+            return scraped(service.ask("/metrics").text)
+
+        def shadow() -> dict[str, Any]:
+            found: dict[str, Any] = service.status()["relays"][0]["shadow"]
+            return found
+
+        eventually(lambda: told()["shadow_caught_up_partitions"] == PARTITIONS, 60)
+        producer = on.plain_producer()
+        due_ms = now_ms() + AHEAD_MS
+        for number in range(TIMERS):
+            producer.send_async(f"{number}".encode(), None, deliver_at=due_ms, partition_key=f"{number}")
+        producer.send(b"now")
+        producer.flush()
+        eventually(lambda: told()["shadow_acked_total"] == told()["shadow_moved_total"] == TIMERS, 60)
+
+        found = told()
+        assert found["shadow_entries_total moved"] == TIMERS
+        assert (found["shadow_entries_total undelayed"], found["shadow_entries_total near"]) == (1, 0)
+        assert (found["shadow_partitions"], found["shadow_led_partitions"]) == (PARTITIONS, PARTITIONS)
+        assert (found["shadow_state shadowing"], found["shadow_state paused"], found["shadow_refused"]) == (1, 0, 0)
+        assert 0 <= found["shadow_lag_seconds 0.5"] <= found["shadow_lag_seconds 0.99"] < 30
+        assert found["relay_ready"] == 1
+        assert (shadow()["state"], shadow()["refusal"]) == ("shadowing", "")
+        assert [mover["leads"] for mover in shadow()["movers"]] == [True] * PARTITIONS
+
+        backlogs = of_exporter(on)
+        assert backlogs[f"{JOURNAL_SUBSCRIPTION}"] > 0, "it keeps copies for a while"
+        assert RELAY_SUBSCRIPTION in backlogs
+
+        intruder = on.client.subscribe(plan.due_topic, "intruder", consumer_type=pulsar.ConsumerType.Exclusive)
+        eventually(lambda: told()["shadow_refused"] == 1, 60)
+        answer = service.ask("/readyz")
+        assert (answer.status_code, "intruder" in shadow()["refusal"]) == (503, True), answer.text
+        intruder.unsubscribe()
+        eventually(lambda: service.ask("/readyz").status_code == 200, 60)
+        assert told()["shadow_refused"] == 0
+
+
+def of_exporter(on: ShadowStage) -> dict[str, float]:
+    """Entries of the intake that are not acknowledged, by subscription."""
+    exporter, registry = Exporter(on.admin, (), (on.plan,)), CollectorRegistry()
+    registry.register(exporter)
+    assert exporter.inspect()
+    found: dict[str, float] = {}
+    for name, value in scraped(generate_latest(registry).decode()).items():
+        if name.startswith("backlog_entries ") and f" {on.names.journal} " in f"{name} ":
+            subscription = name.rpartition(" ")[2]
+            found[subscription] = found.get(subscription, 0) + value
+    return found

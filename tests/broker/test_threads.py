@@ -10,7 +10,8 @@ from itertools import permutations
 
 import pytest
 
-from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
+from tests.broker.due_topic import now_ms
+from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, plan_of
 from tests.support.threads import StartedThreads
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.plan import Calendar, Scheme

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
-from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
+from tests.broker.test_cancel import SCHEMES, plan_on, provisioned
 from tests.broker.test_retry import WAIT_S, left
-from tests.support.command_line import timewheel
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
@@ -35,7 +35,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def plan(pulsar_broker: Broker, topic: str) -> Plan:
-    return provisioned(pulsar_broker, plan_of(topic, SCHEMES["tiered"], retry=True))
+    return provisioned(pulsar_broker, plan_on(topic, SCHEMES["tiered"], retry=True))
 
 
 @pytest.fixture
@@ -126,13 +126,11 @@ def test_the_commands_tell_it(client: Any, pulsar_broker: Broker, plan: Plan, tm
     def said(*words: str, service_url: str = pulsar_broker.service_url) -> subprocess.CompletedProcess[str]:
         return timewheel(*words, *urls, "--service-url", service_url, cwd=tmp_path)
 
-    there = said("whereis", "plan.toml", timer.id)
-    assert there.returncode == 0, there.stderr
+    there = well(said("whereis", "plan.toml", timer.id))
     assert f"{timer.id}: cancelled: the copies that are still stored are not delivered" in there.stdout
     assert "cancel   timers sent under this id before" in there.stdout
     assert "1 timer waits, 1 is cancelled and will not be handed out" in said("status", "plan.toml").stdout
-    blind = said("status", "plan.toml", service_url="pulsar://localhost:1")
-    assert blind.returncode == 0
+    blind = well(said("status", "plan.toml", service_url="pulsar://localhost:1"))
     assert "Not seen: the log of cancellations" in blind.stderr
     assert "1 timer waits" in blind.stdout
     assert "are cancelled" not in blind.stdout
@@ -154,12 +152,10 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
 
-    cancelled = run("show", "order-7")
-    assert cancelled.returncode == 0, cancelled.stderr
+    cancelled = well(run("show", "order-7"))
     assert "order-7: cancelled: timers sent under this id before" in cancelled.stdout
     assert "give --due or --sent-at" in cancelled.stdout
-    by_group = run("show", grouped.id)
-    assert by_group.returncode == 0, by_group.stderr
+    by_group = well(run("show", grouped.id))
     assert f"{grouped.id}: cancelled: timers sent with the group flight-9 before" in by_group.stdout
     assert "not cancelled" not in by_group.stdout
     nowhere = run("show", "never-sent", "--sent-at", str(now_ms()), "--due", str(now_ms() + 20_000))
@@ -175,8 +171,7 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
         "whereis": None,
     }
     assert "parked by billing since" in run("show", "poison").stdout
-    by_due = run("show", "poison", "--due", str(poison.due_ms))
-    assert by_due.returncode == 0, by_due.stderr
+    by_due = well(run("show", "poison", "--due", str(poison.due_ms)))
     assert "poison: not handled: parked in" in by_due.stdout, by_due.stdout
     assert "poison: handled" not in by_due.stdout
     held = json.loads(run("show", "order-7", "--sent-at", str(now_ms()), "--within", "1m", "--json").stdout)

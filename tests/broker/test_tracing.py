@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from opentelemetry import trace
 
-from tests.broker.due_topic import running
-from tests.broker.producing import now_ms, stored_entries
+from tests.broker.due_topic import now_ms, running, stored_entries
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.broker.admin import AdminClient

@@ -1,40 +1,46 @@
-"""A due topic without partitions, as Pulsar makes them by default: it works in every scheme, beside plain clients."""
+"""A due topic without partitions, in every scheme and beside plain clients, and subscriptions of any name."""
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import random
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.relay_stage import plan_of as short_plan
-from tests.support.command_line import timewheel
+from tests.broker.shadow_stage import PlainConsumer
+from tests.broker.test_cancel import SCHEMES, TIERED, WAIT_S, plan_on, provisioned
+from tests.contract.client_contract import ANY_NAME
+from tests.support.command_line import timewheel, well
 from timewheel.broker.admin.client import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, RetryPolicy
+from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, ParkTimer, RetryLater, RetryPolicy
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer
+from timewheel.core.clock import SystemClock
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
 from timewheel.core.former_topics import UndrainedTopics
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.dead_letters import dead_letter_box, dead_letters, parked_box, replay, replay_parked
 from timewheel.inspect.doctor import inspect_plan, verdict_on
+from timewheel.inspect.gaps import inspect_gaps
+from timewheel.inspect.gaps.explain import explain
 from timewheel.inspect.plan_sample import sample_plan
 from timewheel.inspect.status import status_of
 from timewheel.inspect.whereis import State, Wanted, whereis
 from timewheel.metrics import Exporter
-from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+from timewheel.producers import DelayedProducer
 from timewheel.provision import ensure
 from timewheel.provision.former_removal import remove_drained
 from timewheel.provision.former_topics import FormerTopics
@@ -42,40 +48,19 @@ from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.broker.conftest import Connect
+    from timewheel.testing import Broker
 
-WAIT_S = 60
+
 SECOND = dt.timedelta(seconds=1)
-TIERED = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))
-SCHEMES: dict[str, Scheme] = {
-    "native": Native(),
-    "tiered": TIERED,
-    "broker-held": replace(TIERED, hold="broker"),
-    "wheel": Wheel(rings=(Ring(slot_ms=1_000, slots=62, headstart_ms=100),)),
-}
 OTHER = "audit"
 """Of plain clients."""
 
 
 def plan_of(topic: str, scheme: Scheme = TIERED, **changes: Any) -> Plan:
-    return Plan(
-        **{
-            "due_topic": topic,
-            "subscriptions": (SUBSCRIPTION,),
-            "scheme": scheme,
-            "partitions": 0,
-            "guard_ms": 100,
-            "max_delay_ms": MINUTE_MS,
-            **changes,
-        }
-    )
-
-
-def provisioned(admin: AdminClient, plan: Plan) -> Plan:
-    ensure(admin, plan, now_ms=now_ms())
-    return plan
+    return plan_on(topic, scheme, **{"partitions": 0, "cancel": None, **changes})
 
 
 def stored_names(admin: AdminClient, topic: str) -> set[str]:
@@ -83,50 +68,17 @@ def stored_names(admin: AdminClient, topic: str) -> set[str]:
     return {name.removeprefix(topic) for name in admin.topics.list("public/default") if name.startswith(topic)}
 
 
-class PlainReader:
-    """A plain Shared consumer of pulsar-client, which acknowledges all it gets and notes it."""
-
-    def __init__(self, client: Any, topic: str) -> None:
-        self.seen: Counter[str] = Counter()
-        self._consumer = client.subscribe(topic, OTHER, consumer_type=pulsar.ConsumerType.Shared)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="test-plain")
-        self._thread.start()
-
-    def _read(self) -> None:
-        while not self._ended.is_set():
-            try:
-                message = self._consumer.receive(timeout_millis=200)
-            except pulsar.Timeout:
-                continue
-            self.seen[message.data().decode()] += 1
-            self._consumer.acknowledge(message)
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join(20)
-        self._consumer.close()
-
-
-@contextmanager
-def plain_reader(client: Any, topic: str) -> Iterator[PlainReader]:
-    reader = PlainReader(client, topic)
-    try:
-        yield reader
-    finally:
-        reader.close()
-
-
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "calendar"])
 def test_timers_reach_their_handler_on_time_and_a_plain_consumer_beside_it(
     client: Any, admin: AdminClient, pulsar_broker: Broker, topic: str, name: str
 ) -> None:
-    plan = provisioned(admin, plan_of(topic, SCHEMES[name], subscriptions=(SUBSCRIPTION, OTHER)))
+    plan = provisioned(pulsar_broker, plan_of(topic, SCHEMES[name], subscriptions=(SUBSCRIPTION, OTHER)))
     delays = [0, 400, 1_000, 2_500, 4_000, 6_500]
     sent: list[str] = []
     handled = Handled()
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    with plain_reader(client, topic) as plain, running(consumer, handled), DelayedProducer(client, plan) as producer:
+    plain = PlainConsumer(client, topic, OTHER)
+    with closing(plain), running(consumer, handled), DelayedProducer(client, plan) as producer:
         plainly = client.create_producer(topic)
         plainly.send(b"plain")
         plainly.close()
@@ -137,30 +89,16 @@ def test_timers_reach_their_handler_on_time_and_a_plain_consumer_beside_it(
             )
             assert timer.partition == 0
             sent.append(timer.id)
-        eventually(lambda: all(handled.times[one] for one in sent) and len(plain.seen) == 61, WAIT_S)
+        eventually(lambda: all(handled.times[one] for one in sent) and len(plain.handled) == 61, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == backlog(pulsar_broker, topic, OTHER) == 0, WAIT_S)
     assert handled.times == Counter([*sent, None]), "its own, and what a plain client sent"
-    assert plain.seen.keys() == {*map(str, range(60)), "plain"}
+    assert plain.handled.keys() == {*map(str, range(60)), "plain"}
     # A timer that comes late into a slot is sent twice (broker-facts: slot-sweep), and only ours drops the second.
-    assert name == "wheel" or plain.seen.total() == 61
+    assert name == "wheel" or plain.handled.total() == 61
     assert handled.early == 0
     assert all(len(set(threads)) == 1 for key, threads in handled.threads.items() if key), "a key keeps its worker"
     assert "-partition-0" not in stored_names(admin, topic), "nobody made a partition beside it"
     assert all(part.endswith("-partition-0") for part in stored_names(admin, topic) - {""})
-
-
-def test_an_asyncio_producer_sends_to_it(client: Any, admin: AdminClient, topic: str) -> None:
-    plan = provisioned(admin, plan_of(topic))
-
-    async def send() -> None:
-        async with AsyncDelayedProducer(client, plan) as producer:
-            await asyncio.gather(*(producer.send(b"x", deliver_after=SECOND, timer_id=f"t{n}") for n in range(20)))
-
-    asyncio.run(send())
-    handled = Handled()
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
-        eventually(lambda: len(handled.times) == 20, WAIT_S)
-    assert set(handled.times.values()) == {1}
 
 
 def test_what_was_in_a_users_topic_before_stays_and_is_handled(client: Any, admin: AdminClient, topic: str) -> None:
@@ -195,9 +133,9 @@ def test_what_was_interrupted_is_finished(admin: AdminClient, topic: str) -> Non
 
 @pytest.mark.parametrize(("found", "wanted"), [(0, 3), (1, 0)])
 def test_the_one_form_is_refused_for_the_other_and_nothing_is_made(
-    admin: AdminClient, topic: str, found: int, wanted: int
+    admin: AdminClient, pulsar_broker: Broker, topic: str, found: int, wanted: int
 ) -> None:
-    provisioned(admin, plan_of(topic, partitions=found))
+    provisioned(pulsar_broker, plan_of(topic, partitions=found))
     before = stored_names(admin, topic)
     for grow in (False, True):
         with pytest.raises(TopologyError, match=f"write partitions = {found} in the plan"):
@@ -226,8 +164,8 @@ def test_who_comes_before_provisioning_is_refused_and_makes_nothing(
     assert stored_names(admin, topic) == set()
 
 
-def test_who_has_a_plan_of_the_wrong_form_is_told_the_right_one(client: Any, admin: AdminClient, topic: str) -> None:
-    provisioned(admin, plan_of(topic, partitions=2))
+def test_who_has_a_plan_of_the_wrong_form_is_told_the_right_one(client: Any, pulsar_broker: Broker, topic: str) -> None:
+    provisioned(pulsar_broker, plan_of(topic, partitions=2))
     wrong = plan_of(topic)
     with DelayedProducer(client, wrong) as producer, pytest.raises(TopologyError, match="write partitions = 2"):
         producer.send(b"x")
@@ -237,8 +175,10 @@ def test_who_has_a_plan_of_the_wrong_form_is_told_the_right_one(client: Any, adm
         Relay(client, wrong).check()
 
 
-def test_a_plan_with_partitions_makes_none_beside_a_topic_without(client: Any, admin: AdminClient, topic: str) -> None:
-    provisioned(admin, plan_of(topic))
+def test_a_plan_with_partitions_makes_none_beside_a_topic_without(
+    client: Any, admin: AdminClient, pulsar_broker: Broker, topic: str
+) -> None:
+    provisioned(pulsar_broker, plan_of(topic))
     wrong = plan_of(topic, partitions=1)
     with DelayedProducer(client, wrong) as producer, pytest.raises(TopologyError, match="partitioned topic"):
         producer.send(b"x")
@@ -247,8 +187,10 @@ def test_a_plan_with_partitions_makes_none_beside_a_topic_without(client: Any, a
     assert "-partition-0" not in stored_names(admin, topic)
 
 
-def test_what_fails_is_tried_again_parked_and_handled_again(client: Any, admin: AdminClient, topic: str) -> None:
-    plan = provisioned(admin, plan_of(topic, retry=True))
+def test_what_fails_is_tried_again_parked_and_handled_again(
+    client: Any, admin: AdminClient, pulsar_broker: Broker, topic: str
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, retry=True))
     attempts: Counter[str] = Counter()
     good = threading.Event()
 
@@ -276,8 +218,8 @@ def test_what_fails_is_tried_again_parked_and_handled_again(client: Any, admin: 
     assert attempts == {"poison": 4, "shaky": 3, "sound": 1}
 
 
-def test_what_is_cancelled_or_moved_in_time_is_not_handed_out(client: Any, admin: AdminClient, topic: str) -> None:
-    plan = provisioned(admin, plan_of(topic, cancel=Cancel(skew_ms=100)))
+def test_what_is_cancelled_or_moved_in_time_is_not_handed_out(client: Any, pulsar_broker: Broker, topic: str) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=100)))
     handled = Handled()
     with DelayedProducer(client, plan) as producer:
         timers = [producer.send(b"x", deliver_after=4 * SECOND, timer_id=f"t{number}") for number in range(20)]
@@ -372,8 +314,7 @@ def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: 
     save_plan(plan, file)
 
     def said(*arguments: str) -> str:
-        done = timewheel(*arguments)
-        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        done = well(timewheel(*arguments))
         return done.stdout + done.stderr
 
     admin_url = ("--admin-url", pulsar_broker.admin_url)
@@ -391,3 +332,56 @@ def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: 
         assert exporter.inspect()
         told = {sample.labels.get("topic") for family in exporter.collect() for sample in family.samples}
         assert plan.due_topic in told
+
+
+FUNCTION = "public/default/notifier"
+"""As Pulsar Functions name theirs."""
+LOW = BrokerProfile(name="a low limit", gap_limit_ranges=5)
+PAIRS = 20
+
+
+def test_a_subscription_of_any_name_is_seen_everywhere(pulsar_broker: Broker, connect: Connect, topic: str) -> None:
+    client: Any = connect(pulsar_broker)
+    changes: dict[str, Any] = {"cancel": None, "retry": True, "partitions": 1, "max_delay_ms": 3_600_000}
+    plan = provisioned(pulsar_broker, plan_on(topic, subscriptions=(ANY_NAME, FUNCTION), **changes))
+    later = dt.timedelta(minutes=30)
+    with DelayedProducer(client, plan) as producer:
+        for number in range(PAIRS):
+            producer.send(b"x", timer_id=f"now-{number}")
+            producer.send(b"x", timer_id=f"later-{number}", deliver_after=later)
+        last = producer.send(b"x", timer_id="last", deliver_after=later)
+        sent_ms = now_ms()
+    done: set[str | None] = set()
+
+    def handle(message: DelayedMessage) -> None:
+        if message.timer_id == "now-0":
+            raise ParkTimer("nobody called it")
+        if message.timer_id == "now-1" and not message.attempt:
+            raise RetryLater(dt.timedelta(milliseconds=100))
+        done.add(message.timer_id)
+
+    with running(DelayedConsumer(client, plan, ANY_NAME), handle):
+        eventually(lambda: len(done) == PAIRS - 1, WAIT_S, message="all but the parked one were handled")
+
+    part = partition_topic(topic, 0)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        # Every other entry is acknowledged: as many gaps as timers that were due, but for those before the first one.
+        eventually(lambda: admin.topics.stats(part).subscriptions[ANY_NAME].gap_count == PAIRS - 1, WAIT_S)
+        (worst, _) = inspect_gaps(admin, [part], LOW).subscriptions
+        assert (worst.subscription, worst.gap_count, worst.again_entries) == (ANY_NAME, PAIRS - 1, PAIRS - 1 - 6)
+        explained = explain(admin, topic, ANY_NAME, LOW)
+        assert explained.shares[0].cause.name == "DELAYS"
+        found = status_of(admin, plan)
+        assert found.unseen == ()
+        assert {place.topic: (place.subscription, round(place.timers.count)) for place in found.places} == {
+            part: (FUNCTION, 2 * PAIRS + 1),
+            f"{topic}.tw.retry.a:b%2Fc%20d%25é-partition-0": (ANY_NAME, 0),
+            f"{topic}.tw.retry.public%2Fdefault%2Fnotifier-partition-0": (FUNCTION, 0),
+        }
+        assert found.parked == 1
+        sampled = sample_plan(admin, plan, clock=SystemClock())
+        assert sampled.due[0].parts[0].cursors[ANY_NAME].gap_count == PAIRS - 1
+        place = whereis(admin, plan, Wanted.of(last.id, sent_ms=sent_ms, due_ms=last.due_ms))
+        assert (place.state, place.sightings[-1].waits_for) == (State.DUE, (ANY_NAME, FUNCTION))
+        (dead_letter,) = dead_letters(admin, parked_box(plan, ANY_NAME)).dead_letters
+        assert dead_letter.reason == "nobody called it"

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pulsar
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.odd_neighbours import GOOD, Handled, unacknowledged
-from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.odd_messages import FAR_MS, KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx
 import pytest
 
+from tests.broker.due_topic import now_ms
 from tests.broker.odd_neighbours import Handled, known_by, unacknowledged
-from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from tests.support.odd_senders import SENDERS, Target, find_go
 from tests.support.other_languages import Line

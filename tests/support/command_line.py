@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["timewheel"]
+__all__ = ["timewheel", "well"]
 
 NOT_LOADED = ("__main__", "demo", "spark_planner", "testing", "watch", "_report")
 """Parts that are large, or start something when they are loaded."""
@@ -67,6 +67,12 @@ def timewheel(
                 raise subprocess.TimeoutExpired(["timewheel", *arguments], timeout) from None
         out, err = (Path(folder, name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
     return subprocess.CompletedProcess(["timewheel", *arguments], status, out, err)
+
+
+def well(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """A command that has ended with status 0."""
+    assert done.returncode == 0, f"{done.args}\n{done.stdout}{done.stderr}"
+    return done
 
 
 _starting = threading.Lock()

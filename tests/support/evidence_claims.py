@@ -184,7 +184,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "odd entries between good ones",
-            "broker/test_odd_entries.py",
+            "broker/test_looked_at.py",
             "A reader gets every good entry",
             "{odd} odd, {good} good",
         ),
@@ -268,7 +268,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "every panel of the dashboard has something to show",
-            "broker/test_dashboard.py",
+            "broker/test_monitoring.py",
             "Each panel of the dashboard shows something",
             "{panels} panels, empty {empty}",
         ),

@@ -104,13 +104,17 @@ class RawProducer:
         service_url: ``pulsar://host:port`` of a broker without authentication.
         topic: Full name.
         name: Name of the producer; empty: the broker assigns a name.
+        client: Version that it gives of itself.
         numbered_from: The first entry's number in the command, not in the metadata.
     """
 
-    def __init__(self, service_url: str, topic: str, *, name: str = "", numbered_from: int = 0) -> None:
+    def __init__(
+        self, service_url: str, topic: str, *, name: str = "", client: str = "raw", numbered_from: int = 0
+    ) -> None:
         self._service_url = service_url
         self._topic = topic
         self._named = data_field(4, name) + number_field(9, 1) if name else b""
+        self._client = client
         self._numbered_from = numbered_from
         self._held = b""
         self._open()
@@ -121,7 +125,7 @@ class RawProducer:
         self._held, self._sent = b"", self._numbered_from
         self._socket = socket.create_connection((where.hostname, where.port), _TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._command(_CONNECT, data_field(1, "raw") + number_field(4, _PROTOCOL_VERSION))
+        self._command(_CONNECT, data_field(1, self._client) + number_field(4, _PROTOCOL_VERSION))
         self._answer()
         self._command(_PRODUCER, data_field(1, self._topic) + number_field(2, 1) + number_field(3, 1) + self._named)
         kind, body = self._answer()

@@ -1,6 +1,6 @@
 """A broker in a container, by an engine that runs none: what it is asked for, and what is said when it refuses.
 
-The same class with a real broker behind the ports is in tests/broker/test_container_broker.py.
+The same class with a real broker behind the ports is in tests/broker/test_broker_fixtures.py.
 """
 
 from __future__ import annotations
