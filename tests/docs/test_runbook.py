@@ -31,15 +31,6 @@ def test_the_index_is_drawn_from_the_pages() -> None:
     assert page == redrawn(page), "run: make docs-tables"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.link)
-def test_a_case_has_signs_a_meaning_steps_and_mistakes_to_avoid(case: Case) -> None:
-    assert case.signs
-    _, meaning, *rest = case.text.strip().split("\n\n")
-    assert meaning
-    assert any(part.startswith("1. ") for part in [meaning, *rest])
-    assert rest[-1].startswith("**Never** ")
-
-
 def commands_of(text: str) -> list[str]:
     """Whole commands in blocks and in backticks."""
     shown = re.findall(r"^\$ (timewheel .*)$", text, re.MULTILINE)

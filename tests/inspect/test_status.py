@@ -140,14 +140,6 @@ def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
     ], "what was seen is in the table: 5 of them, and 7 * 45 ** 0.5"
 
 
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(Amount(1.0), "1 timer waits"), (Amount(0.0), "0 timers wait"), (Amount(1.0, 3.0), "1 +- 3 timers wait")],
-)
-def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
-    assert amount.counted("timer waits", "timers wait") == text
-
-
 PLAN = Plan(
     due_topic="persistent://acme/crm/t",
     subscriptions=("billing",),

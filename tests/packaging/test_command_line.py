@@ -116,13 +116,6 @@ def test_a_command_in_an_error_names_the_plan_file_that_was_given(tmp_path: Path
     assert f"run timewheel topics ensure '{file}' --ignore-former-topics" in done.stderr
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
-    done = _end(PLAN_ERROR, "no-such-command")
-
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-
-
 # The signal arrives in code that Python compiled from a string, as it does in the making of any dataclass.
 STOPPED = """
 import os, signal

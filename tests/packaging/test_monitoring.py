@@ -125,10 +125,6 @@ SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 """Alerts on more than one series."""
 
 
-def test_every_alert_has_a_case() -> None:
-    assert sorted({**CASES, **SEVERAL}) == sorted(alerts())
-
-
 def test_prometheus_takes_the_rules() -> None:
     done = subprocess.run(
         [need("promtool"), "check", "rules", *map(str, RULES)], capture_output=True, text=True, timeout=60, check=False

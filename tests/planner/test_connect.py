@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import subprocess
@@ -106,21 +105,4 @@ def test_a_short_plan_by_a_client_of_a_server_is_that_of_one_process(tmp_path: P
     assert found["after"] == 10
 
 
-CLASSIC_ONLY = frozenset({"sparkContext", "rdd", "_jvm", "_jsc", "_jdf", "_jsparkSession"})
-IN_PROCESS = "progress.py"
 """Where a session of this process is watched: there is no other way to know how far its jobs are."""
-
-
-def test_one_module_knows_a_context_and_none_an_rdd() -> None:
-    found = {
-        path.relative_to(ROOT / "spark_planner").as_posix(): names
-        for path in sorted((ROOT / "spark_planner").rglob("*.py"))
-        if (
-            names := {
-                node.attr
-                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-                if isinstance(node, ast.Attribute) and node.attr in CLASSIC_ONLY
-            }
-        )
-    }
-    assert found == {IN_PROCESS: {"sparkContext"}}

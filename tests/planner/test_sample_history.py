@@ -137,12 +137,6 @@ def test_more_volume_never_allows_for_a_greater_count(allowed: int) -> None:
     )
 
 
-def test_a_sample_of_a_fixed_delay_has_no_gaps_either() -> None:
-    _, taken = sampled("fixed 1h")
-
-    assert evaluate(NATIVE, cells_of(taken), PROFILE, growth=taken.scale).peak_gaps < 1e-6
-
-
 def test_the_laws_figure_is_that_of_a_steady_topic_and_says_nothing_of_the_clock() -> None:
     whole, taken = sampled("fixed 1h, 1d, 5d")
     figures = figures_of(taken)
