@@ -11,6 +11,7 @@ import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine, handed, republished, said
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import plan_of, shadow_of
 from tests.support.stored_entry import native_entry
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import EntryPosition
@@ -32,20 +33,12 @@ from timewheel.core.envelope import (
     Envelope,
 )
 from timewheel.core.ids import native_id
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.move_decider import MoveDecider
 
 PART = "persistent://acme/crm/reminders-partition-3"
 LEDGER, ENTRY = 7, 11
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
-    partitions=4,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), partitions=4)
 ID = f"{PART}:{LEDGER}:{ENTRY}"
 TIMER = Envelope("a", NOW_MS, 0)
 
@@ -224,10 +217,8 @@ def test_a_stir_is_acknowledged_and_no_handler_sees_it(make: Any) -> None:
 
 @pytest.mark.parametrize(("arrival", "adds"), [(original(), True), (copy_of(), False)])
 def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> None:
-    plan = Plan(
-        due_topic="persistent://acme/crm/reminders",
-        subscriptions=("billing",),
-        scheme=Tiered(window_ms=60_000, tiers_ms=(60_000, 3_600_000)),
+    plan = plan_of(
+        Tiered(window_ms=60_000, tiers_ms=(60_000, 3_600_000)),
         max_delay_ms=3_600_000,
         relay="service",
         retry=True,

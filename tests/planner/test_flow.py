@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.exact_play import play
+from tests.support.plans import plan_of
 from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.gap_law import exact_gaps
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.spark_planner.choice.choose import PRICING_CELLS
@@ -19,13 +20,6 @@ from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held, pie
 from timewheel.spark_planner.pricing.gap_curve import gap_curve, rows_of, rows_of_bins
 from timewheel.spark_planner.pricing.simulation import at_resolution
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
-
-
-def plan_of(scheme: Scheme, guard_ms: int = 5 * MINUTE_MS) -> Plan:
-    return Plan(
-        due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), scheme=scheme, guard_ms=guard_ms
-    )
-
 
 PLANS = {
     "native": plan_of(Native()),

@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.exact_play import play
+from tests.support.plans import plan_of
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Native, Plan, Scheme, Tiered
+from timewheel.core.plan import Native, Tiered
 from timewheel.inspect.sample import Sample, SampledEntry, draw
 from timewheel.inspect.sample_figures import figures_of
 from timewheel.inspect.sample_file import write_sample
@@ -27,10 +28,6 @@ TOPIC = "persistent://acme/crm/reminders"
 PROFILE = BrokerProfile.named("4.0")
 POPULATION = 200_000
 SAMPLES = 10_000
-
-
-def plan_of(scheme: Scheme) -> Plan:
-    return Plan(due_topic=TOPIC, subscriptions=("billing",), scheme=scheme)
 
 
 NATIVE = plan_of(Native())

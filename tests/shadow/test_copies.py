@@ -10,11 +10,12 @@ import pulsar
 import pytest
 
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import shadow_of
 from timewheel.client.native import NO_SCHEMA
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.relay.driver.endings import SessionFailed
 from timewheel.relay.driver.handle import Handle
 from timewheel.shadow.driver.copies import Copies, Stays
@@ -24,16 +25,7 @@ from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
 NOW_MS = 1_800_000_000_000
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=60_000, tiers_ms=(60_000,)),
-    guard_ms=1_000,
-    max_delay_ms=600_000,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=60_000, tiers_ms=(60_000,)), guard_ms=1_000, max_delay_ms=600_000)
 PART = "persistent://acme/crm/reminders-partition-0"
 STORED = pulsar.MessageId(0, 9, 4, 0)
 NOWHERE = pulsar.MessageId(0, -1, -1, 0)

@@ -9,23 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.plans import shadow_of
 from timewheel.broker.protocol.entries import Compression, Entry, Marker
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.move_decider import EARLIER_TICKS, MoveDecider, MoveDecision, fence_number, moved_from
 
 NOW_MS = 1_800_000_000_000
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
-    max_delay_ms=30 * DAY_MS,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)), max_delay_ms=30 * DAY_MS)
 FAR_MS = DAY_MS + 10 * MINUTE_MS
 """The longest stay, a day and the guard of five minutes, and the guard again."""
 PART = "persistent://acme/crm/reminders-partition-0"
