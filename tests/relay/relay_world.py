@@ -19,6 +19,8 @@ from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Tiered
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
+from timewheel.core.topology import HoldingTopic
+from timewheel.relay.driver.source import Source
 from timewheel.relay.machine.commands import (
     AskAgain,
     AwaitAll,
@@ -41,6 +43,7 @@ PLAN = plan_of(Tiered(window_ms=10_000, tiers_ms=(10_000, STAY_MS)), max_delay_m
 ROUTER = Router(PLAN)
 SOURCE = steps(PLAN)[0]
 assert SOURCE.stay_ms == STAY_MS
+SOURCE_PARTITION = Source(holding=HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False), partition=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
