@@ -24,6 +24,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
+from tests.support.processes import ran
 from tests.support.pulsar_admin import problem_of
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedMessage
@@ -70,15 +71,15 @@ def made_plan(broker: LocalPulsar, name: str, **limits: Any) -> Plan:
     return plan
 
 
-def ran(*command: str, folder: Path | None = None, env: dict[str, str] | None = None, ends: int = 0) -> Any:
+def run(*command: str, folder: Path | None = None, env: dict[str, str] | None = None, ends: int = 0) -> Any:
     """What a command printed; it ends with this status."""
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = ran(command, cwd=folder, env=env, timeout=TIMEOUT_S)
     assert done.returncode == ends, done.stdout + done.stderr
     return done
 
 
 def timewheel(line: str, folder: Path | None = None, ends: int = 0) -> Any:
-    return ran(TIMEWHEEL, *line.split()[1:], folder=folder, ends=ends)
+    return run(TIMEWHEEL, *line.split()[1:], folder=folder, ends=ends)
 
 
 def page(name: str) -> str:
@@ -95,7 +96,7 @@ def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path
         "TIMEWHEEL_TEST_BROKER_ADMIN": broker_of_the_pages.admin_url,
     }
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py")
-    assert "1 passed" in ran(*command, folder=tmp_path, env={**os.environ, **broker}).stdout
+    assert "1 passed" in run(*command, folder=tmp_path, env={**os.environ, **broker}).stdout
 
 
 def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, client: 
 
     (block,) = blocks(page("watch-a-plan"), "python")
     (tmp_path / "watch.py").write_text(block.content + "assert is_fine\n")
-    assert "fine alone" in ran(sys.executable, "watch.py", folder=tmp_path).stdout
+    assert "fine alone" in run(sys.executable, "watch.py", folder=tmp_path).stdout
 
 
 @pytest.mark.timeout(180)
@@ -250,7 +251,7 @@ def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     text = page("trace-timers")
     code = "\n".join(block.content for block in blocks(text, "python")).replace("days=17", "seconds=1.7")
     (tmp_path / "trace.py").write_text(TRACED.format(url=broker_of_the_pages.service_url, blocks=code))
-    traced = ran(sys.executable, "trace.py", folder=tmp_path)
+    traced = run(sys.executable, "trace.py", folder=tmp_path)
     assert traced.stderr == ""
 
     (printed,) = re.findall(r"^me 00-(\w+)-(\w+)-\w\w$", traced.stdout, re.MULTILINE)
@@ -281,7 +282,7 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     code = "\n".join(block.content for block in blocks(text, "python"))
     quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
     (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
-    assert ran(sys.executable, "cancel.py", folder=tmp_path).stderr == ""
+    assert run(sys.executable, "cancel.py", folder=tmp_path).stderr == ""
 
     lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
     cancelled, listed = (timewheel(line, tmp_path) for line in lines)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from tests.support.dashboard import PAGE, dashboard, text
+from tests.support.processes import ran
 from tests.support.prometheus import RULES, alert_case, alerts, assert_alerts, need
 from tests.support.runbook import Sign, links
 from timewheel.metrics import CATALOGUE
@@ -126,9 +126,7 @@ SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 def test_prometheus_takes_the_rules() -> None:
-    done = subprocess.run(
-        [need("promtool"), "check", "rules", *map(str, RULES)], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([need("promtool"), "check", "rules", *map(str, RULES)])
     assert done.returncode == 0, done.stdout + done.stderr
 
 

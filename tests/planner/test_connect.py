@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from examples.history.make_renewals import PATH, ROWS
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 
 PROGRAM = """
 import json
@@ -83,15 +83,7 @@ def test_a_short_plan_by_a_client_of_a_server_is_that_of_one_process(tmp_path: P
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    done = subprocess.run(
-        [sys.executable, program, PATH],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = ran([sys.executable, program, PATH], cwd=tmp_path, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-3_000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     found = json.loads(line.removeprefix("FOUND "))
