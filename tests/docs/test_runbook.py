@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands_table import commands
+from tests.docs.test_commands import unknown
 from tests.support.runbook import PAGE, Case, Sign, cases, in_code, read, redrawn
 
 CASES = cases()
-COMMANDS = dict(commands())
 
 
 def test_every_sign_of_trouble_has_one_case() -> None:
@@ -39,12 +37,7 @@ def commands_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.link)
 def test_the_command_line_takes_the_commands_of_a_case(case: Case) -> None:
-    for line in commands_of(case.text):
-        words = shlex.split(line)
-        name = max((name for name in COMMANDS if words[: len(name.split())] == name.split()), key=len, default="")
-        assert name, f"no command: {line}"
-        known = {option for one in COMMANDS[name].params for option in [*one.opts, *one.secondary_opts]}
-        assert [word for word in words if word.startswith("-") and word not in known] == [], line
+    assert [found for line in commands_of(case.text) for found in unknown(line)] == []
 
 
 def test_signs_are_read_across_lines_and_end_before_the_meaning(tmp_path: Path) -> None:
