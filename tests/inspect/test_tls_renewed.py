@@ -212,8 +212,9 @@ def shows(request: pytest.FixtureRequest) -> Shown:
     return shown
 
 
-def admin_http(server: Server, **tls: str) -> AdminHttp:
-    return AdminHttp(f"https://127.0.0.1:{server.server_port}", tls=tls_context(**tls) if tls else None, retry_for_s=0)
+def admin_http(server: Server, ca_path: str | None = None) -> AdminHttp:
+    tls = tls_context(ca_path=ca_path)
+    return AdminHttp(f"https://127.0.0.1:{server.server_port}", tls=tls, retry_for_s=0)
 
 
 def test_an_unknown_authority_is_refused_before_anything_is_sent(server: Server) -> None:
