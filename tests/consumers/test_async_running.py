@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.consumers.support import NOW_MS
+from tests.support.client_messages import client_message
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
 from timewheel.consumers.async_running import MAX_QUEUED, AsyncRun
@@ -27,22 +28,9 @@ from timewheel.hooks import Event
 SECOND = dt.timedelta(seconds=1)
 
 
-class Message:
-    """As much of the client's as a run looks at."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def partition_key(self) -> str:
-        return self._key
-
-    def ordering_key(self) -> str:
-        return ""
-
-
 def timer_of(number: int, key: str = "") -> InFlight:
     envelope = Envelope(f"t{number}", NOW_MS, 0)
-    return InFlight(f"0:t{number}", Arrival(Message(key), None, Position(1, number, -1), envelope), 0)
+    return InFlight(f"0:t{number}", Arrival(client_message(key=key), None, Position(1, number, -1), envelope), 0)
 
 
 class Feed:

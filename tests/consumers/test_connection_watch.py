@@ -6,20 +6,13 @@ from typing import Any
 
 from tests.support.manual_clock import LeapingClock
 from timewheel.client.connection_watch import LOST_AFTER_MS, ConnectionWatch
+from timewheel.client.hooks import Hooks
 from timewheel.core.clock import pause
 
 
-class Reported:
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-
-    def emit(self, event: Any) -> None:
-        self.events.append(event)
-
-
 def test_a_connection_that_stays_away_is_told_once_and_its_return_too() -> None:
-    clock, told = LeapingClock(), Reported()
-    watch = ConnectionWatch("t-0", clock, told)  # type: ignore[arg-type]
+    clock, told = LeapingClock(), list[Any]()
+    watch = ConnectionWatch("t-0", clock, Hooks((told.append,)))
     for _ in range(3):
         watch.inspect(is_connected=False)
         pause(clock, LOST_AFTER_MS)
@@ -28,16 +21,16 @@ def test_a_connection_that_stays_away_is_told_once_and_its_return_too() -> None:
         pause(clock, 250)
         watch.inspect(is_connected=True)
         watch.inspect(is_connected=True)
-    assert [event.name for event in told.events] == ["connection_lost", "connection_back"] * 3
-    assert told.events[1].away_ms == LOST_AFTER_MS + 250
+    assert [event.name for event in told] == ["connection_lost", "connection_back"] * 3
+    assert told[1].away_ms == LOST_AFTER_MS + 250
 
 
 def test_one_that_is_back_soon_is_not_told() -> None:
-    clock, told = LeapingClock(), Reported()
-    watch = ConnectionWatch("t-0", clock, told)  # type: ignore[arg-type]
+    clock, told = LeapingClock(), list[Any]()
+    watch = ConnectionWatch("t-0", clock, Hooks((told.append,)))
     for _ in range(10):
         watch.inspect(is_connected=False)
         pause(clock, LOST_AFTER_MS - 1)
         watch.inspect(is_connected=False)
         watch.inspect(is_connected=True)
-    assert told.events == []
+    assert told == []

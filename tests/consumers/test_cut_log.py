@@ -72,6 +72,15 @@ def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest
     assert [event.name for event in events] == ["cancellations_not_read", "cancellations_read_again"]
 
 
+def read_once(client: Any, events: list[Any]) -> CancellationLog:
+    """The log, after it has answered, and been stopped."""
+    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log.start()
+    assert log.await_answer(log.ask(), 10_000)
+    log.stop()
+    return log
+
+
 class Full:
     """A client whose log has so many lines, each of another timer."""
 
@@ -139,10 +148,7 @@ def test_what_is_over_stands_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> 
     events: list[Event] = []
     client: Any = Full(10)
     client.left += [Cancellation("timer", f"over{number}", 1, NOW_MS - DAY_MS).line().encode() for number in range(50)]
-    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
-    log.start()
-    assert log.await_answer(log.ask(), 10_000)
-    log.stop()
+    log = read_once(client, events)
     assert {one.name for one in log.table.live()} == {f"t{number}" for number in range(10)}
     assert {event.name for event in events} == {"many_cancellations"}
 
@@ -166,11 +172,7 @@ class Unreadable(Full):
 
 def test_what_the_client_cannot_read_is_one_message_and_no_more() -> None:
     events: list[Any] = []
-    client: Any = Unreadable(8)
-    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
-    log.start()
-    assert log.await_answer(log.ask(), 10_000)
-    log.stop()
+    log = read_once(Unreadable(8), events)
     assert {one.name for one in log.table.live()} == {"t0", "t1", "t2"}
     assert {event.name for event in events} == {"cancellations_unknown"}
     assert sum(event.count for event in events) == 5
@@ -178,11 +180,7 @@ def test_what_the_client_cannot_read_is_one_message_and_no_more() -> None:
 
 def test_a_log_full_of_what_is_none_of_ours_is_one_alarm_with_a_count() -> None:
     events: list[Any] = []
-    client: Any = Full(3, garbage=5_000)
-    log = CancellationLog(client, PLAN, SystemClock(), Hooks((events.append,)))
-    log.start()
-    assert log.await_answer(log.ask(), 10_000)
-    log.stop()
+    log = read_once(Full(3, garbage=5_000), events)
     assert len(log.table) == 3
     assert [event.name for event in events] == ["cancellations_unknown", "cancellations_unknown"], (
         "at once, and the rest at the end"

@@ -14,13 +14,6 @@ from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.core.envelope import Envelope
 
 
-@pytest.mark.parametrize("early_ms", [0, -1, -86_400_000])
-def test_what_is_due_is_handed_out_at_once(early_ms: int) -> None:
-    it = engine()
-    assert said(it.received(arrival(1, "a", NOW_MS + early_ms), NOW_MS, 0)) == [("hand", 1)]
-    assert it.held_count == 0
-
-
 @pytest.mark.parametrize("early_ms", [1, BOUND_MS])
 def test_what_is_early_by_at_most_the_bound_is_held_to_the_millisecond(early_ms: int) -> None:
     it = engine()

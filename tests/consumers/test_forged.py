@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import NOW_MS, plans
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
 from timewheel.client.hooks import Hooks
 from timewheel.consumers.commands import Acknowledge, Deliver, NegativeAcknowledge, Republish
@@ -92,40 +93,9 @@ def test_a_relay_decides_about_all(plan: Plan, properties: dict[str, str], now_m
                 assert decision.envelope.due_ms == reading.due_ms, "no hop moves a due time"
 
 
-class Stored:
-    """A message of a due topic."""
-
-    def __init__(self, properties: dict[str, str], topic: str, redeliveries: int) -> None:
-        self._properties, self._topic, self._redeliveries = properties, topic, redeliveries
-
-    def properties(self) -> dict[str, str]:
-        return self._properties
-
-    def topic_name(self) -> str:
-        return self._topic
-
-    def redelivery_count(self) -> int:
-        return self._redeliveries
-
-    def message_id(self) -> Any:
-        return self
-
-    def ledger_id(self) -> int:
-        return 1
-
-    def entry_id(self) -> int:
-        return 2
-
-    def batch_index(self) -> int:
-        return -1
-
-    def partition(self) -> int:
-        return 0
-
-
 def arrivals(plan: Plan, properties: dict[str, str], redeliveries: int) -> list[Arrival]:
     mine = plan.subscriptions[0] if plan.keeps_back else ""
-    message: Any = Stored(properties, partition_topic(plan.due_topic, 0), redeliveries)
+    message = client_message(properties, topic=partition_topic(plan.due_topic, 0), redeliveries=redeliveries)
     return [reading_of(mine)(message, None), beside_shadow(ManualClock(NOW_MS), mine)(message, None)]
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
+from tests.support.client_messages import client_message
 from timewheel.client.positions import Position
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.giving_back import MAX_FAILURES, MAX_GIVEN_BACK, SHARE
@@ -19,22 +20,14 @@ DELAY_MS = 60_000
 FAR_MS = NOW_MS + 3_600_000
 
 
-class Stored:
-    """A message that the broker has delivered so often before."""
-
-    def __init__(self, redeliveries: int) -> None:
-        self.redeliveries = redeliveries
-
-    def redelivery_count(self) -> int:
-        return self.redeliveries
-
-
 def too_new(entry: int, redeliveries: int = 0) -> Arrival:
-    return Arrival(Stored(redeliveries), None, Position(1, entry, -1), None, "version 3", Mark.TOO_NEW)
+    return Arrival(
+        client_message(redeliveries=redeliveries), None, Position(1, entry, -1), None, "version 3", Mark.TOO_NEW
+    )
 
 
 def unreadable(entry: int, redeliveries: int = 0) -> Arrival:
-    return Arrival(Stored(redeliveries), None, Position(1, entry, -1), None, "garbled")
+    return Arrival(client_message(redeliveries=redeliveries), None, Position(1, entry, -1), None, "garbled")
 
 
 def parked(commands: list[Any]) -> InFlight:
@@ -82,7 +75,9 @@ def test_of_many_at_once_only_a_share_waits_with_the_broker(parks: bool) -> None
 
 def far(under: Engine, entry: int, timer_id: str, redeliveries: int = 0) -> InFlight:
     """A timer that came far too early, and is being published again."""
-    commands = under.received(arrival(entry, timer_id, FAR_MS, copy=Stored(redeliveries)), NOW_MS, 0)
+    commands = under.received(
+        arrival(entry, timer_id, FAR_MS, copy=client_message(redeliveries=redeliveries)), NOW_MS, 0
+    )
     return republished(commands or under.tick(NOW_MS + BOUND_MS))
 
 
@@ -140,7 +135,7 @@ def test_whatever_fails_the_count_of_those_that_do_comes_back_to_none(
     for number, is_stored, redeliveries in plays:
         name = f"t{number}"
         if name not in publishing and f"0:{name}" not in under._in_flight and not under.full:
-            came = arrival(number, name, FAR_MS, copy=Stored(redeliveries * MAX_GIVEN_BACK))
+            came = arrival(number, name, FAR_MS, copy=client_message(redeliveries=redeliveries * MAX_GIVEN_BACK))
             commands = under.received(came, now_ms, 0)
         elif name in publishing:
             timer = publishing.pop(name)

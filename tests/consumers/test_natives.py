@@ -6,11 +6,12 @@ import datetime as dt
 import itertools
 from typing import Any
 
-import pulsar
 import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine, handed, republished, said
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import plan_of, shadow_of
 from tests.support.stored_entry import native_entry
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import EntryPosition
@@ -32,45 +33,23 @@ from timewheel.core.envelope import (
     Envelope,
 )
 from timewheel.core.ids import native_id
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.move_decider import MoveDecider
 
 PART = "persistent://acme/crm/reminders-partition-3"
 LEDGER, ENTRY = 7, 11
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
-    partitions=4,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), partitions=4)
 ID = f"{PART}:{LEDGER}:{ENTRY}"
 TIMER = Envelope("a", NOW_MS, 0)
 
 
-class Plain:
-    """A message of the client's."""
-
-    def __init__(self, properties: dict[str, str], batch_index: int = -1, topic: str = PART) -> None:
-        self._properties = properties
-        self._batch_index = batch_index
-        self._topic = topic
-
-    def message_id(self) -> Any:
-        return pulsar.MessageId(3, LEDGER, ENTRY, self._batch_index)
-
-    def topic_name(self) -> str:
-        return self._topic
-
-    def properties(self) -> dict[str, str]:
-        return self._properties
+def plain(properties: dict[str, str], batch_index: int = -1, topic: str = PART) -> Any:
+    return client_message(properties, topic=topic, at=(LEDGER, ENTRY, batch_index))
 
 
 def read(properties: dict[str, str], batch_index: int = -1, *, topic: str = PART) -> Arrival:
     """As a consumer of a plan with an intake reads it."""
-    return beside_shadow(ManualClock(NOW_MS))(Plain(properties, batch_index, topic), None)
+    return beside_shadow(ManualClock(NOW_MS))(plain(properties, batch_index, topic), None)
 
 
 FOR_SOMEBODY = {ID_PROPERTY: "a", TIMER_PROPERTY: "2 9 0 0 0 1 1 1", FOR_PROPERTY: "billing"}
@@ -80,7 +59,7 @@ FOR_SOMEBODY = {ID_PROPERTY: "a", TIMER_PROPERTY: "2 9 0 0 0 1 1 1", FOR_PROPERT
 @pytest.mark.parametrize("mine", ["", "audit", "billing"])
 def test_a_timer_for_another_subscription_is_unreadable(mine: str, batch_index: int) -> None:
     """It comes by the topic of what that one tries again. Elsewhere a stranger has put it, and there is no way on."""
-    message: Any = Plain(FOR_SOMEBODY, batch_index)
+    message = plain(FOR_SOMEBODY, batch_index)
     for arrival in (reading_of(mine)(message, None), beside_shadow(ManualClock(NOW_MS), mine)(message, None)):
         if mine == "billing":
             assert arrival.envelope is not None
@@ -111,7 +90,7 @@ def test_what_a_message_is_beside_a_shadow(
     arrival = read(properties, batch_index)
     assert (arrival.envelope and arrival.envelope.timer_id, arrival.mark) == (timer_id, mark)
     # Without an intake nothing has an id that nobody gave it, and all else is the same.
-    elsewhere = arrival_of(Plain(properties, batch_index), None)
+    elsewhere = arrival_of(plain(properties, batch_index), None)
     native = mark is Mark.NATIVE
     assert (elsewhere.envelope, elsewhere.mark) == ((None, None) if native else (arrival.envelope, mark))
 
@@ -147,7 +126,7 @@ def original() -> Arrival:
 
 def copy_of(*, due_ms: int = NOW_MS) -> Arrival:
     """What the shadow made of the original: elsewhere, with its due time."""
-    message: Any = Plain(Envelope(ID, due_ms, 0, hops=2).properties())
+    message = plain(Envelope(ID, due_ms, 0, hops=2).properties())
     return arrival_of(message, None)._replace(position=arrival_of(message, None).position._replace(entry=99))
 
 
@@ -224,10 +203,8 @@ def test_a_stir_is_acknowledged_and_no_handler_sees_it(make: Any) -> None:
 
 @pytest.mark.parametrize(("arrival", "adds"), [(original(), True), (copy_of(), False)])
 def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> None:
-    plan = Plan(
-        due_topic="persistent://acme/crm/reminders",
-        subscriptions=("billing",),
-        scheme=Tiered(window_ms=60_000, tiers_ms=(60_000, 3_600_000)),
+    plan = plan_of(
+        Tiered(window_ms=60_000, tiers_ms=(60_000, 3_600_000)),
         max_delay_ms=3_600_000,
         relay="service",
         retry=True,

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,12 +20,12 @@ from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 from timewheel.relay import Relay
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
-MADE: dict[str, Callable[[Any], object]] = {
-    "producer": lambda client: DelayedProducer(client, PLAN),
-    "asyncio producer": lambda client: AsyncDelayedProducer(client, PLAN),
-    "consumer": lambda client: DelayedConsumer(client, PLAN, "billing"),
-    "asyncio consumer": lambda client: AsyncDelayedConsumer(client, PLAN, "billing"),
-    "relay": lambda client: Relay(client, PLAN),
+MADE: dict[str, Callable[..., object]] = {
+    "producer": DelayedProducer,
+    "asyncio producer": AsyncDelayedProducer,
+    "consumer": lambda client, plan: DelayedConsumer(client, plan, "billing"),
+    "asyncio consumer": lambda client, plan: AsyncDelayedConsumer(client, plan, "billing"),
+    "relay": Relay,
 }
 
 
@@ -68,12 +67,12 @@ def test_a_forked_child_ends_nothing_that_its_parent_has_open() -> None:
     ],
 )
 def test_where_threads_are_replaced_nothing_is_made_and_the_error_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object], module: str, function: str, remedy: str
+    monkeypatch: pytest.MonkeyPatch, make: Callable[..., object], module: str, function: str, remedy: str
 ) -> None:
     """Played here by a module that answers as theirs does: neither is a dependency."""
     patched = {"threading", "thread"}
     monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{function: patched.__contains__}))
     with pytest.raises(ClientMisuse, match=re.escape(remedy)):
-        make(SilentClient(closes=True))
+        make(SilentClient(closes=True), PLAN)
     patched.clear()  # loaded, and has replaced nothing: what the remedy leads to
     ProcessGuard()

@@ -53,16 +53,6 @@ def test_files_that_cannot_be_read_at_first_are_an_error(reading: Reading) -> No
         TlsReader(reading, [reading.path])
 
 
-def test_a_file_that_changed_is_read_again_once(reading: Reading) -> None:
-    reader = TlsReader(reading, [reading.path], clock=ManualClock())
-    first = reader()
-    renew(reading.path, "two")
-
-    second = reader()
-    assert second is not first
-    assert (reader(), reading.count) == (second, 2)
-
-
 def test_what_does_not_fit_is_tried_again_when_it_changes_and_else_after_a_pause(reading: Reading) -> None:
     clock = ManualClock()
     reader = TlsReader(reading, [reading.path], clock=clock)

@@ -6,11 +6,11 @@ import asyncio
 import functools
 from typing import Any
 
-import pulsar
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
+from tests.support.client_messages import NO_TEXT, client_message
 from tests.support.manual_clock import ManualClock
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.consumers import DelayedMessage
@@ -26,26 +26,11 @@ SENT = (0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7)
 TRACEPARENT = f"00-{SENT[0]:032x}-{SENT[1]:016x}-00"
 
 
-class Stored:
-    """A message of the client's."""
-
-    def __init__(self, topic: str, properties: dict[str, str] | None) -> None:
-        self._topic = topic
-        self._properties = properties
-
-    def message_id(self) -> Any:
-        return pulsar.MessageId(3, 7, 11, 2)
-
-    def topic_name(self) -> str:
-        return self._topic
-
-    def properties(self) -> dict[str, str]:
-        if self._properties is None:
-            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
-        return self._properties
+def stored(properties: dict[str, str] | bytes, topic: str) -> Any:
+    return client_message(properties, topic=topic, at=(7, 11, 2))
 
 
-def handed(stored: Stored, at_ms: int = DUE_MS) -> DelayedMessage:
+def handed(stored: Any, at_ms: int = DUE_MS) -> DelayedMessage:
     return DelayedMessage(InFlight("sub-42", arrival_of(stored, None), received_ms=0), at_ms)
 
 
@@ -54,7 +39,7 @@ def message(
 ) -> DelayedMessage:
     """A timer that is handed out."""
     envelope = Envelope("sub-42", DUE_MS, 0, hops=2).properties()
-    return handed(Stored(topic, {**(properties or {}), **envelope}), DUE_MS + late_ms)
+    return handed(stored({**(properties or {}), **envelope}, topic=topic), DUE_MS + late_ms)
 
 
 def links_of(span: Any) -> list[tuple[int, int]]:
@@ -124,15 +109,15 @@ def test_a_context_that_cannot_be_read_is_no_link_and_no_error(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("properties", [None, {}, {"tw-timer": "garbled", "traceparent": TRACEPARENT}])
-def test_a_foreign_message_is_handled_like_any_other(properties: dict[str, str] | None) -> None:
+@pytest.mark.parametrize("properties", [NO_TEXT, {}, {"tw-timer": "garbled", "traceparent": TRACEPARENT}])
+def test_a_foreign_message_is_handled_like_any_other(properties: dict[str, str] | bytes) -> None:
     spans = Spans()
     calls: list[DelayedMessage] = []
-    foreign = handed(Stored(TOPIC, properties))
+    foreign = handed(stored(properties, topic=TOPIC))
     traced_handler(calls.append, tracer_provider=spans.provider)(foreign)
     assert calls == [foreign]
     span = spans.only()
-    assert links_of(span) == ([SENT] if properties else [])
+    assert links_of(span) == ([SENT] if properties and properties is not NO_TEXT else [])
     assert not [name for name in attributes_of(span) if name.startswith("timewheel.")]
     assert "messaging.destination.partition.id" not in attributes_of(span)
 

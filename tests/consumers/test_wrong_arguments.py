@@ -16,7 +16,9 @@ import pulsar
 import pulsar.asyncio
 import pytest
 
+from tests.consumers.test_process import MADE
 from tests.support.silent_broker import SilentClient
+from tests.support.through import Through
 from timewheel.consumers import (
     AsyncDelayedConsumer,
     DelayedConsumer,
@@ -34,7 +36,6 @@ from timewheel.core.cancel_policy import Cancel
 from timewheel.errors import BadArgument, CancelRefused, SubscribeRefused
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 from timewheel.producers.sending import options
-from timewheel.relay import Relay
 
 PLAN = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), retry=True, cancel=Cancel())
 CLIENT = SilentClient(closes=True)
@@ -102,25 +103,10 @@ def test_a_hook_that_nothing_would_await_is_refused(consumer: Any) -> None:
 def test_a_reschedule_takes_the_timer_that_it_replaces(
     producer: Any, timer: object, options: dict[str, object], name: str, value: object, remedy: str
 ) -> None:
-    async def play() -> None:
-        result = producer(CLIENT, PLAN).reschedule(timer, b"new", **options)
-        if asyncio.iscoroutine(result):
-            await result
-
-    refused(lambda: asyncio.run(play()), name, value, remedy)
+    refused(lambda: ended(producer(CLIENT, PLAN).reschedule(timer, b"new", **options)), name, value, remedy)
 
 
-makers = pytest.mark.parametrize(
-    "make",
-    [
-        lambda client, plan: DelayedConsumer(client, plan, "billing"),
-        lambda client, plan: AsyncDelayedConsumer(client, plan, "billing"),
-        DelayedProducer,
-        AsyncDelayedProducer,
-        Relay,
-    ],
-    ids=["consumer", "asyncio consumer", "producer", "asyncio producer", "relay"],
-)
+makers = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 
 
 @makers
@@ -163,25 +149,8 @@ def test_a_handler_is_a_function(consumer: Any, handler: Any) -> None:
 def test_the_generation_of_a_timer_is_a_whole_number(producer: Any, generation: Any, call: str) -> None:
     timer = Timer("id", 1_763_700_000_000, generation=generation)
     content = (b"new",) if call == "reschedule" else ()
-
-    async def play() -> None:
-        sender = producer(CLIENT, PLAN)
-        result = getattr(sender, call)(timer, *content)
-        if inspect.isawaitable(result):
-            await result
-
     with pytest.raises(CancelRefused, match=re.escape(f"its generation, {generation!r}, is no whole number")):
-        asyncio.run(play())
-
-
-class Wrapped:
-    """Passes every call on to another object."""
-
-    def __init__(self, inner: object) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        ended(getattr(producer(CLIENT, PLAN), call)(timer, *content))
 
 
 class OwnClient(pulsar.Client):  # type: ignore[misc]  # pulsar ships no types
@@ -195,7 +164,7 @@ class OwnClient(pulsar.Client):  # type: ignore[misc]  # pulsar ships no types
     "client",
     [
         OwnClient(),
-        Wrapped(CLIENT),
+        Through(CLIENT),
         mock.Mock(),
         mock.MagicMock(),
         mock.Mock(spec=pulsar.Client),
@@ -229,10 +198,10 @@ def test_the_right_kinds_are_accepted(consumer: Any) -> None:
     middlewares = [
         Middleware(),
         OwnMiddleware(),
-        Wrapped(Middleware()),
+        Through(Middleware()),
         mock.create_autospec(Middleware, instance=True),
     ]
-    inboxes = (MemoryInbox(), Wrapped(MemoryInbox()), mock.create_autospec(MemoryInbox, instance=True))
+    inboxes = (MemoryInbox(), Through(MemoryInbox()), mock.create_autospec(MemoryInbox, instance=True))
     for inbox in inboxes:
         consumer(
             CLIENT,
@@ -319,16 +288,7 @@ def test_a_misspelt_subscription_is_refused_with_the_near_one(consumer: Any) -> 
     ],
 )
 def test_an_option_of_a_send_that_there_is_not_is_refused_by_name(producer: Any, name: str, remedy: str) -> None:
-    def send() -> None:
-        async def sent() -> None:
-            made = producer(CLIENT, PLAN)
-            result = made.send(b"x", **{name: SECOND})
-            if inspect.isawaitable(result):
-                await result
-
-        asyncio.run(sent())
-
-    refused(send, name, SECOND, remedy)
+    refused(lambda: ended(producer(CLIENT, PLAN).send(b"x", **{name: SECOND})), name, SECOND, remedy)
 
 
 @pytest.mark.parametrize(

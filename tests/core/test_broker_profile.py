@@ -33,11 +33,6 @@ def test_a_mapping_without_a_version_is_the_default_one_of_the_commands() -> Non
     assert BrokerProfile.from_mapping({"name": DEFAULT_PROFILE}) == BrokerProfile.named(DEFAULT_PROFILE)
 
 
-def test_as_many_ranges_as_the_newest_default_keeps_fill_an_entry_of_the_default_size() -> None:
-    newest = BrokerProfile.named("5.0")
-    assert newest.bytes_per_range == newest.frame_limit_bytes // newest.gap_limit_ranges  # 5,242,880 / 200,000 = 26.2
-
-
 @pytest.mark.parametrize(
     ("facts", "field"),
     [

@@ -24,9 +24,3 @@ def test_a_history_is_long_enough_from_a_day_and_its_delays_on(
 ) -> None:
     assert (shows_day(span_ms), shows_full(span_ms, warm_up_ms)) == (day, full)
     assert (describe_span(span_ms, warm_up_ms) == "") == (day and full)
-
-
-def test_the_sentence_has_both_lengths() -> None:
-    assert "spans 2s, less than a day, and with its delays a topic takes 27d" in describe_span(2_000, 27 * DAY_MS)
-    assert "fill up" not in describe_span(2 * HOUR_MS, HOUR_MS), "its delays are shorter than it is"
-    assert "spans 7d, but with its delays a topic takes 28d" in describe_span(7 * DAY_MS, 28 * DAY_MS)

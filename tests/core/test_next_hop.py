@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
+from tests.support.plans import plan_of
 from timewheel.core.cancellations import is_too_late
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_TIME_MS, Envelope, Life
@@ -20,17 +21,9 @@ from timewheel.core.steps import INTAKE_STEP, Step, hop_bound, steps
 from timewheel.core.topology import topology
 
 GUARD_MS = 5 * MINUTE_MS
-TIERED = Plan(
-    due_topic=DUE_TOPIC,
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS)),
-    guard_ms=GUARD_MS,
-    revision=3,
-)
-WHEEL = Plan(
-    due_topic=DUE_TOPIC,
-    subscriptions=("billing",),
-    scheme=Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=10))),
+TIERED = plan_of(Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS)), guard_ms=GUARD_MS, revision=3)
+WHEEL = plan_of(
+    Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=10))),
     max_delay_ms=8 * DAY_MS,
     guard_ms=GUARD_MS,
     revision=3,

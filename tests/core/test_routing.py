@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
+from tests.support.plans import plan_of as plan
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.names import Names
@@ -21,10 +21,6 @@ from timewheel.core.topology import topology
 
 TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS))
 GUARD_MS = 5 * MINUTE_MS
-
-
-def plan(scheme: Native | Tiered | Calendar | Wheel, **changed: Any) -> Plan:
-    return Plan(**{"due_topic": DUE_TOPIC, "subscriptions": ("billing",), "scheme": scheme, **changed})
 
 
 # ------------------------------------------------------------------------------------------------------------- tables

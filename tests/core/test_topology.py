@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
@@ -153,11 +152,6 @@ def test_the_intervals_of_a_calendar_reach_from_now_past_the_longest_delay(plan:
     intervals = calendar_intervals(plan, now_ms)
     assert intervals[0] * interval_ms <= now_ms < (intervals[0] + 1) * interval_ms
     assert (intervals[-1]) * interval_ms > now_ms + plan.max_delay_ms >= (intervals[-1] - 1) * interval_ms
-
-
-def test_only_a_calendar_has_intervals() -> None:
-    with pytest.raises(AssertionError):
-        calendar_intervals(plan(scheme=Native()), NOW_MS)
 
 
 def test_an_intake_and_a_journal_stand_beside_the_due_topic() -> None:

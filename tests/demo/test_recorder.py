@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
+from tests.support.client_messages import client_message
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.testing.evidence.recorder import Deliveries
 
 TOPIC = "persistent://public/default/due-partition-0"
 
 
-@dataclass(frozen=True)
-class Id:
-    ledger: int
-    entry: int
-    batch: int = -1
-
-    def ledger_id(self) -> int:
-        return self.ledger
-
-    def entry_id(self) -> int:
-        return self.entry
-
-    def batch_index(self) -> int:
-        return self.batch
-
-    def partition(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class Message:
-    """As much of a message as is recorded."""
-
-    id: Id
-    timer: str = "t0000001"
-    topic: str = TOPIC
-
-    def message_id(self) -> Id:
-        return self.id
-
-    def properties(self) -> dict[str, str]:
-        return {ID_PROPERTY: self.timer}
-
-    def topic_name(self) -> str:
-        return self.topic
+def message_at(*at: int, topic: str = TOPIC) -> Any:
+    ledger, entry, batch = (*at, -1)[:3]
+    return client_message({ID_PROPERTY: "t0000001"}, topic=topic, at=(ledger, entry, batch))
 
 
 def of_business() -> Deliveries:
     return Deliveries(lambda message: message.properties().get(ID_PROPERTY))
 
 
-def receive(deliveries: Deliveries, *messages: Message) -> None:
+def receive(deliveries: Deliveries, *messages: Any) -> None:
     for message in messages:
-        deliveries.received(message)  # type: ignore[arg-type] # what is not recorded is left out
+        deliveries.received(message)
 
 
 def test_a_delivery_after_its_acknowledgement_returned_is_a_redelivery() -> None:
-    deliveries, message = of_business(), Message(Id(7, 1))
+    deliveries, message = of_business(), message_at(7, 1)
     receive(deliveries, message)
     deliveries.acknowledged(message)
     receive(deliveries, message)
@@ -67,38 +36,38 @@ def test_a_delivery_after_its_acknowledgement_returned_is_a_redelivery() -> None
 
 
 def test_a_delivery_before_its_acknowledgement_is_none() -> None:
-    deliveries, message = of_business(), Message(Id(7, 1))
+    deliveries, message = of_business(), message_at(7, 1)
     receive(deliveries, message, message)
     assert deliveries.redelivered == 0
 
 
 def test_an_acknowledgement_by_id_counts_too() -> None:
-    deliveries, message = of_business(), Message(Id(7, 1))
-    deliveries.acknowledged(message.id)
+    deliveries, message = of_business(), message_at(7, 1)
+    deliveries.acknowledged(message.message_id())
     receive(deliveries, message)
     assert deliveries.redelivered == 1
 
 
 def test_the_same_timer_at_another_position_is_another_copy_and_no_redelivery() -> None:
     deliveries = of_business()
-    deliveries.acknowledged(Message(Id(7, 1)))
-    receive(deliveries, Message(Id(7, 2)))
+    deliveries.acknowledged(message_at(7, 1))
+    receive(deliveries, message_at(7, 2))
     assert deliveries.redelivered == 0
     assert len(deliveries.times_of["t0000001"]) == 1
 
 
 def test_a_cumulative_acknowledgement_covers_what_lies_before_it_in_its_topic_only() -> None:
     deliveries = Deliveries(None)
-    deliveries.acknowledged_cumulative(TOPIC, Message(Id(7, 5, 3)))
-    receive(deliveries, Message(Id(7, 4)), Message(Id(7, 5, 3)), Message(Id(7, 5, 4)), Message(Id(8, 0)))
+    deliveries.acknowledged_cumulative(TOPIC, message_at(7, 5, 3))
+    receive(deliveries, message_at(7, 4), message_at(7, 5, 3), message_at(7, 5, 4), message_at(8, 0))
     assert deliveries.redelivered == 2  # entry 4, and message 3 of entry 5
-    receive(deliveries, Message(Id(7, 1), topic="persistent://public/default/other-partition-0"))
+    receive(deliveries, message_at(7, 1, topic="persistent://public/default/other-partition-0"))
     assert deliveries.redelivered == 2
 
 
 def test_an_older_cumulative_acknowledgement_takes_nothing_back() -> None:
     deliveries = Deliveries(None)
-    deliveries.acknowledged_cumulative(TOPIC, Message(Id(7, 5)))
-    deliveries.acknowledged_cumulative(TOPIC, Message(Id(7, 2)))
-    receive(deliveries, Message(Id(7, 4)))
+    deliveries.acknowledged_cumulative(TOPIC, message_at(7, 5))
+    deliveries.acknowledged_cumulative(TOPIC, message_at(7, 2))
+    receive(deliveries, message_at(7, 4))
     assert deliveries.redelivered == 1

@@ -13,7 +13,6 @@ from tests.support.commands_table import PAGE, commands, redrawn
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
 from timewheel.cli.app import app
-from timewheel.cli.options import PANELS
 
 OPTIONS = {
     name: {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
@@ -77,15 +76,3 @@ def test_help_shows_every_word_of_a_command_and_of_its_options(name: str) -> Non
 
     assert shown.exit_code == 0
     assert [text for text in sources if "".join(text.split()) not in "".join(shown.output.split())] == []
-
-
-def test_a_group_shows_whole_first_sentences() -> None:
-    shown = CliRunner().invoke(app, ["--help"], prog_name="timewheel").output
-    assert "..." not in shown.partition("Options:")[2]
-
-
-def test_the_first_level_has_few_commands_under_few_headings() -> None:
-    shown = CliRunner().invoke(app, ["--help"], prog_name="timewheel").output
-    headings = re.findall(r"^([A-Z][a-z ]+):$", shown, re.MULTILINE)
-    assert headings == ["Options", *PANELS]
-    assert 15 < len(re.findall(r"^  [a-z]", shown, re.MULTILINE)) <= 22

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.support.checkout import ROOT, files
+from tests.support.checkout import ROOT
 from tests.support.events_table import PAGE, redrawn
-from timewheel.events import CATALOGUE
 
 # What every block is tried with: one event, told as the SDK tells it.
 TOLD = """
@@ -75,39 +72,3 @@ def test_readme_names_the_logger_that_shows_events() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(r"`(logging\.basicConfig\(.*?\))`", readme)
     assert "calendar_topic_missing" in _stderr_of(f"import logging\n{line}\n" + TOLD.format(hooks=""))
-
-
-EVENT_NAME = re.compile("[a-z]+(_[a-z]+)+")
-
-
-def _names_in(node: ast.AST) -> Iterator[str]:
-    """What may be a name of an event; facts of events stand in tables and in brackets."""
-    if isinstance(node, ast.Dict):
-        return
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and EVENT_NAME.fullmatch(node.value):
-        yield node.value
-    for child in [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node):
-        yield from _names_in(child)
-
-
-def _named_events(program: str) -> Iterator[str]:
-    if not re.search(r"\bevent|\.named\(", program):
-        return
-    for node in ast.walk(ast.parse(program)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"named", "told"}:
-            yield from (name for argument in node.args for name in _names_in(argument))
-        elif isinstance(node, ast.Compare) and re.search(r"\bevent\.name\b|\['event'\]", ast.unparse(node)):
-            yield from _names_in(node)
-
-
-def test_tests_ask_for_events_of_the_catalogue_only() -> None:
-    """That another one never came is no finding."""
-    asked = [
-        (str(path), name)
-        for path in files()
-        if path.suffix == ".py" and path.parts[0] == "tests"
-        for name in _named_events((ROOT / path).read_text(encoding="utf-8"))
-    ]
-    known = {kind.name for kind in CATALOGUE}
-    assert len({name for _, name in asked}) > len(known) // 2, "that is how they are asked for"
-    assert [one for one in asked if one[1] not in known] == []

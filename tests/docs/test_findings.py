@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.findings_table import PAGE, SHADOW_PAGE, redrawn, shadow_redrawn
@@ -24,14 +28,10 @@ def slugs_in_code() -> set[str]:
     }
 
 
-def test_the_list_is_drawn_from_the_checks() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page == redrawn(page), "run: make docs-tables"
-
-
-def test_the_list_of_a_shadow_is_drawn_from_its_checks() -> None:
-    page = SHADOW_PAGE.read_text(encoding="utf-8")
-    assert page == shadow_redrawn(page), "run: make docs-tables"
+@pytest.mark.parametrize(("page", "draw"), [(PAGE, redrawn), (SHADOW_PAGE, shadow_redrawn)], ids=["doctor", "shadow"])
+def test_the_list_is_drawn_from_the_checks(page: Path, draw: Callable[[str], str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == draw(text), "run: make docs-tables"
 
 
 def test_every_finding_has_a_line() -> None:

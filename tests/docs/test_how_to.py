@@ -24,6 +24,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
+from tests.support.processes import ran
 from tests.support.pulsar_admin import problem_of
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedMessage
@@ -38,6 +39,7 @@ from timewheel.testing import LocalPulsar, eventually
 
 HOW_TO = ROOT / "docs" / "how-to"
 TIMEOUT_S = 90
+TIMEWHEEL = str(Path(sys.executable).parent / "timewheel")
 
 FORMER = Plan(
     due_topic="persistent://public/default/change-a-plan",
@@ -49,6 +51,37 @@ FORMER = Plan(
 PLAN = replace(FORMER, scheme=Tiered(window_ms=5_000, tiers_ms=(5_000,)), revision=2)
 
 
+@pytest.fixture
+def client(broker_of_the_pages: LocalPulsar) -> Iterator[pulsar.Client]:
+    opened = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield opened
+    opened.close()
+
+
+def make_topics(broker: LocalPulsar, *plans: Plan) -> None:
+    with AdminClient(broker.admin_url) as admin:
+        for plan in plans:
+            ensure(admin, plan, now_ms=int(time.time() * 1_000))
+
+
+def made_plan(broker: LocalPulsar, name: str, **limits: Any) -> Plan:
+    """A plan whose topics are there."""
+    plan = Plan(due_topic=f"persistent://public/default/{name}", subscriptions=("billing",), **limits)
+    make_topics(broker, plan)
+    return plan
+
+
+def run(*command: str, folder: Path | None = None, env: dict[str, str] | None = None, ends: int = 0) -> Any:
+    """What a command printed; it ends with this status."""
+    done = ran(command, cwd=folder, env=env, timeout=TIMEOUT_S)
+    assert done.returncode == ends, done.stdout + done.stderr
+    return done
+
+
+def timewheel(line: str, folder: Path | None = None, ends: int = 0) -> Any:
+    return run(TIMEWHEEL, *line.split()[1:], folder=folder, ends=ends)
+
+
 def page(name: str) -> str:
     return (HOW_TO / f"{name}.md").read_text(encoding="utf-8")
 
@@ -58,87 +91,58 @@ def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path
     (tmp_path / "test_reminders.py").write_text(block.content)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (tmp_path / "reminders.toml").write_text(next(blocks(readme, "toml")).content)
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "TIMEWHEEL_TEST_BROKER": broker_of_the_pages.service_url,
-            "TIMEWHEEL_TEST_BROKER_ADMIN": broker_of_the_pages.admin_url,
-        },
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 passed" in ran.stdout
+    broker = {
+        "TIMEWHEEL_TEST_BROKER": broker_of_the_pages.service_url,
+        "TIMEWHEEL_TEST_BROKER_ADMIN": broker_of_the_pages.admin_url,
+    }
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py")
+    assert "1 passed" in run(*command, folder=tmp_path, env={**os.environ, **broker}).stdout
 
 
-def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
     """A topic without a relay, sent to by hand; what the page shows has the form of what comes."""
-    plan = Plan(due_topic="persistent://public/default/watch-a-plan", subscriptions=("billing",), max_delay_ms=60_000)
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    plan = made_plan(broker_of_the_pages, "watch-a-plan", max_delay_ms=60_000)
     producer = client.create_producer(plan.due_topic)
     for number in range(200):
         producer.send_async(b"x", None, deliver_after=timedelta(milliseconds=45_000 + 37 * number % 9_000))
     producer.flush()
-    client.close()
     save_plan(plan, tmp_path / "reminders.toml")
 
     (line,) = [command.line for block in blocks(page("watch-a-plan"), "console") for command in commands(block.content)]
-    program = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
-    ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    checked = timewheel(line, tmp_path).stdout
     assert (tmp_path / "checks.jsonl").read_text().count("\n") == 1
     shown, cron = (block.content for block in blocks(page("watch-a-plan"), ""))
     names = [row.split()[0] for row in shown.split("\n\n")[1].splitlines()]
-    assert [row.split()[0] for row in ran.stdout.split("\n\n")[1].splitlines()] == names
+    assert [row.split()[0] for row in checked.split("\n\n")[1].splitlines()] == names
     header = next(row for row in shown.splitlines() if "predicted" in row)
-    assert header.split() in [row.split() for row in ran.stdout.splitlines()]
+    assert header.split() in [row.split() for row in checked.splitlines()]
     assert cron.startswith("15 * * * *"), "minute, hour, day of month, month, day of week"
     options = {word for word in shlex.split(cron.partition("timewheel plan check")[2]) if word.startswith("--")}
-    helped = subprocess.run([*program[:3], "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert all(option in helped.stdout for option in options), helped.stdout
+    helped = timewheel("timewheel plan check --help").stdout
+    assert all(option in helped for option in options), helped
 
     (block,) = blocks(page("watch-a-plan"), "python")
     (tmp_path / "watch.py").write_text(block.content + "assert is_fine\n")
-    ran = subprocess.run(
-        [sys.executable, "watch.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "fine alone" in ran.stdout
+    assert "fine alone" in run(sys.executable, "watch.py", folder=tmp_path).stdout
 
 
 @pytest.mark.timeout(180)
-def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
     """A tier of 15 s in which a timer waits is taken out of the plan."""
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        ensure(admin, FORMER, now_ms=int(time.time() * 1_000))
+    make_topics(broker_of_the_pages, FORMER)
     with DelayedProducer(client, FORMER) as producer:
         producer.send(b"renew", deliver_after=timedelta(seconds=15.6))
     save_plan(PLAN, tmp_path / "reminders.toml")
 
-    def run(line: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-
     consoles = blocks(page("change-a-plan"), "console")
     look, make, remove, shadow = (command.line for block in consoles for command in commands(block.content))
     assert shadow.startswith("timewheel shadow start "), "of a topic that is full already; the page of shadows walks it"
-    refused = run(look)
     (shown,) = blocks(page("change-a-plan"), "")
-    assert refused.returncode == 1
-    said = refused.stderr.replace("/change-a-plan.tw.", "/reminders.tw.")
+    said = timewheel(look, tmp_path, ends=1).stderr.replace("/change-a-plan.tw.", "/reminders.tw.")
     assert said.split() == shown.content.split(), "the error is the page's, but for the name of the topic"
 
-    made = run(make)
-    assert made.returncode == 0, made.stderr
-    assert "warning: persistent://public/default/change-a-plan.tw.tier-15s" in made.stdout
+    made = timewheel(make, tmp_path).stdout
+    assert "warning: persistent://public/default/change-a-plan.tw.tier-15s" in made
 
     (block,) = blocks(page("change-a-plan"), "python")
     names: dict[str, Any] = {"client": client, "plan": PLAN}
@@ -147,14 +151,11 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
         message = consumer.receive(timedelta(seconds=40))
         assert message.data() == b"renew"
         consumer.acknowledge(message)
-    client.close()
-    removed = run(remove)
-    assert removed.returncode == 0, removed.stderr
-    assert "change-a-plan.tw.tier-15s: removed" in removed.stdout
+    assert "change-a-plan.tw.tier-15s: removed" in timewheel(remove, tmp_path).stdout
 
 
 @pytest.mark.timeout(180)
-def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path) -> None:
     """Tiers and a calendar, each with a timer that waits for days; the page's plans, but for their topics' names."""
     text = page("leave-timewheel")
     assert len(text.split()) <= 700
@@ -166,46 +167,37 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
         "reminders": replace(left["reminders"], scheme=Tiered(window_ms=3_600_000, tiers_ms=(3_600_000, 864_000_000))),
         "audits": replace(left["audits"], scheme=Calendar(), former_intervals_ms=()),
     }
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        for plan in former.values():
-            ensure(admin, plan, now_ms=int(time.time() * 1_000))
-            with DelayedProducer(client, plan) as producer:
-                producer.send(b"renew", deliver_after=timedelta(days=20))
-
-    def run(line: str, status: int = 0) -> str:
-        command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        assert ran.returncode == status, ran.stdout + ran.stderr
-        return ran.stdout
+    make_topics(broker_of_the_pages, *former.values())
+    for plan in former.values():
+        with DelayedProducer(client, plan) as producer:
+            producer.send(b"renew", deliver_after=timedelta(days=20))
 
     lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
     assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics", "topicPolicies", "topics"]
     prepare, _, abort, remove, *by_hand = lines
     assert [problem_of(line) for line in by_hand] == [None, None]
-    run(prepare)
-    assert ": 1 timer; 0 cancelled, 0 dead letters" in run(abort)
-    assert run(remove).count(": removed") == 2
+    timewheel(prepare, tmp_path)
+    assert ": 1 timer; 0 cancelled, 0 dead letters" in timewheel(abort, tmp_path).stdout
+    assert timewheel(remove, tmp_path).stdout.count(": removed") == 2
 
-    run("timewheel topics ensure audits.toml")
-    assert "this plan's consumers read it" in run("timewheel relay abort audits.toml")
-    client.close()
+    timewheel("timewheel topics ensure audits.toml", tmp_path)
+    assert "this plan's consumers read it" in timewheel("timewheel relay abort audits.toml", tmp_path).stdout
 
 
 @pytest.mark.timeout(180)
-def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker_of_the_pages: LocalPulsar) -> None:
+def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(
+    broker_of_the_pages: LocalPulsar, client: pulsar.Client
+) -> None:
     """The log of cancellations is never empty, and goes all the same."""
     text, topic = page("leave-timewheel"), "persistent://public/default/reminders"
     (by_hand,) = (block.content for block in blocks(text, "python"))
     assert f"delete-partitioned-topic {topic}.tw.cancellations" in text
     plan = Plan(due_topic=f"{topic}-cut", subscriptions=("billing",), cancel=Cancel())
     names, now_ms = Names(plan), int(time.time() * 1_000)
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with AdminClient(broker_of_the_pages.admin_url) as admin:
         ensure(admin, plan, now_ms=now_ms)
         with DelayedProducer(client, plan) as producer:
             producer.cancel(producer.send(b"renew", deliver_after=timedelta(days=20)))
-        client.close()
         assert admin.topics.internal_stats(partition_topic(names.cancellations, 0)).entries
         left = replace(plan, cancel=None, revision=2)
         ensure(admin, left, now_ms=now_ms)
@@ -221,21 +213,18 @@ def test_the_topics_of_a_plan_with_cancel_are_left_as_it_says(broker_of_the_page
 
 def test_a_timer_is_found_from_python_as_it_says(
     broker_of_the_pages: LocalPulsar,
+    client: pulsar.Client,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (block,) = blocks(page("look-after-timers"), "python")
     due_ms = int(time.time() * 1_000) + 86_400_000
-    plan = Plan(due_topic="persistent://public/default/look-after", subscriptions=("billing",))
+    plan = made_plan(broker_of_the_pages, "look-after")
     save_plan(plan, tmp_path / "reminders.toml")
     monkeypatch.chdir(tmp_path)
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        ensure(admin, plan, now_ms=int(time.time() * 1_000))
     with DelayedProducer(client, plan) as producer:
         producer.send(b"renew", deliver_at=due_ms, timer_id="sub-42")
-    client.close()
     its_time = "1_796_889_600_000"
     assert its_time in block.content
     exec(block.content.replace(its_time, str(due_ms)), {})
@@ -257,21 +246,16 @@ client.close()
 
 def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
     """The blocks as one program, whose days are tenths of a second; it prints its spans."""
-    plan = Plan(due_topic="persistent://public/default/trace-timers", subscriptions=("billing",), max_delay_ms=60_000)
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    plan = made_plan(broker_of_the_pages, "trace-timers", max_delay_ms=60_000)
     save_plan(plan, tmp_path / "reminders.toml")
     text = page("trace-timers")
     code = "\n".join(block.content for block in blocks(text, "python")).replace("days=17", "seconds=1.7")
     (tmp_path / "trace.py").write_text(TRACED.format(url=broker_of_the_pages.service_url, blocks=code))
-    ran = subprocess.run(
-        [sys.executable, "trace.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
+    traced = run(sys.executable, "trace.py", folder=tmp_path)
+    assert traced.stderr == ""
 
-    (printed,) = re.findall(r"^me 00-(\w+)-(\w+)-\w\w$", ran.stdout, re.MULTILINE)
-    spans = {span["name"]: span for span in _json_values(ran.stdout)}
+    (printed,) = re.findall(r"^me 00-(\w+)-(\w+)-\w\w$", traced.stdout, re.MULTILINE)
+    spans = {span["name"]: span for span in _json_values(traced.stdout)}
     send, process = f"send {plan.due_topic}", f"process {plan.due_topic}"
     assert spans.keys() == {send, "sign up", "charge", process}
     sent, processed = spans[send], spans[process]
@@ -293,40 +277,29 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     (table,) = blocks(text, "toml")
     plan = Plan(due_topic="persistent://public/default/cancel-timers", subscriptions=("billing",))
     (tmp_path / "reminders.toml").write_text(f"{dump_plan(plan)}\n{table.content}")
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-
-    timewheel = str(Path(sys.executable).parent / "timewheel")
-    made = run(timewheel, "topics", "ensure", "reminders.toml")
-    assert made.returncode == 0, made.stderr
+    made = timewheel("timewheel topics ensure reminders.toml", tmp_path)
     assert "4 topics" in made.stdout, "the due topic, what is tried again, the log of cancellations, the parked timers"
     code = "\n".join(block.content for block in blocks(text, "python"))
     quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
     (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
-    ran = run(sys.executable, "cancel.py")
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert run(sys.executable, "cancel.py", folder=tmp_path).stderr == ""
 
-    lines = [command.line.split()[1:] for block in blocks(text, "console") for command in commands(block.content)]
-    cancelled, listed = (run(timewheel, *line) for line in lines)
-    assert (cancelled.returncode, listed.returncode) == (0, 0), cancelled.stderr + listed.stderr
+    lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
+    cancelled, listed = (timewheel(line, tmp_path) for line in lines)
     assert "order-8  timers not delivered yet will not be delivered" in cancelled.stdout
     names = {"order-7", "order-8", "meeting-3", "reminder-of-ann", "account-5"}
     assert all(name in listed.stdout for name in names), listed.stdout
     assert "5 of 5 cancellations in effect" in listed.stdout
-    told = json.loads(run(timewheel, *lines[1], "account-5", "--json").stdout)
+    told = json.loads(timewheel(f"{lines[1]} account-5 --json", tmp_path).stdout)
     assert (told["live"], told["cancellations"][0]["group"]) == (1, "account-5")
-    packed = run(timewheel, "cancellations", "compact", "reminders.toml")
+    packed = timewheel("timewheel cancellations compact reminders.toml", tmp_path)
     assert "5 cancellations in effect were written in packs" in packed.stdout, packed.stderr
-    again = json.loads(run(timewheel, "cancellations", "list", "reminders.toml", "--json").stdout)
+    again = json.loads(timewheel("timewheel cancellations list reminders.toml --json", tmp_path).stdout)
     assert again["live"] == 5
-    nothing = run(timewheel, "timer", "cancel", "reminders.toml")
-    assert nothing.returncode == 2
+    timewheel("timewheel timer cancel reminders.toml", tmp_path, ends=2)
     (tmp_path / "without.toml").write_text(dump_plan(plan))
-    for line in (["timer", "cancel", "without.toml", "a"], ["cancellations", "list", "without.toml"]):
-        refused = run(timewheel, *line)
-        assert refused.returncode == 2
-        assert "[cancel]" in refused.stderr
+    for line in ("timewheel timer cancel without.toml a", "timewheel cancellations list without.toml"):
+        assert "[cancel]" in timewheel(line, tmp_path, ends=2).stderr
 
 
 @pytest.mark.usefixtures("broker_of_the_pages")
@@ -339,13 +312,7 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     plan = Plan(due_topic="persistent://public/default/retry-timers", subscriptions=("billing",))
     (tmp_path / "reminders.toml").write_text(f"{line.content}{dump_plan(plan)}")
     monkeypatch.chdir(tmp_path)
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-
-    timewheel = str(Path(sys.executable).parent / "timewheel")
-    made = run(timewheel, "topics", "ensure", "reminders.toml")
-    assert "3 topics" in made.stdout, made.stderr
+    assert "3 topics" in timewheel("timewheel topics ensure reminders.toml").stdout
     names: dict[str, Any] = {}
     quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
     program = code.content.replace("pulsar.Client(", quiet).replace("timedelta(hours=8)", "timedelta(seconds=1)")
@@ -363,9 +330,9 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     names["client"].close()
     assert capsys.readouterr().out == "attempt 1: order-8\n"
 
-    lines = [command.line.split()[1:] for block in blocks(text, "console") for command in commands(block.content)]
-    listed, shown, dry, gone = (run(timewheel, *line) for line in lines)
-    assert "1 of 1 parked timers" in listed.stdout, listed.stderr
+    lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
+    listed, shown, dry, gone = (timewheel(line) for line in lines)
+    assert "1 of 1 parked timers" in listed.stdout
     assert "there is no such customer" in shown.stdout
     assert "1 would be handled again, 0 left, of 1 selected" in dry.stdout
     assert "1 discarded, 0 left" in gone.stdout
@@ -374,11 +341,8 @@ def test_timers_are_tried_again_and_parked_as_it_says(
         assert called in text
 
 
-def test_consumers_run_in_a_service_as_it_says(broker_of_the_pages: LocalPulsar) -> None:
-    plan = Plan(due_topic="persistent://public/default/in-your-service", subscriptions=("billing",))
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+def test_consumers_run_in_a_service_as_it_says(broker_of_the_pages: LocalPulsar, client: pulsar.Client) -> None:
+    plan = made_plan(broker_of_the_pages, "in-your-service")
     on_threads, on_a_loop = (block.content for block in blocks(page("run-in-your-service"), "python"))
     came: list[bytes] = []
 
@@ -397,18 +361,14 @@ def test_consumers_run_in_a_service_as_it_says(broker_of_the_pages: LocalPulsar)
         producer.send(b"on a loop")
         exec(on_a_loop, names)
         asyncio.run(names["main"]())
-    client.close()
     assert came == [b"on threads", b"on a loop"]
     assert (ROOT / "examples" / "fastapi_orders.py").is_file()
 
 
 def test_what_stands_around_handlers_does_what_it_says(
-    broker_of_the_pages: LocalPulsar, caplog: pytest.LogCaptureFixture
+    broker_of_the_pages: LocalPulsar, client: pulsar.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = Plan(due_topic="persistent://public/default/around", subscriptions=("billing",))
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
-        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    plan = made_plan(broker_of_the_pages, "around")
     with DelayedProducer(client, plan) as producer:
         producer.send(b"x", timer_id="closed", properties={"tenant": "closed"})
         producer.send(b"x", timer_id="open", deliver_after=timedelta(seconds=1))
@@ -428,7 +388,6 @@ def test_what_stands_around_handlers_does_what_it_says(
         with names["consumer"] as consumer:
             consumer.run(lambda _: consumer.stop())
             counts = consumer.counts
-    client.close()
     assert (counts.skipped, counts.postponed, counts.done) == (1, 1, 1)
     assert [record.message.partition(" took")[0] for record in caplog.records if " took " in record.message] == ["open"]
 
@@ -438,7 +397,9 @@ FAR, SOON = 200, 20
 
 
 @pytest.mark.timeout(300)
-def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+def test_a_topic_is_shadowed_as_it_says(
+    broker_of_the_pages: LocalPulsar, client: pulsar.Client, tmp_path: Path
+) -> None:
     """A topic of plain clients, from the first look to the way out; its far timers are due in two days."""
     text = page("shadow-a-topic").replace("public/default/reminders", "public/default/shadow-a-topic")
     (plan,) = blocks(text, "toml")
@@ -448,16 +409,12 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
     )
 
     def done(line: str) -> str:
-        command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
-        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
+        return str(timewheel(line, tmp_path).stdout)
 
     def gap_status() -> Any:
         (part,) = json.loads(done(f"{status} --json"))["partitions"]
         return part
 
-    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with AdminClient(broker_of_the_pages.admin_url) as admin:
         admin.topics.create_unpartitioned(SHADOWED)
     consumer = client.subscribe(SHADOWED, "billing", consumer_type=pulsar.ConsumerType.Shared)
@@ -474,9 +431,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
     ready = tmp_path / "ready"
     words = run.replace("--http :8090", f"--ready-file {ready}").split()[1:]
     with (tmp_path / "run.log").open("wb") as log:
-        running = subprocess.Popen(
-            [str(Path(sys.executable).parent / "timewheel"), *words], cwd=tmp_path, stdout=log, stderr=log
-        )
+        running = subprocess.Popen([TIMEWHEEL, *words], cwd=tmp_path, stdout=log, stderr=log)
     try:
         eventually(ready.exists, TIMEOUT_S)
         eventually(lambda: gap_status()["caught_up_ms"] is not None, TIMEOUT_S)
@@ -498,7 +453,6 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
     finally:
         running.send_signal(signal.SIGTERM)
         running.wait(TIMEOUT_S)
-        client.close()
 
 
 def _json_values(text: str) -> Iterator[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.metrics_table import PAGE, redrawn
 from tests.support.pages import blocks
+from tests.support.processes import ran
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 
@@ -31,12 +31,5 @@ def test_a_service_is_scraped_as_it_says(tmp_path: Path) -> None:
     (block,) = blocks(PAGE.read_text(encoding="utf-8"), "python")
     plan = Plan(due_topic="persistent://public/default/reminders", subscriptions=("billing",))
     save_plan(plan, tmp_path / "reminders.toml")
-    ran = subprocess.run(
-        [sys.executable, "-c", block.content + SCRAPED],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.stdout.splitlines()[-1:] == ["True True True"], ran.stdout + ran.stderr
+    done = ran([sys.executable, "-c", block.content + SCRAPED], cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["True True True"], done.stdout + done.stderr

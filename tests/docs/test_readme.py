@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.checkout import ROOT, files
 from tests.support.pages import blocks, commands
+from tests.support.processes import ran
 from timewheel.testing import LocalPulsar, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,14 +35,7 @@ def test_the_first_screen_works_unchanged(clean_python: Path, tmp_path: Path) ->
         (tmp_path / block.named).write_text(block.content)
     ensure = next(command for command in typed() if command.startswith("timewheel topics ensure"))
     binary = clean_python.parent / "timewheel"
-    run = subprocess.run(
-        [str(binary), *shlex.split(ensure)[1:]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    run = ran([str(binary), *shlex.split(ensure)[1:]], cwd=tmp_path, timeout=TIMEOUT_S)
     assert run.returncode == 0, run.stderr
 
     output = tmp_path / "printed.txt"
@@ -82,16 +76,14 @@ def test_the_gaps_of_a_topic_are_read_as_it_says(broker_of_the_pages: LocalPulsa
 
     def read() -> bool:
         command = block.content.replace("YOUR-TOPIC", name)
-        told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        told = ran(["bash", "-c", command], timeout=TIMEOUT_S)
         assert set(told.stdout.splitlines()) == shown, told
         return True
 
     eventually(read, TIMEOUT_S, poll=0.5)
     (typed_gaps,) = [command for command in typed() if command.startswith("timewheel gaps")]
     words = shlex.split(typed_gaps.replace("YOUR-TOPIC", name), comments=True)[1:]
-    told = subprocess.run(
-        [sys.executable, "-m", "timewheel", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    told = ran([sys.executable, "-m", "timewheel", *words], timeout=TIMEOUT_S)
     assert re.search(r"^gaps +5", told.stdout, re.MULTILINE), told
 
 

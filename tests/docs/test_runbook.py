@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands_table import commands
+from tests.docs.test_commands import unknown
 from tests.support.runbook import PAGE, Case, Sign, cases, in_code, read, redrawn
 
 CASES = cases()
-COMMANDS = dict(commands())
 
 
 def test_every_sign_of_trouble_has_one_case() -> None:
@@ -31,15 +29,6 @@ def test_the_index_is_drawn_from_the_pages() -> None:
     assert page == redrawn(page), "run: make docs-tables"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.link)
-def test_a_case_has_signs_a_meaning_steps_and_mistakes_to_avoid(case: Case) -> None:
-    assert case.signs
-    _, meaning, *rest = case.text.strip().split("\n\n")
-    assert meaning
-    assert any(part.startswith("1. ") for part in [meaning, *rest])
-    assert rest[-1].startswith("**Never** ")
-
-
 def commands_of(text: str) -> list[str]:
     """Whole commands in blocks and in backticks."""
     shown = re.findall(r"^\$ (timewheel .*)$", text, re.MULTILINE)
@@ -48,12 +37,7 @@ def commands_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.link)
 def test_the_command_line_takes_the_commands_of_a_case(case: Case) -> None:
-    for line in commands_of(case.text):
-        words = shlex.split(line)
-        name = max((name for name in COMMANDS if words[: len(name.split())] == name.split()), key=len, default="")
-        assert name, f"no command: {line}"
-        known = {option for one in COMMANDS[name].params for option in [*one.opts, *one.secondary_opts]}
-        assert [word for word in words if word.startswith("-") and word not in known] == [], line
+    assert [found for line in commands_of(case.text) for found in unknown(line)] == []
 
 
 def test_signs_are_read_across_lines_and_end_before_the_meaning(tmp_path: Path) -> None:

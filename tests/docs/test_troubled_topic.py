@@ -93,7 +93,3 @@ def test_it_begins_with_what_the_fixtures_do_and_takes_all_steps() -> None:
     steps = ["gaps", "gaps explain", "sample", "plan", "doctor", "topics ensure", "relay run", "status", "exporter"]
     places = [next(n for n, line in enumerate(lines) if line.startswith(f"timewheel {step} ")) for step in steps]
     assert places == sorted(places)
-
-
-def test_every_file_has_a_name_that_the_text_says_before_it() -> None:
-    assert [block.named for block in blocks(PAGE, "python")] == ["service.py", "again.py", "service_with_plan.py"]

@@ -49,18 +49,6 @@ def test_its_first_commands_are_what_the_fixtures_do() -> None:
     assert [command.line for command in _typed()][:5] == [*SET_UP, BROKER]
 
 
-def test_every_file_has_a_name_that_the_text_says_before_it() -> None:
-    assert [block.named for block in blocks(PAGE, "toml", "python")] == [
-        "reminders.toml",
-        "send.py",
-        "handle.py",
-        "refused.py",
-        "orders.toml",
-        "orders.py",
-        "expire.py",
-    ]
-
-
 # ------------------------------------------------------------------------------------------------- how a page is read
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from timewheel import errors
 from timewheel.consumers.inbox import MAX_KEY_BYTES, Owners, inbox_key, kept_for_ms
 
@@ -102,9 +102,7 @@ from timewheel.consumers.inbox import RedisInbox
 
 
 def test_without_its_extra_redis_says_how_to_install_it_and_the_other_stores_are_there() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_REDIS], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([sys.executable, "-c", WITHOUT_REDIS], cwd=ROOT)
 
     assert done.stderr.splitlines()[-1] == (
         "timewheel.core.extras.ExtraMissing: RedisInbox needs redis, which this line installs: "

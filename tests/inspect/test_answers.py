@@ -1,20 +1,13 @@
 from __future__ import annotations
 
-import base64
-import json
-
 import httpx
 import pytest
 
+from tests.core.test_tokens import token_of
 from timewheel.broker.admin.answers import MAX_REASON_CHARACTERS, error_of
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 
 TOPIC_CALL = "POST /admin/v2/persistent/acme/crm/reminders/messageTTL"
-
-
-def token_for(claims: object) -> str:
-    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-    return f"eyJhbGciOiJIUzI1NiJ9.{payload}.c2lnbmF0dXJl"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +24,7 @@ def test_the_error_says_whose_fault_by_its_type(status: int, kind: type, builtin
 
 def test_a_denial_names_endpoint_role_and_what_would_be_needed() -> None:
     text = str(
-        error_of(httpx.Response(403, json={"reason": "Don't have permission"}), TOPIC_CALL, token_for({"sub": "bob"}))
+        error_of(httpx.Response(403, json={"reason": "Don't have permission"}), TOPIC_CALL, token_of({"sub": "bob"}))
     )
 
     assert TOPIC_CALL in text
@@ -48,7 +41,7 @@ def test_a_denial_on_the_brokers_themselves_asks_for_a_superuser() -> None:
 
 
 def test_a_denial_says_how_long_the_token_is_valid() -> None:
-    expired = token_for({"sub": "bob", "exp": 1_700_000_000})
+    expired = token_of({"sub": "bob", "exp": 1_700_000_000})
 
     error = error_of(httpx.Response(401, text=""), TOPIC_CALL, expired)
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.inspect import test_doctor_checks as doctor
 from tests.shadow import test_refusing as shadow
-from tests.support.checkout import ROOT
 from timewheel.broker.admin.policies import DelayedDelivery, Policy
 from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.errors import TopologyError
@@ -112,17 +111,6 @@ def test_a_plan_is_named_whole_in_remedies_though_a_topic_has_the_word_plan_in_i
     topic = FormerTopic(name="persistent://acme/PLANNING/acme~crm~reminders.tw.tier-6h", backlog=1)
     (found,) = findings_of(doctor.PLAN, [topic], "my plan.toml")
     assert "acme/PLANNING" in found.remedy
-
-
-def test_only_one_module_quotes_for_a_shell() -> None:
-    using = {
-        str(path.relative_to(ROOT))
-        for folder in ("timewheel", "producers", "consumers", "spark_planner")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.is_relative_to(ROOT / folder)
-        and re.search(r"^\s*(from|import) shlex", path.read_text(encoding="utf-8"), re.MULTILINE)
-    }
-    assert using == {"timewheel/core/escapes.py"}
 
 
 @pytest.mark.parametrize(

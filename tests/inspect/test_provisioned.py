@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.plans import plan_of
 from timewheel.cli.relay_service import RelayFactory
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import AdminDenied, TopologyError
 from timewheel.core.names import PROVISIONED_PROPERTY
-from timewheel.core.plan import MAX_FORMER, Plan, Tiered
+from timewheel.core.plan import MAX_FORMER, Tiered
 from timewheel.events import RelayPlanOutdated
 from timewheel.hooks import Event
 from timewheel.provision.provisioned import (
@@ -25,11 +26,8 @@ from timewheel.provision.provisioned import (
     with_noted_namespaces,
 )
 
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("a:b/c d%é", "billing"),
-    scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
-    holding_namespace="acme/held",
+PLAN = plan_of(
+    Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), subscriptions=("a:b/c d%é", "billing"), holding_namespace="acme/held"
 )
 OF_HELD = "persistent://acme/held/acme~crm~reminders.tw.tier-1d-partition-0"
 

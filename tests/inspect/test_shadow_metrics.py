@@ -8,22 +8,14 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tests.inspect.test_metrics import DUE, of, scraped
+from tests.support.plans import shadow_of
 from timewheel.core.plan import Plan, Tiered
 from timewheel.metrics import Metrics
 from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.status import MoverStatus, ShadowStatus
 
-PLAN = Plan(
-    due_topic=DUE,
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=60_000, tiers_ms=(60_000,)),
-    guard_ms=30_000,
-    max_delay_ms=600_000,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=60_000, tiers_ms=(60_000,)), due_topic=DUE, guard_ms=30_000, max_delay_ms=600_000)
 DECISIONS = {decision.value: 0 for decision in MoveDecision}
 IDLE = MoverStatus(
     topic=f"{DUE}-partition-0",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.broker.admin.entries import read_entry
-from timewheel.broker.admin.internals import AckedRange, CursorStats, EntryPosition, read_internal_stats
+from timewheel.broker.admin.internals import CursorStats, EntryPosition, read_internal_stats
 from timewheel.broker.admin.stats import read_partitioned_stats, read_topic_stats, stats_query
 from timewheel.core.errors import AdminError
 
@@ -26,15 +26,6 @@ def cursor(acked_text: str) -> CursorStats:
         state="Open",
         acked_text=acked_text,
     )
-
-
-def test_acked_ranges_are_open_at_their_lower_end() -> None:
-    assert cursor("[(90:1..90:2],(90:7..91:0]]").acked_ranges() == (
-        AckedRange(EntryPosition(90, 1), EntryPosition(90, 2)),
-        AckedRange(EntryPosition(90, 7), EntryPosition(91, 0)),
-    )
-    assert cursor("[(90:-1..90:2]]").acked_ranges()[0].after == EntryPosition(90, -1)
-    assert cursor("[]").acked_ranges() == ()
 
 
 @given(st.lists(st.tuples(*[st.integers(-1, 2**62)] * 4)))

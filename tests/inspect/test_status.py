@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.inspect.test_gap_reload import cursor, ledgers
+from tests.support.plans import plan_of
 from timewheel.broker.admin.internals import EntryPosition
 from timewheel.cli.options import ALARM, ATTENTION
 from timewheel.cli.status import _due_rows, _exit_status, _verdict
@@ -140,19 +141,7 @@ def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
     ], "what was seen is in the table: 5 of them, and 7 * 45 ** 0.5"
 
 
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(Amount(1.0), "1 timer waits"), (Amount(0.0), "0 timers wait"), (Amount(1.0, 3.0), "1 +- 3 timers wait")],
-)
-def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
-    assert amount.counted("timer waits", "timers wait") == text
-
-
-PLAN = Plan(
-    due_topic="persistent://acme/crm/t",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
-)
+PLAN = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), due_topic="persistent://acme/crm/t")
 
 
 NONE = (Amount(),) * len(Horizon(NOW_MS, DAY_MS).buckets)

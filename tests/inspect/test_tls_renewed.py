@@ -1,4 +1,4 @@
-"""Files of TLS that are renewed while a process runs: the next connection is made with what they hold then."""
+"""TLS: whom an admin client refuses, and files renewed while a process runs: the next connection is made with them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.certificates import Identity, make_authority, make_identity
 from tests.support.manual_clock import ManualClock
 from tests.support.oauth2_server import oauth2_server
 from timewheel.broker.admin.client_credentials import PAUSE_MS, ClientCredentials
-from timewheel.broker.admin.http import tls_context
+from timewheel.broker.admin.http import AdminHttp, tls_context
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost
 from timewheel.cli.access import Access
 from timewheel.client.tls_reader import TlsReader
 from timewheel.core.connection import DEFAULTS, Connection, OAuth2
-from timewheel.core.errors import TokenNotGiven
+from timewheel.core.errors import AdminUnreachable, TokenNotGiven
 from timewheel.core.secret import Secret
 
 TOPIC = "persistent://public/default/t"
@@ -86,9 +86,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, identity: Identity, authority: Identity) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.socket = server_tls(identity, authority).wrap_socket(
-            self.socket, server_side=True, do_handshake_on_connect=False
-        )
+        self.tls = server_tls(identity, authority)
+        self.socket = self.tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self.holds_back: str | None = None
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
         self.ended: SimpleQueue[str] = SimpleQueue()
@@ -211,6 +210,34 @@ def dialer_shows(hanging_up: HangingUp) -> Shown:
 def shows(request: pytest.FixtureRequest) -> Shown:
     shown: Shown = request.getfixturevalue(f"{request.param}_shows")
     return shown
+
+
+def admin_http(server: Server, ca_path: str | None = None) -> AdminHttp:
+    tls = tls_context(ca_path=ca_path)
+    return AdminHttp(f"https://127.0.0.1:{server.server_port}", tls=tls, retry_for_s=0)
+
+
+def test_an_unknown_authority_is_refused_before_anything_is_sent(server: Server) -> None:
+    with pytest.raises(AdminUnreachable, match="CERTIFICATE_VERIFY_FAILED") as refused:
+        admin_http(server).get("/here")
+    assert refused.value.sent is False
+
+
+def test_a_certificate_for_another_name_is_refused(server: Server, made: Made, tmp_path: Path) -> None:
+    elsewhere = make_identity(tmp_path, made.authority, "elsewhere", alternative="DNS:elsewhere.example")
+    server.tls.load_cert_chain(elsewhere.certificate_path, elsewhere.key_path)
+    with pytest.raises(AdminUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        admin_http(server, ca_path=made.authority.certificate_path).get("/here")
+
+
+def test_a_server_that_asks_for_a_certificate_answers_nobody_without_one(server: Server, made: Made) -> None:
+    with pytest.raises(AdminUnreachable):
+        admin_http(server, ca_path=made.authority.certificate_path).get("/here")
+
+
+def test_a_missing_file_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        tls_context(ca_path=str(tmp_path / "no.pem"))
 
 
 def test_a_renewed_certificate_is_shown_at_the_next_connection(shows: Shown, files: Files, made: Made) -> None:

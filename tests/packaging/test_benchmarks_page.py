@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as command
 from benchmarks.page import HEAD, merged, sections, title
-
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
 def test_a_section_that_is_asked_again_is_replaced_and_the_others_stay() -> None:
@@ -22,16 +19,6 @@ def test_a_section_that_is_asked_again_is_replaced_and_the_others_stay() -> None
     assert merged(again, {}, ["a?", "b?", "c?"]) == again
     # What no benchmark asks any more is for a person to remove.
     assert list(sections(merged(again, {}, ["c?"]))) == ["c?", "a?", "b?"]
-
-
-def test_every_section_of_the_page_is_of_a_benchmark_and_says_where_it_was_measured() -> None:
-    told = sections(PAGE.read_text(encoding="utf-8"))
-    titles = [title(module) for module in command.questions().values()]
-
-    assert len(set(titles)) == len(titles)
-    assert list(told) == [name for name in titles if name in told]
-    line = re.compile(r"\n20\d\d-\d\d-\d\d, `python -m benchmarks \w+`: \d+-core ")
-    assert [name for name, text in told.items() if not line.search(text)] == []
 
 
 def test_writing_one_answer_keeps_the_other_sections(

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT, files
+from tests.support.processes import ran
 from timewheel.core.extras import EXTRAS, ExtraMissing, missing_extra, need_extras
 
 SPARK_AND_METRICS = ["pyspark>=4.1", "prometheus-client>=0.20"]
@@ -71,14 +71,7 @@ def test_the_line_is_one_that_pip_takes_and_that_is_satisfied_by_the_extra(
     line = str(caught.value).rpartition("installs: ")[2]
 
     # Everything is installed here: without an index pip answers that it is, or that it does not understand.
-    done = subprocess.run(
-        shlex.split(line),
-        env={**os.environ, "PIP_NO_INDEX": "1", "PIP_DRY_RUN": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran(shlex.split(line), env={**os.environ, "PIP_NO_INDEX": "1", "PIP_DRY_RUN": "1"})
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Requirement already satisfied") >= len(EXTRAS[extra])
@@ -121,13 +114,7 @@ def test_a_command_names_all_that_it_needs_before_anything_else(
         'relay = "service"\nreaders = "any"\n[tiered]\nwindow = "1h"\ntiers = ["1d"]\n'
     )
     words = [argument.format(folder=tmp_path) for argument in arguments]
-    done = subprocess.run(
-        [sys.executable, "-c", HIDDEN.format(hidden=hidden), *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", HIDDEN.format(hidden=hidden), *words])
 
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.checkout import package_folders, project
+from tests.support.processes import ran
 
 SDK = (
     "timewheel",
@@ -47,15 +48,7 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run outside of the checkout with an empty home, so that nothing but the wheel can be found or written to."""
     home = folder / "home"
     home.mkdir()
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return ran(command, cwd=folder, env={"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"})
 
 
 def _import(python: Path, folder: Path, *names: str) -> dict[str, Any]:

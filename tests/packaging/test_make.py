@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 
 TOOLS = ("bash", "grep", "head", "make", "sed")
 
@@ -30,13 +31,8 @@ def _fake(programs: Path, name: str, script: str) -> None:
 
 
 def _make(programs: Path, target: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [programs / "make", "-C", ROOT, target, "PYTHON=python3", *options],
-        env={"PATH": str(programs), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return ran(
+        [programs / "make", "-C", ROOT, target, "PYTHON=python3", *options], env={"PATH": str(programs), **environment}
     )
 
 
@@ -164,14 +160,14 @@ def test_proofs_run_on_both_versions_and_what_needs_no_broker_once(
 @pytest.mark.parametrize(("words", "chosen"), [([], "not short"), (["PROOFS=relay and killed"], "relay and killed")])
 def test_proofs_are_written_down_whichever_are_chosen(words: list[str], chosen: str) -> None:
     command = ["make", "-C", str(ROOT), "--dry-run", "proof", *words]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    told = ran(command, check=True).stdout
 
     assert f'-k "{chosen}"' in told
     assert "--evidence docs/evidence.md" in told
 
 
 def test_help_lists_the_chores() -> None:
-    done = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, timeout=60, check=True)
+    done = ran(["make", "-C", ROOT], check=True)
     targets = {line.split()[0] for line in done.stdout.splitlines() if not line.startswith("make")}
 
     assert {"help", "demo", "test", "proof", "check", "bench", "venv", "clean"} <= targets

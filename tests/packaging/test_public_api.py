@@ -6,7 +6,6 @@ import ast
 import difflib
 import importlib
 import inspect
-import subprocess
 import sys
 import typing
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.support.checkout import ROOT, package_folders, package_modules
+from tests.support.processes import ran
 from tests.support.public_api import DOORS, public_names
 from timewheel import errors, spark_planner
 
@@ -116,9 +116,7 @@ from timewheel.spark_planner import survey
 
 
 def test_without_its_extra_the_planner_says_how_to_install_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SPARK], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([sys.executable, "-c", WITHOUT_SPARK], cwd=ROOT)
 
     assert done.stderr.splitlines()[-1] == (
         "timewheel.core.extras.ExtraMissing: the planner needs pyspark, which this line installs: "

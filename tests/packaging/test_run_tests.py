@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from tests.support.run_tests import ALONE, FEW, MANY, run
 
 FEW_NAMES = [f"test_{number}.py::test" for number in range(FEW)]
@@ -65,13 +65,8 @@ def test_good(): note("g")
 def test_bad(): assert note("b").count("b") == 2 and {heals}
 """
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.run_tests", str(test), "--rootdir", str(tmp_path), "-n", "2"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = ran(
+        [sys.executable, "-m", "tests.support.run_tests", str(test), "--rootdir", str(tmp_path), "-n", "2"], cwd=ROOT
     )
     assert done.returncode == status, done.stdout + done.stderr
     assert sorted((tmp_path / "runs").read_text()) == ["b", "b", "g"]

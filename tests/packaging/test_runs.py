@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.evidence import Row, rows, rows_file
+from tests.support.processes import ran
 
 SKIPS = {
     "in_the_test": "import pytest\ndef test_it():\n    pytest.skip('no broker')\n",
@@ -42,14 +43,10 @@ def _add(project: Path, folder: str, text: str) -> None:
 
 
 def _pytest(project: Path, *arguments: str, ci: bool = False) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return ran(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=project,
         env={"PATH": "/usr/bin:/bin", **({"CI": "true"} if ci else {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 

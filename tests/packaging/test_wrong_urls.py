@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import ran
 from timewheel.cli.access import Access
 from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.cli.connecting import ConnectionOptions
@@ -130,13 +130,7 @@ def test_every_command_ends_with_one_line(
     monkeypatch.setenv("PULSAR_SERVICE_URL", UNKNOWN)
     monkeypatch.setenv("PULSAR_ADMIN_URL", "http://127.0.0.1:1")
     files = {"PLAN": str(plan), "SHADOW": str(shadow)}
-    done = subprocess.run(
-        [sys.executable, "-m", "timewheel", *(files.get(word, word) for word in words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran([sys.executable, "-m", "timewheel", *(files.get(word, word) for word in words)], timeout=120)
     assert done.returncode in {1, 4}, done.stderr
     assert "Traceback" not in done.stderr
     assert remedy in [line for line in done.stderr.splitlines() if line.startswith("timewheel: ")][-1]
@@ -145,11 +139,5 @@ def test_every_command_ends_with_one_line(
 def test_the_check_of_a_plan_takes_the_admin_url_of_the_file(plan: Path, tmp_path: Path) -> None:
     file = tmp_path / "connection.toml"
     file.write_text('[connection]\nadmin_url = "http://127.0.0.1:1"\n')
-    done = subprocess.run(
-        [sys.executable, "-m", "timewheel", "plan", "check", str(plan), "--connection", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran([sys.executable, "-m", "timewheel", "plan", "check", str(plan), "--connection", str(file)], timeout=120)
     assert f"It comes from admin_url in {file}" in done.stderr

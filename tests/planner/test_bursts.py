@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.support.exact_play import play
+from tests.support.plans import plan_of
 from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Native, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.choose import PRICING_CELLS, assess, choose, coarse_cells
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.pricing.evaluate import evaluate
@@ -34,10 +35,6 @@ def history() -> Timers:
 
 SENT_MS, DUE_MS = history()
 CELLS = Cells.of_timers(SENT_MS, DUE_MS)
-
-
-def plan_of(scheme: Scheme) -> Plan:
-    return Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), scheme=scheme)
 
 
 TIERED = plan_of(Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS)))

@@ -46,10 +46,6 @@ def test_native_and_two_rings_and_tiers_of_every_number_are_among_them() -> None
     assert any(isinstance(scheme, Wheel) and len(scheme.rings) == 2 for scheme in schemes)
 
 
-def test_the_article_s_own_rules() -> None:
-    assert list(article_plans(BASE, 30 * DAY_MS)) == ["1 day", "1 day and 5 days", "12 hours", "day topics"]
-
-
 def test_the_longest_delay_is_rounded_up_and_never_down() -> None:
     assert round_duration(DAY_MS) == DAY_MS
     assert round_duration(DAY_MS + 1) == 2 * DAY_MS

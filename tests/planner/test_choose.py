@@ -12,9 +12,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, assess, choose, front_of
+from timewheel.spark_planner.choice.choose import Choice, choose, front_of
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.reasons import MOST, describe, tied_with
+from timewheel.spark_planner.choice.reasons import describe, tied_with
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
@@ -97,39 +97,6 @@ def test_the_article_s_rules_are_priced_beside_it(choice: Choice) -> None:
     assert isinstance(by_rule["day topics"].evaluation.plan.scheme, Calendar)
 
 
-def test_the_reasons_say_the_numbers(choice: Choice) -> None:
-    text = "\n".join(choice.reasons)
-    assert f"{choice.native.peak_gaps:,.0f} gaps" in text
-    assert len(choice.reasons) <= MOST == 5
-    assert "rule" not in text, "the article's rules are a table"
-    assert "limit to be reached" in text
-    assert f"{choice.recommended.evaluation.partition_topics} partition topics" in text
-
-
-def test_a_window_is_compared_with_longer_ones() -> None:
-    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 60_000, 2)
-    tiered = [
-        Plan(
-            due_topic="persistent://a/b/c",
-            subscriptions=("s",),
-            scheme=Tiered(window_ms=hours * HOUR_MS, tiers_ms=(hours * HOUR_MS, 2 * hours * HOUR_MS)),
-        )
-        for hours in (1, 12)
-    ]
-    # Few partitions are worth more than hops here: topics are what a user limits.
-    small = BrokerProfile.from_mapping({"base": "4.0", "gap_limit_ranges": 200})
-    found = choose(
-        Cells.of_timers(sent_ms, due_ms).bounded(20_000),
-        BASE,
-        small,
-        Constraints(partition_topics=6),
-        candidates=tiered,
-    )
-    twelve = found.candidates[1].evaluation.plan.partitions
-    assert twelve > 1
-    assert f"A 1h window fits one partition; 12h would need {twelve}." in found.reasons
-
-
 def test_rooms_say_at_which_volume_a_limit_is_reached(cells: Cells, choice: Choice) -> None:
     assert [room.times for room in choice.rooms] == sorted(room.times for room in choice.rooms)
     gaps = next(room for room in choice.rooms if room.limit.startswith("80% of the broker"))
@@ -185,28 +152,6 @@ def test_where_nothing_fits_it_says_so_and_names_what_is_broken(cells: Cells) ->
     found = choose(cells, BASE, PROFILE, impossible, candidates=[native])
     assert found.recommended.broken == ("partition_topics",)
     assert any("No candidate keeps every limit" in reason and "partition_topics" in reason for reason in found.reasons)
-
-
-def test_a_limit_that_is_stated_leads_to_another_plan(choice: Choice, cells: Cells) -> None:
-    assert choice.recommended.evaluation.hops_max > 0
-    without = choose(cells, BASE, PROFILE, Constraints(hops_max=0), candidates=_plans(choice)[:20])
-    assert without.recommended.evaluation.hops_max == 0
-
-
-def test_the_best_is_priced_from_all_cells_and_stays_the_best() -> None:
-    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 60_000, 10)
-    cells = Cells.of_timers(sent_ms, due_ms)
-    assert len(cells) > PRICING_CELLS
-    plans = [
-        replace(BASE, scheme=Tiered(window_ms=hours * HOUR_MS, tiers_ms=(hours * HOUR_MS, 48 * HOUR_MS)))
-        for hours in (1, 2, 3, 6, 12, 24)
-    ]
-    found = choose(cells, BASE, PROFILE, candidates=plans)
-    best = found.recommended
-    assert best == assess(best.evaluation.plan, cells, PROFILE, Constraints())
-    assert best.cost_writes_per_second == min(one.cost_writes_per_second for one in found.candidates)
-    others = [one for one in found.candidates if one is not best]
-    assert others[0] == assess(others[0].evaluation.plan, cells.bounded(PRICING_CELLS), PROFILE, Constraints())
 
 
 # ---------------------------------------------------------------------------------------------- small, medium, large

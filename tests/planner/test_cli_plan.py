@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from examples.history.make_renewals import PATH, ROWS
+from tests.support.processes import ran
 from timewheel.cli.app import app
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import parse_plan
@@ -270,11 +270,9 @@ def test_a_mistake_is_told_with_its_remedy(
 def test_java_says_nothing_beside_an_answer_or_an_error(tmp_path: Path, rows: str, status: int) -> None:
     history = tmp_path / "history.csv"
     history.write_text(rows)
-    done = subprocess.run(
-        [sys.executable, "-m", "timewheel", "plan", str(history), "--due-topic", "persistent://acme/crm/renewals",
-         "--subscription", "billing", "--cores", "1", "--memory", "512m", "-o", str(tmp_path / "plan.toml")],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    words = ["plan", history, "--due-topic", "persistent://acme/crm/renewals", "--subscription", "billing"]
+    words += ["--cores", "1", "--memory", "512m", "-o", tmp_path / "plan.toml"]
+    done = ran([sys.executable, "-m", "timewheel", *words], timeout=300)
     assert done.returncode == status, done.stderr
     assert "WARN" not in done.stderr
     assert done.stderr == "" if status == 0 else done.stderr.startswith("timewheel: ")
@@ -286,5 +284,5 @@ def test_help_loads_no_spark() -> None:
         "try:\n    app(['plan', '--help'])\nexcept SystemExit:\n    pass\n"
         "print(sorted({'pyspark', 'numpy', 'pyarrow'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", code], check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ import pytest
 
 from examples.history.make_renewals import PATH, ROWS
 from tests.support.distribution import build_wheel, copy_of_checkout
+from tests.support.processes import ran
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
@@ -78,14 +78,11 @@ def test_two_workers_with_the_wheel_find_what_one_process_does(tmp_path: Path, e
     }
     options = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
     submit = Path(sys.executable).with_name("spark-submit")
-    done = subprocess.run(
+    done = ran(
         [submit, "--master", "local-cluster[2,1,512]", *options, "--py-files", package, program, PATH],
         cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
         timeout=500,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]

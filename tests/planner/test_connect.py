@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from examples.history.make_renewals import PATH, ROWS
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 
 PROGRAM = """
 import json
@@ -84,15 +83,7 @@ def test_a_short_plan_by_a_client_of_a_server_is_that_of_one_process(tmp_path: P
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    done = subprocess.run(
-        [sys.executable, program, PATH],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = ran([sys.executable, program, PATH], cwd=tmp_path, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-3_000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     found = json.loads(line.removeprefix("FOUND "))
@@ -106,21 +97,4 @@ def test_a_short_plan_by_a_client_of_a_server_is_that_of_one_process(tmp_path: P
     assert found["after"] == 10
 
 
-CLASSIC_ONLY = frozenset({"sparkContext", "rdd", "_jvm", "_jsc", "_jdf", "_jsparkSession"})
-IN_PROCESS = "progress.py"
 """Where a session of this process is watched: there is no other way to know how far its jobs are."""
-
-
-def test_one_module_knows_a_context_and_none_an_rdd() -> None:
-    found = {
-        path.relative_to(ROOT / "spark_planner").as_posix(): names
-        for path in sorted((ROOT / "spark_planner").rglob("*.py"))
-        if (
-            names := {
-                node.attr
-                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-                if isinstance(node, ast.Attribute) and node.attr in CLASSIC_ONLY
-            }
-        )
-    }
-    assert found == {IN_PROCESS: {"sparkContext"}}

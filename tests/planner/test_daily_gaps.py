@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.support.dependent import DEPENDENT
 from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.summary.survey import FINEST_STEP_MS, DailyGaps
 
@@ -52,13 +51,3 @@ def test_fewer_moments_are_those_that_would_have_been_counted(sent: Integers, fi
 def test_only_longer_steps_are_among_the_shorter() -> None:
     with pytest.raises(ValueError, match="2000 ms apart are not among those 4000"):
         DailyGaps.none(4_000).coarsened(2_000)
-
-
-@pytest.mark.parametrize("name", DEPENDENT)
-def test_nothing_is_supposed_of_neighbours(name: str) -> None:
-    sent_ms, due_ms = DEPENDENT[name](np.random.default_rng(3), 3_000)
-    found = DailyGaps.of_sends(sent_ms, due_ms, FINEST_STEP_MS)
-    moments = np.arange(int(sent_ms[0]), int(due_ms.max()), 600_000) // 1_000 * 1_000
-    wanted = [int(((due_ms[1:] <= at_ms) & (at_ms < due_ms[:-1])).sum()) for at_ms in moments.tolist()]
-    assert found.at(moments).tolist() == wanted
-    assert found.peak >= max(wanted)

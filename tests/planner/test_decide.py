@@ -31,13 +31,15 @@ SCHEMES: tuple[Scheme, ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def priced() -> dict[Scheme, Assessed]:
+def all_priced() -> dict[Scheme, Assessed]:
     """All schemes priced on some history; what they are said to leave is put in by each case."""
     rng = np.random.default_rng(1)
     sent_ms = np.sort(rng.integers(0, 10 * DAY_MS, 20_000)) + 1_767_571_200_000
     cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(0, 3 * DAY_MS, 20_000))
     return {scheme: assess(replace(BASE, scheme=scheme), cells, PROFILE, LIMITS) for scheme in SCHEMES}
+
+
+priced = pytest.fixture(scope="module", name="priced")(all_priced)
 
 
 @dataclass

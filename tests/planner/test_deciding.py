@@ -10,18 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
-import numpy as np
 import pytest
 
-from tests.planner.test_decide import BASE, LIMITS, PROFILE, SCHEMES
+from tests.planner.test_decide import LIMITS, SCHEMES, all_priced
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
 from timewheel.spark_planner import job as replays_module
-from timewheel.spark_planner.choice.choose import Assessed, assess
+from timewheel.spark_planner.choice.choose import Assessed
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.job import Deciding, Replays, never_held_ms
-from timewheel.spark_planner.summary.cells import Cells
 
 KEPT = 10_000
 TOO_MANY = 50_000
@@ -58,12 +56,7 @@ class FakeReplays:
         return 0, 0
 
 
-@pytest.fixture(scope="module")
-def priced() -> dict[Any, Assessed]:
-    rng = np.random.default_rng(1)
-    sent_ms = np.sort(rng.integers(0, 10 * DAY_MS, 20_000)) + 1_767_571_200_000
-    cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(0, 3 * DAY_MS, 20_000))
-    return {scheme: assess(replace(BASE, scheme=scheme), cells, PROFILE, LIMITS) for scheme in SCHEMES}
+priced = pytest.fixture(scope="module", name="priced")(all_priced)
 
 
 def decided(

@@ -8,24 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.exact_play import play
+from tests.support.plans import plan_of
 from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.gap_law import exact_gaps
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.spark_planner.choice.choose import PRICING_CELLS
 from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held, pieces_of
 from timewheel.spark_planner.pricing.gap_curve import gap_curve, rows_of, rows_of_bins
-from timewheel.spark_planner.pricing.simulation import at_resolution, with_bursts_apart
+from timewheel.spark_planner.pricing.simulation import at_resolution
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
-
-
-def plan_of(scheme: Scheme, guard_ms: int = 5 * MINUTE_MS) -> Plan:
-    return Plan(
-        due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), scheme=scheme, guard_ms=guard_ms
-    )
-
 
 PLANS = {
     "native": plan_of(Native()),
@@ -180,20 +174,6 @@ def test_a_few_timers_of_an_hour_ago_do_not_stretch_the_row_of_a_burst() -> None
     bins, count = np.array([0, 1, 60, 61, 62, 63]), np.array([30.0, 10.0, 5_000.0, 5_000.0, 7.0, 9.0])
     row, rows = rows_of_bins(np.zeros(6, np.int64), bins, count, np.array([False]))
     assert (row.tolist(), rows) == ([0, 0, 1, 2, 3, 3], 4)
-
-
-def test_a_burst_within_a_long_slot_has_rows_of_its_own() -> None:
-    # 30,000 within a minute of a day that has 30,000 more, all due within 2 h; calm slots are 8,192 s long.
-    rng = np.random.default_rng(10)
-    calm_ms = START_MS + rng.integers(0, DAY_MS, 30_000)
-    burst_ms = START_MS + 9 * HOUR_MS + rng.integers(0, MINUTE_MS, 30_000)
-    sent_ms = np.sort(np.concatenate([calm_ms, burst_ms]))
-    due_ms = sent_ms + rng.integers(0, 2 * HOUR_MS, len(sent_ms))
-    parts = with_bursts_apart(Cells.of_timers(sent_ms, due_ms), 15)
-    assert len(parts) == 2
-    rows = rows_of(flow_of(PLANS["native"], *parts), *(part.slot_ms for part in parts))
-    assert gap_curve(rows).peak_gaps == pytest.approx(play(PLANS["native"], sent_ms, due_ms).peak(), rel=0.02)
-    assert len(rows) < 500
 
 
 # ---------------------------------------------------------------------------------------------- against exact replay

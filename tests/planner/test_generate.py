@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -180,8 +179,3 @@ def test_workloads_that_contradict_themselves_are_refused() -> None:
         Workload(span_ms=DAY_MS, shares=shares, publishing=Bursts(every_ms=10, within_ms=11))
     with pytest.raises(ValueError, match="at least 1"):
         Workload(span_ms=DAY_MS, shares=shares, drawn_together=0)
-
-
-def test_the_named_kinds_differ() -> None:
-    for one, other in pairwise(WORKLOADS.values()):
-        assert one != other

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.planner.test_flow import plan_of
+from tests.support.plans import plan_of
 from tests.support.workloads import START_MS
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.grouping import GROUP_MESSAGES

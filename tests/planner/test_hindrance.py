@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from timewheel.core.broker_profile import BrokerProfile
+from tests.planner.test_survey import with_limit
 from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import WATCH_SHARE, exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
@@ -33,10 +33,6 @@ SCHEMES = (
 )
 CANDIDATES = [replace(BASE, scheme=scheme) for scheme in SCHEMES]
 RETRIES_MS = (2_000, 8_000)
-
-
-def limit_of(ranges: int) -> BrokerProfile:
-    return BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": ranges})
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +71,7 @@ def alone(burst: tuple[np.ndarray, np.ndarray]) -> int:
 
 @pytest.fixture(scope="module")
 def refused(history: History, alone: int) -> Planned:
-    return plan_for(history, "", BASE, limit_of(int(alone * 1.15)), candidates=CANDIDATES)
+    return plan_for(history, "", BASE, with_limit(int(alone * 1.15)), candidates=CANDIDATES)
 
 
 def test_all_figures_of_a_plan_are_the_count(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
@@ -125,7 +121,7 @@ def test_each_remedy_that_is_said_is_one(history: History, refused: Planned, rem
             candidates = [replace(one, partitions=1) for one in CANDIDATES]
         case "limit":
             assert f"a broker that keeps {found.gap_limit_ranges:,} ranges where" in said
-            profile = limit_of(found.gap_limit_ranges)
+            profile = with_limit(found.gap_limit_ranges)
         case _:
             assert found.gap_fraction is not None
             assert f"(--gap-fraction {found.gap_fraction:g})" in said
@@ -136,7 +132,7 @@ def test_each_remedy_that_is_said_is_one(history: History, refused: Planned, rem
 
 
 def test_where_the_broker_keeps_no_plans_gaps_the_one_with_the_fewest_is_told(history: History, alone: int) -> None:
-    planned = plan_for(history, "", BASE, limit_of(alone // 2), candidates=CANDIDATES)
+    planned = plan_for(history, "", BASE, with_limit(alone // 2), candidates=CANDIDATES)
     assert planned.hindrance is not None
     assert planned.hindrance.gap_fraction is None
     assert planned.choice.counted[planned.plan] == min(planned.choice.counted.values())
@@ -241,7 +237,7 @@ def test_a_plan_above_the_warning_line_says_so(history: History, refused: Planne
 def test_a_burst_that_fits_says_how_many_more_timers_break_it(
     history: History, burst: tuple[np.ndarray, np.ndarray], alone: int
 ) -> None:
-    planned = plan_for(history, "", BASE, limit_of(int(alone * 1.6)), candidates=CANDIDATES)
+    planned = plan_for(history, "", BASE, with_limit(int(alone * 1.6)), candidates=CANDIDATES)
     limit = planned.profile.gap_limit_ranges
     assert planned.keeps_limits
     assert 1 < planned.gap_room < TWICE

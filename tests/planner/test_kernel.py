@@ -185,17 +185,6 @@ def test_the_cursor_by_brute_force_on_a_case_that_can_be_seen() -> None:
     assert brute_force_peak(entries) == 3
 
 
-def test_a_fixed_delay_makes_no_gap_and_the_reverse_one_for_each_pair() -> None:
-    grid = Grid.regular(0, 100, 101)
-    assert counted(grid, {0: in_ledgers(list(range(50)))}, random.Random(2)).peak_per_partition.gap_count == 0
-    # Acknowledged last to first: always one range, since the acknowledged ones are neighbours.
-    assert counted(grid, {0: in_ledgers(list(range(50, 0, -1)))}, random.Random(2)).peak_per_partition.gap_count == 1
-    # Every other one first: 25 ranges, less the one at mark-delete.
-    turns = [1 if index % 2 == 0 else 90 for index in range(50)]
-    peak = counted(grid, {0: in_ledgers(turns)}, random.Random(2)).peak_per_partition
-    assert (peak.gap_count, peak.is_exact, peak.at_ms) == (24, True, 1)
-
-
 @pytest.mark.parametrize(("first_ms", "last_ms", "points"), [(0, 10, 1), (0, 10, 1 << 20), (10, 0, 5)])
 def test_a_grid_that_cannot_be_is_refused(first_ms: int, last_ms: int, points: int) -> None:
     with pytest.raises(ValueError, match="grid"):

@@ -18,7 +18,7 @@ from timewheel.core.keys import partition_for_key
 from timewheel.core.plan import MAX_PARTITIONS, Native, Plan, Tiered
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.exact.sends import heavy_keys
-from timewheel.spark_planner.history.keys import EVEN, LEAST_SHARE, KeyShares
+from timewheel.spark_planner.history.keys import LEAST_SHARE, KeyShares
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.simulation import simulation_of
@@ -80,11 +80,6 @@ def test_the_fewest_partitions_are_those_of_a_search(weights: dict[str, int], ot
         # Fewer only where no number is much better, and that a little too much.
         assert found == enough[0] or shares.fullest(found) <= 1.1 * shares.fullest(enough[-1])
     assert shares.fullest(found) <= max(1 / times + 1e-9, 1.1 * min(shares.fullest(n) for n in (1, 64, MAX_PARTITIONS)))
-
-
-def test_without_heavy_keys_partitions_are_even() -> None:
-    assert EVEN.heaviest is None
-    assert [EVEN.fullest(partitions) for partitions in (1, 4)] == [1.0, 0.25]
 
 
 @pytest.mark.parametrize(

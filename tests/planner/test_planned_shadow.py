@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.planned_shadow import shadow_play
+from tests.support.plans import plan_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS
-from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.candidates import as_shadow
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.generate import START_MS
@@ -22,14 +22,7 @@ from timewheel.spark_planner.traffic import History, survey
 
 TIMERS = 600
 PROFILE = BrokerProfile.named("4.0")
-TOPIC = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    partitions=0,
-    tick_ms=PROFILE.tick_ms,
-    relay="service",
-    readers="any",
-)
+TOPIC = plan_of(partitions=0, tick_ms=PROFILE.tick_ms, relay="service", readers="any")
 
 
 @pytest.fixture(scope="module")

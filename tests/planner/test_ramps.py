@@ -58,17 +58,6 @@ def test_many_ramps_at_places_are_the_exact_ones_moved_by_less_than_a_place() ->
     assert integral_ms.max() > 100 * place_ms  # so that the bound says something
 
 
-def test_fixed_steps_at_places_stay_steps() -> None:
-    # All of a row at one moment: F is 0 or 1, so that F (1 - F) is 0 at any time.
-    row = np.repeat(np.arange(3), 1_000)
-    at_ms = np.repeat([5.0, 700.0, 40_000.0], 1_000)
-    placed = Ramps.of(row, at_ms, at_ms, np.full(3_000, 1e-3), 3, bursts=True)
-    probe, moments_ms = np.repeat(np.arange(3), 90), np.tile(np.linspace(0, 45_000, 90), 3)
-    value, integral_ms, square_ms = placed.at(probe, moments_ms)
-    assert value == pytest.approx((moments_ms >= at_ms[probe * 1_000]).astype(float), abs=1e-9)
-    assert integral_ms - square_ms == pytest.approx(0, abs=1e-6)
-
-
 @given(given=st.lists(RAMP, min_size=1, max_size=12))
 def test_sums_at_even_moments_are_those_at_any_to_half_a_step(given: list[tuple[int, int, int, int]]) -> None:
     _, start, width, mass = (np.array(column, np.float64) for column in zip(*given, strict=True))

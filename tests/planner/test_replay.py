@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +15,68 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.core.plan_space import journey
-from tests.support.brute_replay import Sent, brute_replay
-from tests.support.cursor import Stored, ranges_at
+from tests.support.cursor import Stored, in_ledgers, ranges_at
 from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
+from tests.support.stored_entry import native_entry
 from timewheel.core.durations import HOUR_MS, SECOND_MS
+from timewheel.core.keys import partition_for_key
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.shadow.machine.move_decider import MoveDecider
+from timewheel.core.routing import Hold, Router
+from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.ranges import DuePartition, Grid
 from timewheel.spark_planner.exact.replay import replay, replay_all
 from timewheel.spark_planner.exact.sends import keep
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
+
+DueKey = tuple[str, int, int]
+"""(topic, calendar interval, partition)."""
+
+
+class Sent(NamedTuple):
+    """A row of a normalised history."""
+
+    publish_ms: int
+    due_ms: int
+    size_bytes: int
+    key: str | None
+    topic: str
+
+
+class _Arrived(NamedTuple):
+    arrival_ms: int
+    publish_ms: int
+    input_order: int
+    acknowledged_ms: int
+
+
+def brute_replay(history: Sequence[Sent], plan: Plan, ledger_entries: int) -> dict[DueKey, list[Stored]]:
+    """Return the entries of every due partition, in position order."""
+    router = Router(plan)
+    turns: defaultdict[str, int] = defaultdict(int)
+    arrived: defaultdict[DueKey, list[_Arrived]] = defaultdict(list)
+    for order, sent in sorted(enumerate(history), key=lambda item: (item[1].publish_ms, item[0])):
+        turn = turns[sent.topic]
+        turns[sent.topic] += 1
+        partition = partition_for_key(sent.key, plan.partitions) if sent.key else turn % plan.partitions
+        at_ms = sent.publish_ms
+        interval = sent.due_ms // plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
+        here = arrived[sent.topic, interval, partition]
+        if plan.intake:
+            decision = MoveDecider(plan).decision(native_entry(sent.publish_ms, sent.due_ms), sent.publish_ms)
+            moved = decision is MoveDecision.MOVE
+            # A moved message is acknowledged at once, any other message when it is due.
+            here.append(_Arrived(at_ms, at_ms, order, at_ms if moved else sent.due_ms))
+            if not moved:
+                continue
+        while isinstance(route := router.route(sent.due_ms, at_ms), Hold):
+            at_ms = route.release_at_ms
+        here.append(_Arrived(at_ms, sent.publish_ms, order, max(sent.due_ms, at_ms)))
+    return {
+        key: in_ledgers([entry.acknowledged_ms for entry in sorted(entries)], ledger_entries)
+        for key, entries in arrived.items()
+    }
+
 
 CASES = 120
 """Small histories in one Spark job, each a topic of its own: Spark's time is by the job."""

@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.exact_play import play
+from tests.support.plans import plan_of
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Native, Plan, Scheme, Tiered
+from timewheel.core.plan import Native, Tiered
 from timewheel.inspect.sample import Sample, SampledEntry, draw
 from timewheel.inspect.sample_figures import figures_of, write_sample
 from timewheel.spark_planner.choice.constraints import max_countable
@@ -26,10 +27,6 @@ TOPIC = "persistent://acme/crm/reminders"
 PROFILE = BrokerProfile.named("4.0")
 POPULATION = 200_000
 SAMPLES = 10_000
-
-
-def plan_of(scheme: Scheme) -> Plan:
-    return Plan(due_topic=TOPIC, subscriptions=("billing",), scheme=scheme)
 
 
 NATIVE = plan_of(Native())
@@ -134,12 +131,6 @@ def test_more_volume_never_allows_for_a_greater_count(allowed: int) -> None:
     assert all(
         max_countable(2 * allowed, growth) > most for growth, most in zip((1, 1.01, 2, 10), counts, strict=False)
     )
-
-
-def test_a_sample_of_a_fixed_delay_has_no_gaps_either() -> None:
-    _, taken = sampled("fixed 1h")
-
-    assert evaluate(NATIVE, cells_of(taken), PROFILE, growth=taken.scale).peak_gaps < 1e-6
 
 
 def test_the_laws_figure_is_that_of_a_steady_topic_and_says_nothing_of_the_clock() -> None:

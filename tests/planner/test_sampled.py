@@ -24,7 +24,7 @@ from examples.history.make_renewals import PATH
 from timewheel.cli.app import app
 from timewheel.cli.planning import as_sampled, growth_of
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
 from timewheel.inspect.sample import Sample, SampledEntry
@@ -136,20 +136,6 @@ def test_an_explicit_growth_wins_and_is_told_in_volumes_of_the_topic(predict: An
 
     assert json.loads(done.stdout)["growth"] == 3
     assert "--growth 3 is 0.015 times the topic's volume (--growth 200 is its volume)" in done.stderr
-
-
-def test_another_history_is_taken_as_it_is(predict: Any, folder: Path) -> None:
-    rows = [f"{START_MS + number},{START_MS + number + HOUR_MS}" for number in range(50)]
-    path = folder / "plain.csv"
-    path.write_text("\n".join(["publish_ms,due_ms", *rows]))
-
-    done = predict(path)
-
-    found = json.loads(done.stdout)
-    (plan,) = found["plans"].values()
-    assert found["growth"] == 1
-    assert plan["predicted_at_growth"] == plan["predicted"]
-    assert "SAMPLE" not in done.stderr
 
 
 # --- a plan is for the topic that was sampled

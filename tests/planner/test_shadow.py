@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.support.planned_shadow import shadow_play
+from tests.support.plans import shadow_of
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Native, Ring, Scheme, Tiered, Wheel
 from timewheel.core.steps import far_ms
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
@@ -30,11 +31,6 @@ AT_NINE = {"09:00 next day", "half 09:00, half exponential"}
 SCHEMES: dict[str, Scheme] = {"tiers": TIERS, "tiers of days": DAY_TIERS, "rings": RINGS}
 
 
-def shadow(scheme: Scheme = TIERS, **changes: object) -> Plan:
-    whole: dict[str, object] = {"relay": "service", "readers": "any", "intake": True, "scheme": scheme, **changes}
-    return Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), **whole)  # type: ignore[arg-type]
-
-
 def history(workload: str, seed: int = 3) -> tuple[list[tuple[int, int]], Cells]:
     sent_ms, due_ms = WORKLOADS[workload](np.random.default_rng(seed), ROWS, DAYS)
     timers = list(zip(sent_ms.tolist(), due_ms.tolist(), strict=True))
@@ -49,7 +45,7 @@ def shadowed(found: Evaluation) -> Shadowed:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_what_is_priced_is_what_happens(workload: str, scheme: str) -> None:
-    plan = shadow(SCHEMES[scheme], partitions=2)
+    plan = shadow_of(SCHEMES[scheme], partitions=2)
     timers, cells = history(workload)
     found, played = evaluate(plan, cells, PROFILE), shadow_play(plan, timers)
 
@@ -71,7 +67,7 @@ def test_what_is_priced_is_what_happens(workload: str, scheme: str) -> None:
 
 def test_gaps_are_near_due_ones_only_and_a_struck_original_parts_two_of_them() -> None:
     """By hand: what is moved between two that are near is acknowledged at once, and so makes a gap."""
-    plan = shadow(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), guard_ms=0)
+    plan = shadow_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), guard_ms=0)
     minute = [(n * MINUTE_MS, n * MINUTE_MS + delay_ms) for n, delay_ms in enumerate((30 * MINUTE_MS, DAY_MS) * 20)]
     played = shadow_play(plan, minute)
     # For half an hour 15 near ones wait, one every two minutes, and behind each stands one that was acknowledged.
@@ -82,7 +78,7 @@ def test_gaps_are_near_due_ones_only_and_a_struck_original_parts_two_of_them() -
 
 def test_writes_and_reads_of_lifted_timers() -> None:
     timers, cells = history("mixture")
-    plan = shadow(DAY_TIERS)
+    plan = shadow_of(DAY_TIERS)
     found = evaluate(plan, cells, PROFILE)
     played = shadow_play(plan, timers)
     told = shadowed(found)
@@ -97,7 +93,7 @@ def test_writes_and_reads_of_lifted_timers() -> None:
 
 def test_ghosts_take_memory_until_they_are_due_by_the_broker() -> None:
     timers, cells = history("mixture")
-    plan = shadow(DAY_TIERS)
+    plan = shadow_of(DAY_TIERS)
     counted = shadow_play(plan, timers).peak_stale_entries()
     for name, each in (("4.0", 27), ("4.2", 560), ("5.0", 560)):
         profile = BrokerProfile.named(name)
@@ -111,13 +107,13 @@ def test_ghosts_take_memory_until_they_are_due_by_the_broker() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_is_far_is_what_the_shadow_says(scheme: str) -> None:
-    assert far_ms(shadow(SCHEMES[scheme])) == MoveDecider(shadow(SCHEMES[scheme])).far_ms
+    assert far_ms(shadow_of(SCHEMES[scheme])) == MoveDecider(shadow_of(SCHEMES[scheme])).far_ms
     _, cells = history("mixture")
-    assert shadowed(evaluate(shadow(SCHEMES[scheme]), cells, PROFILE)).far_ms == far_ms(shadow(SCHEMES[scheme]))
+    assert shadowed(evaluate(shadow_of(SCHEMES[scheme]), cells, PROFILE)).far_ms == far_ms(shadow_of(SCHEMES[scheme]))
 
 
 def test_beyond_max_delay_nothing_is_lifted() -> None:
-    plan = shadow(TIERS, max_delay_ms=2 * DAY_MS)
+    plan = shadow_of(TIERS, max_delay_ms=2 * DAY_MS)
     sent_ms = np.arange(1_000) * MINUTE_MS
     cells = Cells.of_timers(sent_ms, sent_ms + np.where(sent_ms % 2, DAY_MS, 3 * DAY_MS), np.full(1_000, 9))
     sent = [(int(at_ms), int(at_ms) + 3 * DAY_MS) for at_ms in sent_ms]
@@ -127,18 +123,18 @@ def test_beyond_max_delay_nothing_is_lifted() -> None:
 
 def test_growth_multiplies_and_partitions_divide() -> None:
     _, cells = history("mixture")
-    once, thrice = evaluate(shadow(), cells, PROFILE), evaluate(shadow(), cells, PROFILE, growth=3.0)
+    once, thrice = evaluate(shadow_of(TIERS), cells, PROFILE), evaluate(shadow_of(TIERS), cells, PROFILE, growth=3.0)
     assert shadowed(thrice).moved == pytest.approx(3 * shadowed(once).moved)
     assert shadowed(thrice).peak_stale_entries == pytest.approx(3 * shadowed(once).peak_stale_entries, rel=1e-4)
     assert thrice.peak_gaps == pytest.approx(3 * once.peak_gaps, rel=1e-4)
-    four = evaluate(shadow(), cells, PROFILE, 4)
+    four = evaluate(shadow_of(TIERS), cells, PROFILE, 4)
     assert four.peak_gaps_per_partition == pytest.approx(once.peak_gaps_per_partition / 4)
     # Of each partition of the intake one subscription, and of the journal two.
-    assert four.consumers - evaluate(shadow(relay="service", intake=False), cells, PROFILE, 4).consumers == 3 * 4
+    assert four.consumers - evaluate(shadow_of(TIERS, intake=False), cells, PROFILE, 4).consumers == 3 * 4
 
 
 def test_candidates_of_a_base_with_an_intake_are_shadows_and_today_is_not() -> None:
-    base = replace(shadow(), scheme=TIERS)
+    base = replace(shadow_of(TIERS), scheme=TIERS)
     made = candidate_plans(base, 7 * DAY_MS)
     assert len(made) > 100
     assert all(plan.intake and isinstance(plan.scheme, Tiered | Wheel) for plan in made)

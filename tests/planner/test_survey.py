@@ -21,10 +21,9 @@ from timewheel.cli.app import app
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.spark_planner.errors import DaysAlreadyStored, NoSuchTopic, SeveralTopics, StatisticUnreadable
+from timewheel.spark_planner.errors import DaysAlreadyStored, StatisticUnreadable
 from timewheel.spark_planner.estimating import estimate
 from timewheel.spark_planner.history.keys import KeyShares
-from timewheel.spark_planner.history.sampled import SAMPLE_NOTE
 from timewheel.spark_planner.results.facts import estimated_verdict
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
@@ -138,15 +137,6 @@ def test_what_is_no_survey_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "2026-01-05.cells.parquet")
     with pytest.raises(StatisticUnreadable, match=r"2026-01-05\.cells\.parquet: no day of a survey"):
         load_survey(tmp_path)
-
-
-def test_a_topic_is_named_where_there_are_several() -> None:
-    both = Survey.merged([of_sends(*independent(50, 1), topic="a"), of_sends(*independent(50, 1), topic="b")])
-    with pytest.raises(SeveralTopics, match="2 topics"):
-        both.statistic.topic()
-    with pytest.raises(NoSuchTopic, match="'c'"):
-        both.statistic.topic("c")
-    assert both.statistic.topic("b") == "b"
 
 
 def with_limit(ranges: int) -> BrokerProfile:
@@ -294,13 +284,3 @@ def test_wrong_requests_are_told_at_once(words: list[str], said: str) -> None:
     found = CliRunner().invoke(app, words)
     assert found.exit_code == 2
     assert said in " ".join(found.output.split())
-
-
-def test_a_sample_is_no_history_to_survey(tmp_path: Path, spark: SparkSession) -> None:
-    del spark  # the command takes the session that there is
-    note = json.dumps({"topic": "persistent://a/b/c", "rows": 1, "population": 5, "scale": 5.0, "partitions": 1})
-    table = pa.table({"publish_ms": [1], "due_ms": [2]}).replace_schema_metadata({SAMPLE_NOTE: note.encode()})
-    pq.write_table(table, tmp_path / "s.parquet")
-    found = CliRunner().invoke(app, ["survey", str(tmp_path / "s.parquet"), "-o", str(tmp_path / "stat")])
-    assert found.exit_code == 2
-    assert "sample" in found.output

@@ -11,20 +11,17 @@ from pulsar.schema import BytesSchema
 
 from tests.support.leaping_loop import LeapingLoop
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import plan_of
 from tests.support.silent_broker import SilentClient
 from timewheel.client.hooks import Hooks
-from timewheel.core import Plan, Tiered
+from timewheel.core import Tiered
 from timewheel.hooks import Event
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.pool import ProducerPool
 from timewheel.testing import eventually
 
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=3_600_000, tiers_ms=(3_600_000,)),
-)
+PLAN = plan_of(Tiered(window_ms=3_600_000, tiers_ms=(3_600_000,)))
 SOON = dt.timedelta(minutes=1)
 
 

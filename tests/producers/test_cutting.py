@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import plan_of
 from tests.support.silent_broker import SilentClient
 from timewheel.client.hooks import Hooks
 from timewheel.client.results import Outcome
@@ -33,13 +34,7 @@ from timewheel.producers.sending.writer import TimerWriter
 
 NOW_MS = 1_763_700_000_000
 DUE_TOPIC = "persistent://acme/crm/reminders"
-PLAN = Plan(
-    due_topic=DUE_TOPIC,
-    subscriptions=("billing",),
-    scheme=Native(),
-    max_delay_ms=7 * DAY_MS,
-    cancel=Cancel(keep_ms=2 * DAY_MS, skew_ms=1_000),
-)
+PLAN = plan_of(Native(), max_delay_ms=7 * DAY_MS, cancel=Cancel(keep_ms=2 * DAY_MS, skew_ms=1_000))
 
 
 def prepared(timer_id: str | None = "a", stamp: int = 7, plan: Plan = PLAN, **options: Any) -> Outgoing:

@@ -20,9 +20,10 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 from tests.support.answering_broker import AnsweringClient
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import plan_of
 from tests.support.silent_broker import SilentClient
 from tests.support.spans import Spans, attributes_of, context_of
-from timewheel.core import Plan, Tiered
+from timewheel.core import Tiered
 from timewheel.core.errors import (
     BadArgument,
     ClientMisuse,
@@ -38,11 +39,7 @@ from timewheel.tracing import AsyncTracedProducer, TracedProducer, attributes
 from timewheel.tracing.carried import MAX_CHARS, context_in, properties_of
 from timewheel.tracing.send_span import SendSpans
 
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=3_600_000, tiers_ms=(3_600_000, 86_400_000)),
-)
+PLAN = plan_of(Tiered(window_ms=3_600_000, tiers_ms=(3_600_000, 86_400_000)))
 DAYS = dt.timedelta(days=17)
 NOW_MS = 1_800_000_000_000
 CONTEXT = SpanContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7, is_remote=True, trace_flags=TraceFlags(1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from timewheel.broker.protocol.checksum import crc32c
 
 
@@ -24,17 +24,13 @@ def test_importing_the_package_costs_nothing() -> None:
         "import sys, timewheel.broker.protocol; "
         "assert not {'google_crc32c', 'socket', 'ssl', 'pulsar', '_pulsar'} & set(sys.modules), sys.modules.keys()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([sys.executable, "-c", code], cwd=ROOT)
 
     assert done.returncode == 0, done.stderr
 
 
 def test_reading_loads_no_client_of_pulsar() -> None:
     code = "import sys, timewheel.broker.protocol.reading; assert not {'pulsar', '_pulsar'} & set(sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = ran([sys.executable, "-c", code], cwd=ROOT)
 
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.relay.relay_world import PLAN, START_MS, STAY_MS
+from tests.support.plans import plan_of
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import NextHop
@@ -54,20 +55,15 @@ __all__ = ["Met", "walk_broker_held", "walk_slot", "walk_tier"]
 WINDOW = 8
 LEASE_IDLE_MS = 1_000
 SLOT_MS = 10_000
-WHEEL = Plan(
-    due_topic=PLAN.due_topic,
-    subscriptions=("billing",),
-    scheme=Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=8),)),
-    max_delay_ms=60_000,
-    guard_ms=2_000,
+WHEEL = plan_of(
+    Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=8),)), due_topic=PLAN.due_topic, max_delay_ms=60_000, guard_ms=2_000
 )
 TURN_MS = 8 * SLOT_MS
 RELEASE_MS = START_MS // TURN_MS * TURN_MS + TURN_MS - 2_000
 """Of slot 0, a head start of 2 s before it starts."""
-BROKER_HELD_PLAN = Plan(
+BROKER_HELD_PLAN = plan_of(
+    Tiered(window_ms=10_000, tiers_ms=(10_000, STAY_MS), hold="broker"),
     due_topic=PLAN.due_topic,
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=10_000, tiers_ms=(10_000, STAY_MS), hold="broker"),
     max_delay_ms=600_000,
     guard_ms=2_000,
 )

@@ -11,13 +11,16 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.support.plans import plan_of
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
+from timewheel.core.topology import HoldingTopic
+from timewheel.relay.driver.source import Source
 from timewheel.relay.machine.commands import (
     AskAgain,
     AwaitAll,
@@ -36,16 +39,11 @@ from timewheel.relay.machine.order import NO_SEQUENCE_ID, Spot, is_hidden
 START_MS = 1_767_225_600_000
 STAY_MS = 30_000
 
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=10_000, tiers_ms=(10_000, STAY_MS)),
-    max_delay_ms=600_000,
-    guard_ms=2_000,
-)
+PLAN = plan_of(Tiered(window_ms=10_000, tiers_ms=(10_000, STAY_MS)), max_delay_ms=600_000, guard_ms=2_000)
 ROUTER = Router(PLAN)
 SOURCE = steps(PLAN)[0]
 assert SOURCE.stay_ms == STAY_MS
+SOURCE_PARTITION = Source(holding=HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False), partition=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

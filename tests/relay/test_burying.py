@@ -9,12 +9,12 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.relay.relay_world import PLAN, SOURCE
+from tests.relay.relay_world import PLAN, SOURCE_PARTITION
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
 from timewheel.client.positions import Position
 from timewheel.client.set_aside import PART_BYTES, in_parts
 from timewheel.core.names import Names
-from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver import dead_letter_writer as buryings
 from timewheel.relay.driver.dead_letter_writer import (
     MAX_JUMPS,
@@ -25,10 +25,8 @@ from timewheel.relay.driver.dead_letter_writer import (
 )
 from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.holes import Seen
-from timewheel.relay.driver.source import Source
 from timewheel.relay.machine.order import Spot
 
-SOURCE_PARTITION = Source(holding=HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False), partition=0)
 HERE, THERE = Position(7, 1, -1), Position(7, 2, 0)
 
 
@@ -80,26 +78,13 @@ class Producer:
         callback(pulsar.Result.Ok, len(self.sent))
 
 
-def no_text() -> str:
-    return b"\xffk".decode()
-
-
-def message(payload: bytes) -> Any:
-    return SimpleNamespace(
-        data=lambda: payload,
-        partition_key=no_text,
-        ordering_key=lambda: "o",
-        event_timestamp=lambda: 77,
-        has_null_value=lambda: False,
-    )
-
-
 @pytest.mark.parametrize(("attempt", "takes", "parts"), [(1, PART_BYTES, 3), (2, PART_BYTES // 4, 11), (9, 4_000, 676)])
 def test_a_letter_in_parts_loses_nothing(attempt: int, takes: int, parts: int) -> None:
     payload, outcomes, producer = bytes(2_700_001), [], Producer(takes)
     properties = {"tw-id": "t", "tw-timer": "x" * 300, "city": "Köln"}
     own = {"tw-dead-reason": "no"}
-    in_parts(producer, message(payload), properties, own, "part", attempt, lambda *told: outcomes.append(told))
+    message = client_message(content=payload, key=b"\xffk", ordering_key="o", event_ms=77)
+    in_parts(producer, message, properties, own, "part", attempt, lambda *told: outcomes.append(told))
     *found, rest = producer.sent
     assert [of["part"] for _, of in found] == [f"payload {number}/{parts}" for number in range(1, parts + 1)]
     assert b"".join(content for content, _ in found) == payload
@@ -117,7 +102,9 @@ def test_a_letter_in_parts_loses_nothing(attempt: int, takes: int, parts: int) -
 
 def test_parts_of_which_one_is_refused_are_refused() -> None:
     outcomes: list[Any] = []
-    in_parts(Producer(1_000), message(bytes(5_000)), {}, {}, "part", 1, lambda *told: outcomes.append(told[0]))
+    in_parts(
+        Producer(1_000), client_message(content=bytes(5_000)), {}, {}, "part", 1, lambda *told: outcomes.append(told[0])
+    )
     assert outcomes == [pulsar.Result.MessageTooBig]
 
 

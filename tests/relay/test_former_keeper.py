@@ -16,7 +16,6 @@ from tests.support.manual_clock import ManualClock
 from timewheel.core.errors import AdminError, TopologyError
 from timewheel.core.former_topics import FormerTopic, holding_topic
 from timewheel.core.topology import HoldingTopic
-from timewheel.relay.driver import former_topic_drainer
 from timewheel.relay.driver.former_topic_drainer import LOOK_MS, FormerTopicDrainer
 from timewheel.relay.driver.memory import Memory
 from timewheel.testing import eventually
@@ -149,7 +148,3 @@ def test_a_look_without_an_answer_is_told_once_and_changes_nothing(world: World,
     world.found = []
     world.clock.advance(LOOK_MS)
     eventually(lambda: world.reading() == [])
-
-
-def test_the_look_is_once_a_minute() -> None:
-    assert former_topic_drainer.LOOK_MS == 60_000

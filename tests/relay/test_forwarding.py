@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.relay.relay_world import PLAN, START_MS, STAY_MS
+from tests.support.plans import plan_of
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names
@@ -335,13 +336,7 @@ def test_outside_the_ranges_of_a_sequence_id_a_hop_is_unnamed_rather_than_stuck(
     assert forwarded(receive(it, 1 << 20, timer(5_000), RELEASE_MS)).sequence_id == NO_SEQUENCE_ID
 
 
-WHEEL = Plan(
-    due_topic=DUE,
-    subscriptions=("billing",),
-    scheme=Wheel(rings=(Ring(slot_ms=10_000, slots=8),)),
-    max_delay_ms=60_000,
-    guard_ms=2_000,
-)
+WHEEL = plan_of(Wheel(rings=(Ring(slot_ms=10_000, slots=8),)), due_topic=DUE, max_delay_ms=60_000, guard_ms=2_000)
 TURN_MS = 8 * 10_000
 SLOT_START_MS = START_MS // TURN_MS * TURN_MS + TURN_MS
 """A slot's start; its release is a head start of 2 s earlier."""

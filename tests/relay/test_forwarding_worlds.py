@@ -16,12 +16,7 @@ def test_nothing_is_lost_and_only_the_late_lane_repeats(seed: int) -> None:
     assert world.lost() == 0
     assert world.extra_on_time() == 0
     assert world.unnamed() == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_replay_meets_the_same_destination_and_sequence_id(seed: int) -> None:
-    world = play(seed)
-    assert all(len(routes) == 1 for routes in world.routed.values())
+    assert all(len(routes) == 1 for routes in world.routed.values()), "a replay goes where it went, under its number"
 
 
 def test_the_worlds_have_what_they_are_about() -> None:

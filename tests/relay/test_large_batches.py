@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.relay.relay_world import PLAN, ROUTER, START_MS
-from tests.relay.test_session import SOURCE_PARTITION
+from tests.relay.relay_world import PLAN, ROUTER, SOURCE_PARTITION, START_MS
 from timewheel.broker.protocol.fields import number_field
 from timewheel.client.positions import Position
 from timewheel.core.grouping import LARGEST_BATCH

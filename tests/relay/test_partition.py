@@ -8,21 +8,18 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.relay.relay_world import PLAN, ROUTER, SOURCE
+from tests.relay.relay_world import ROUTER, SOURCE_PARTITION
 from tests.support.manual_clock import LeapingClock
 from timewheel.client.positions import Position
-from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver import partition as partitions
 from timewheel.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.relay.driver.handle import PartitionState
 from timewheel.relay.driver.memory import Memory
-from timewheel.relay.driver.source import Source
 from timewheel.relay.machine.beginning import Sign
 from timewheel.relay.machine.visits import Visit
 
 HOLE = HoleFound("a hole")
 VISIT = Visit(0)
-HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
 
 
 class Reported:
@@ -73,7 +70,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending]) -> tuple[A
         is_dead=None,
         drains_from_ms=None,
     )
-    return partitions.Partition(Source(holding=HELD, partition=0), tools), told
+    return partitions.Partition(SOURCE_PARTITION, tools), told
 
 
 def test_an_unexpected_error_begins_anew_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.manual_clock import ManualClock
-from timewheel.core.plan import Plan, Ring, Wheel
+from tests.support.plans import plan_of
+from timewheel.core.plan import Ring, Wheel
 from timewheel.core.steps import steps
 from timewheel.relay.driver.slot_scheduler import WAKE_MS, SlotScheduler
 from timewheel.relay.machine.visits import OPEN_AHEAD_MS, Visit, next_times
@@ -17,13 +18,7 @@ from timewheel.testing import eventually
 
 START_MS = 1_767_225_600_000
 SLOT_MS, SLOTS = 60_000, 8
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=SLOTS),)),
-    max_delay_ms=300_000,
-    guard_ms=2_000,
-)
+PLAN = plan_of(Wheel(rings=(Ring(slot_ms=SLOT_MS, slots=SLOTS),)), max_delay_ms=300_000, guard_ms=2_000)
 
 
 class Slot:

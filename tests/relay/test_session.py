@@ -7,23 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.relay.relay_world import PLAN, ROUTER, SOURCE, START_MS
+from tests.relay.relay_world import PLAN, ROUTER, SOURCE_PARTITION, START_MS
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
 from timewheel.core.envelope import Envelope
-from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver import session as sessions
 from timewheel.relay.driver.dead_letter_writer import Verdicts
 from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_producers import LeaseHeld
 from timewheel.relay.driver.memory import Memory
 from timewheel.relay.driver.prefetch import Prefetch
-from timewheel.relay.driver.source import Source
 from timewheel.relay.machine.commands import RECEIVE, Forward, Wait
 from timewheel.relay.machine.states import State
 
 ENVELOPE = Envelope("t", START_MS + 60_000, START_MS)
-HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
-SOURCE_PARTITION = Source(holding=HELD, partition=0)
 
 
 class Hops:
@@ -45,25 +42,6 @@ class Hops:
 
     def is_new(self, _producer: Any, _number: int) -> bool:
         return True
-
-
-class Message:
-    def data(self) -> bytes:
-        return b""
-
-    def schema_version(self) -> str:
-        return ""
-
-    def has_null_value(self) -> bool:
-        return False
-
-    def partition_key(self) -> str:
-        return ""
-
-    ordering_key = partition_key
-
-    def event_timestamp(self) -> int:
-        return 0
 
 
 @pytest.mark.parametrize("in_group", [False, True])
@@ -92,7 +70,7 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
         Prefetch(Memory(), by_broker=False),
     )
     came = {**ENVELOPE.properties(), "tenant": "acme"}
-    session._message, session._properties = Message(), dict(came)
+    session._message, session._properties = client_message(), dict(came)
     command = Forward(0, PLAN.due_topic, 0, 7, ENVELOPE.hopped(START_MS + 30_000), in_group)
 
     assert session._forward(command) == Wait(50, 1)

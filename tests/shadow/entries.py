@@ -16,9 +16,6 @@ def entry_of(ledger: int, number: int, **changes: Any) -> Entry:
     fields |= {
         "consumer_id": 1, "redeliveries": 0, "publish_ms": 0, "batch_size": 0, "properties": {}, "key_is_base64": False,
         "producer": "p", "sequence_id": number, "compression": 0, "is_encrypted": False, "has_null_value": False,
-        "payload_bytes": 10,
+        "payload_bytes": 10, "uncompressed_bytes": 10, "position": EntryPosition(ledger, number),
     }  # fmt: skip
-    fields["position"] = EntryPosition(ledger, number)
-    if "uncompressed_bytes" in fields:
-        fields["uncompressed_bytes"] = 10
     return Entry(**(fields | changes))

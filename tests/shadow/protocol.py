@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tests.support.plans import shadow_of
 from tests.support.stored_entry import native_entry
 from timewheel.client.positions import EntryPosition
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision, fence_number
@@ -29,16 +30,12 @@ FORGETS_MS = 15_000
 """A broker that is killed has written what was acknowledged so long ago."""
 HOLD_MS = 3 * FORGETS_MS
 UNHEARD_MS = 10_000
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
+PLAN = shadow_of(
+    Tiered(window_ms=10_000, tiers_ms=(10_000, 40_000)),
     subscriptions=("billing", "audit"),
-    scheme=Tiered(window_ms=10_000, tiers_ms=(10_000, 40_000)),
     partitions=0,
     guard_ms=GUARD_MS,
     max_delay_ms=1_000_000,
-    relay="service",
-    readers="any",
-    intake=True,
 )
 PLANS = (PLAN, replace(PLAN, scheme=Tiered(window_ms=2_000, tiers_ms=(2_000, 10_000, 40_000))))
 """The second one moves what the first one leaves."""

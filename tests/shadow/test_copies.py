@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import _pulsar
 import pulsar
 import pytest
 
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import ManualClock
+from tests.support.plans import shadow_of
 from timewheel.client.native import NO_SCHEMA
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.relay.driver.endings import SessionFailed
 from timewheel.relay.driver.handle import Handle
 from timewheel.shadow.driver.copies import Copies, Stays
@@ -24,16 +27,7 @@ from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
 NOW_MS = 1_800_000_000_000
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=60_000, tiers_ms=(60_000,)),
-    guard_ms=1_000,
-    max_delay_ms=600_000,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=60_000, tiers_ms=(60_000,)), guard_ms=1_000, max_delay_ms=600_000)
 PART = "persistent://acme/crm/reminders-partition-0"
 STORED = pulsar.MessageId(0, 9, 4, 0)
 NOWHERE = pulsar.MessageId(0, -1, -1, 0)
@@ -71,15 +65,6 @@ class Client:
     def flush(self) -> None: ...
 
 
-class Message:
-    """A copy's original, of no size."""
-
-    size = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda: b""
-
-
 def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, MoveCounts]:
     clock, counts, stays = ManualClock(NOW_MS), MoveCounts(), {} if stays is None else stays
     copies = Copies(
@@ -106,7 +91,7 @@ def test_copies_are_numbered_behind_the_fence_which_relays_drop(mark: int) -> No
     fence = client.sent[0]["sequence_id"]
     assert fence == fence_number(mark, NOW_MS) > mark
     assert client.sent[0]["properties"].keys() == {PROBE_PROPERTY}
-    message: Any = Message()
+    message = client_message()
     for number in range(3):
         copies.add(message, NO_SCHEMA, {"tw-from": f"7:{number} 0"})
         copies.send()
@@ -127,7 +112,7 @@ def test_a_copy_that_is_stored_nobody_knows_where_ends_the_session() -> None:
     copies, counts = copies_of(client)
     copies.fence([NO_SCHEMA])
     client.answer = NOWHERE
-    message: Any = Message()
+    message = client_message()
     copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
     copies.send()
     with pytest.raises(SessionFailed, match="not known where"):
@@ -165,14 +150,11 @@ def test_a_schema_of_keys_and_values_is_refused_before_the_client_ends_the_proce
 
 
 def test_what_the_client_cannot_make_a_copy_of_stays_with_its_reason() -> None:
-    class Unfit(Message):
-        def data(self) -> bytes:
-            raise ValueError("no such content")
-
     stays: Stays = {}
     copies, _ = copies_of(Client(STORED), stays)
     copies.fence([NO_SCHEMA])
-    message: Any = Unfit()
+    message = client_message()
+    message.data = Mock(side_effect=ValueError("no such content"))
     copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
     with pytest.raises(SessionFailed, match="no such content"):
         copies.send()
@@ -186,7 +168,7 @@ def test_what_the_broker_refuses_of_a_message_stays_and_what_it_refuses_of_the_t
         copies, _ = copies_of(client, stays)
         copies.fence([NO_SCHEMA])
         client.result = refusal
-        message: Any = Message()
+        message = client_message()
         copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
         copies.send()
         with pytest.raises(SessionFailed, match=refusal.name):

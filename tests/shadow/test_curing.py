@@ -10,11 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
+from tests.support.plans import shadow_of
 from timewheel.broker.admin.internals import AckedRange, Ledger
 from timewheel.cli.shadow_start import written_words
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
 from timewheel.shadow.curing import SHARES, WINDOWS_MS, curing, first_plan, fitted, windows, with_window
 from timewheel.shadow.machine.acked import Acked
@@ -26,22 +27,9 @@ DAYS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
 RINGS = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=10), Ring(slot_ms=7 * DAY_MS, slots=10)))
 
 
-def plan_of(scheme: Tiered | Wheel = DAYS, guard_ms: int = 5 * MINUTE_MS) -> Plan:
-    return Plan(
-        due_topic="persistent://acme/crm/reminders",
-        subscriptions=("billing",),
-        scheme=scheme,
-        max_delay_ms=30 * DAY_MS,
-        guard_ms=guard_ms,
-        relay="service",
-        readers="any",
-        intake=True,
-    )
-
-
 @pytest.mark.parametrize("scheme", [DAYS, RINGS])
 def test_the_longest_window_is_taken_that_leaves_room_else_one_that_is_enough(scheme: Tiered | Wheel) -> None:
-    plan = plan_of(scheme)
+    plan = shadow_of(scheme)
 
     def after(gaps: dict[int, int]) -> int | None:
         """The window that is chosen, where all with so much time left leaves so many gaps."""
@@ -57,7 +45,7 @@ def test_the_longest_window_is_taken_that_leaves_room_else_one_that_is_enough(sc
 
 def test_a_plan_that_leaves_room_itself_stays() -> None:
     assert SHARES[0] == 0.5
-    assert curing(plan_of(), 1_000, lambda _far: 500) == plan_of()
+    assert curing(shadow_of(DAYS), 1_000, lambda _far: 500) == shadow_of(DAYS)
 
 
 @given(
@@ -78,7 +66,7 @@ def test_the_plan_of_a_topic_takes_its_delays_with_any_window(window_ms: int, lo
 def test_the_plan_of_a_topic_is_made_of_round_figures() -> None:
     made = fitted(first_plan("persistent://acme/crm/reminders", ["billing"], 3, 500), 12 * HOUR_MS, 19 * DAY_MS)
     assert made == replace(
-        plan_of(Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, 2 * DAY_MS, 10 * DAY_MS))),
+        shadow_of(Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, 2 * DAY_MS, 10 * DAY_MS))),
         partitions=3,
         max_delay_ms=20 * DAY_MS,
         tick_ms=500,
@@ -91,7 +79,7 @@ def test_the_plan_of_a_topic_is_made_of_round_figures() -> None:
     scheme=st.sampled_from([DAYS, RINGS, Tiered(window_ms=90 * DAY_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS, 90 * DAY_MS))]),
 )
 def test_a_plan_takes_any_window_over_tiers_that_begin_with_it(window_ms: int, scheme: Tiered | Wheel) -> None:
-    made = with_window(plan_of(scheme), window_ms)
+    made = with_window(shadow_of(scheme), window_ms)
     assert isinstance(made.scheme, Tiered)
     assert (made.scheme.window_ms, made.scheme.tiers_ms[0]) == (window_ms, window_ms)
     assert (made.revision, made.subscriptions) == (2, ("billing",))
@@ -99,7 +87,7 @@ def test_a_plan_takes_any_window_over_tiers_that_begin_with_it(window_ms: int, s
 
 
 def test_only_windows_that_lift_more_are_tried() -> None:
-    plan = plan_of()
+    plan = shadow_of(DAYS)
     assert {far_ms(one) < far_ms(plan) for one in windows(plan)} == {True}
     shortest = min(windows(plan), key=far_ms)
     assert windows(shortest) == []
@@ -128,16 +116,18 @@ def test_gaps_at_any_window_are_those_that_a_plan_with_it_is_counted_with(
             tally.see(entry_of(3, number, deliver_at_ms=NOW_MS + remaining_ms, is_encrypted=is_encrypted))
         return tally
 
-    there = MoveDecider(plan_of())
+    there = MoveDecider(shadow_of(DAYS))
     there.far_ms = far
     for last in (None, EntryPosition(3, len(entries) - 1)):
-        assert read_with(MoveDecider(plan_of())).gaps("billing", last, far) == read_with(there).gaps("billing", last)
+        assert read_with(MoveDecider(shadow_of(DAYS))).gaps("billing", last, far) == read_with(there).gaps(
+            "billing", last
+        )
     stays = [ms < far or encrypted for ms, acked, encrypted in entries if not acked]
     assert read_with(there).stays(far) == sum(stays)
 
 
 def test_a_window_that_the_plan_has_already_makes_no_revision() -> None:
-    narrow = with_window(plan_of(), 10 * MINUTE_MS)
+    narrow = with_window(shadow_of(DAYS), 10 * MINUTE_MS)
     assert narrow.revision == 2
     assert with_window(narrow, 10 * MINUTE_MS) == narrow
 
@@ -145,7 +135,7 @@ def test_a_window_that_the_plan_has_already_makes_no_revision() -> None:
 @pytest.mark.parametrize("scheme", [DAYS, RINGS])
 @pytest.mark.parametrize("is_written", [True, False])
 def test_what_is_written_into_a_plan_is_said_with_who_goes_by_it(scheme: Tiered | Wheel, is_written: bool) -> None:
-    before = plan_of(scheme)
+    before = shadow_of(scheme)
     said = written_words(with_window(before, 2 * HOUR_MS), before, "my plan.toml", is_written=is_written)
     assert 'my plan.toml: revision = 2, [tiered] window = "2h", tiers = ["2h"' in said
     assert "(before: revision = 1" in said

@@ -7,24 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS
+from tests.support.plans import plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import AdminDenied
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_topic
-from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.topology import topology
 from timewheel.inspect.doctor.seen import Asking
 from timewheel.shadow.former_holding import former_backlogs, former_partitions
 
 SCHEME = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 2 * DAY_MS))
-PLAN = Plan(
-    due_topic=DUE_TOPIC,
-    subscriptions=("billing",),
-    scheme=SCHEME,
-    relay="service",
-    intake=True,
-    partitions=2,
-    former_namespaces=("acme/then",),
-)
+PLAN = plan_of(SCHEME, relay="service", intake=True, partitions=2, former_namespaces=("acme/then",))
 FORMER = (
     replace(PLAN, scheme=replace(SCHEME, tiers_ms=(HOUR_MS, 12 * HOUR_MS, DAY_MS))),
     replace(PLAN, scheme=Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),)), max_delay_ms=2 * DAY_MS),

@@ -8,6 +8,7 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.support.client_messages import client_message
 from tests.support.manual_clock import LeapingClock
 from timewheel.broker.protocol.errors import BrokerLost
 from timewheel.client.positions import EntryPosition
@@ -18,39 +19,17 @@ from timewheel.relay.driver.handle import Handle
 from timewheel.shadow.driver.ack_before_relay import TRY_FOR_MS, AckBeforeRelay
 
 
-class Message:
-    """A copy, or a fence."""
-
-    def __init__(self, entry: int, original: int | None) -> None:
-        self._entry = entry
-        self._properties = {} if original is None else {FROM_PROPERTY: f"3:{original} 1"}
-
-    def properties(self) -> dict[str, str]:
-        return dict(self._properties)
-
-    def data(self) -> bytes:
-        return b"x"
-
-    def message_id(self) -> Any:
-        return self
-
-    def ledger_id(self) -> int:
-        return 1
-
-    def entry_id(self) -> int:
-        return self._entry
-
-    def batch_index(self) -> int:
-        return -1
+def copy_or_fence(entry: int, original: int | None) -> Any:
+    return client_message({} if original is None else {FROM_PROPERTY: f"3:{original} 1"}, at=(1, entry, -1))
 
 
 class Journal:
     """Gives what it has, and then nothing."""
 
-    def __init__(self, *messages: Message) -> None:
+    def __init__(self, *messages: Any) -> None:
         self.messages = deque(messages)
 
-    def receive(self, _timeout_millis: int | None = None) -> Message:
+    def receive(self, _timeout_millis: int | None = None) -> Any:
         if not self.messages:
             raise pulsar.Timeout("nothing there")
         return self.messages.popleft()
@@ -92,7 +71,7 @@ def given(gate: AckBeforeRelay, count: int) -> list[int]:
 
 def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
     acker = MadeUpAcker()
-    gate = gate_on(Journal(Message(0, 7), Message(1, None), Message(2, 9)), acker, LeapingClock())
+    gate = gate_on(Journal(copy_or_fence(0, 7), copy_or_fence(1, None), copy_or_fence(2, 9)), acker, LeapingClock())
     assert given(gate, 1) == [0]
     assert acker.acked_originals == [EntryPosition(3, 7), EntryPosition(3, 9)]
     assert given(gate, 2) == [1, 2]
@@ -103,11 +82,11 @@ def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
 
 def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
     acker = MadeUpAcker()
-    journal = Journal(*(Message(entry, entry) for entry in (0, 1, 0, 1, 2)))
+    journal = Journal(*(copy_or_fence(entry, entry) for entry in (0, 1, 0, 1, 2)))
     gate = gate_on(journal, acker, LeapingClock())
     given(gate, 5)
     gate.redeliver_unacknowledged_messages()
-    journal.messages.extend(Message(entry, entry) for entry in (1, 2, 3))
+    journal.messages.extend(copy_or_fence(entry, entry) for entry in (1, 2, 3))
     assert given(gate, 3) == [1, 2, 3]
     assert len(acker.acked_originals) == 8
     assert (gate.acked_originals, gate.acked_to) == (4, EntryPosition(1, 3))
@@ -115,14 +94,14 @@ def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
 
 def test_what_could_not_be_struck_is_tried_again_before_anything_comes_out() -> None:
     acker, clock = MadeUpAcker(failures=3), LeapingClock()
-    gate = gate_on(Journal(Message(0, 7)), acker, clock)
+    gate = gate_on(Journal(copy_or_fence(0, 7)), acker, clock)
     assert given(gate, 1) == [0]
     assert acker.acked_originals == [EntryPosition(3, 7)]
 
 
 def test_for_half_a_minute_and_then_the_session_ends_with_nothing_given() -> None:
     acker, clock = MadeUpAcker(failures=10_000), LeapingClock()
-    gate = gate_on(Journal(Message(0, 7)), acker, clock)
+    gate = gate_on(Journal(copy_or_fence(0, 7)), acker, clock)
     began_ms = clock.monotonic_ms()
     with pytest.raises(SessionFailed, match=r"are not acknowledged: .*gone"):
         gate.receive(0)

@@ -9,57 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.shadow.entries import entry_of
+from tests.support.plans import shadow_of
 from timewheel.broker.protocol.entries import Compression, Entry, Marker
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.move_decider import EARLIER_TICKS, MoveDecider, MoveDecision, fence_number, moved_from
 
 NOW_MS = 1_800_000_000_000
-PLAN = Plan(
-    due_topic="persistent://acme/crm/reminders",
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
-    max_delay_ms=30 * DAY_MS,
-    relay="service",
-    readers="any",
-    intake=True,
-)
+PLAN = shadow_of(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)), max_delay_ms=30 * DAY_MS)
 FAR_MS = DAY_MS + 10 * MINUTE_MS
 """The longest stay, a day and the guard of five minutes, and the guard again."""
 PART = "persistent://acme/crm/reminders-partition-0"
 
 
 def entry(**facts: Any) -> Entry:
-    usual: dict[str, Any] = {
-        "consumer_id": 0,
-        "position": EntryPosition(12, 34),
-        "redeliveries": 0,
-        "publish_ms": NOW_MS - 1_000,
-        "deliver_at_ms": NOW_MS + 10 * DAY_MS,
-        "batch_size": 0,
-        "properties": {},
-        "partition_key": None,
-        "key_is_base64": False,
-        "ordering_key": None,
-        "event_ms": None,
-        "producer": "p",
-        "sequence_id": 1,
-        "replicated_from": None,
-        "schema_version": None,
-        "compression": Compression.NONE,
-        "is_encrypted": False,
-        "chunk": None,
-        "chunk_count": None,
-        "marker": None,
-        "has_null_value": False,
-        "transaction": None,
-        "payload": b"x",
-        "payload_bytes": 1,
-        "uncompressed_bytes": 0,
-    }
-    return Entry(**(usual | facts))
+    usual = {"publish_ms": NOW_MS - 1_000, "deliver_at_ms": NOW_MS + 10 * DAY_MS, "payload": b"x"}
+    return entry_of(12, 34, **(usual | facts))
 
 
 TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)

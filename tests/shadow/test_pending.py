@@ -92,21 +92,18 @@ def test_the_column_shows_all_that_was_not_lifted(found: ShadowOverview, shown: 
     assert " ".join(row(found)).endswith(f" {shown}")
 
 
+def audit_of(entries: int, decisions: dict[str, int], state: DesiredState, *, is_caught_up: bool) -> Verification:
+    part = PartitionAudit(
+        topic=SOUND.topic, entries=entries, read=entries, acked=0, decisions=decisions, is_caught_up=is_caught_up,
+        journal=0, places=dict.fromkeys(Place, 0), troubles=(), memory_bytes=0,
+    )  # fmt: skip
+    return Verification(plan=PLAN, at_ms=NOW_MS, desired=state, looks=1, parts=(part,))
+
+
 def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
     left = {"moved": 12, "encrypted": 1_200, "batch": 3}
     found = overview(left=12, stays={"encrypted": 1_200, "batch": 3})
-    audit = Verification(
-        plan=PLAN,
-        at_ms=NOW_MS,
-        desired=found.desired,
-        looks=1,
-        parts=(
-            PartitionAudit(
-                topic=SOUND.topic, entries=1_215, read=1_215, acked=0, decisions=left, is_caught_up=True, journal=0,
-                places=dict.fromkeys(Place, 0), troubles=(), memory_bytes=0,
-            ),
-        ),
-    )  # fmt: skip
+    audit = audit_of(1_215, left, found.desired, is_caught_up=True)
     words = "12 far from due (not moved yet), 1,200 encrypted (not moved), 3 in a batch (not moved)."
     assert f"Not moved: {words}" in said(lambda console: show_overview(console, found))
     assert f"Pending: {words}" in said(lambda console: show_audit(console, audit, "PLAN"))
@@ -115,11 +112,7 @@ def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_an_audit_that_counts_what_is_pending_does_not_say_that_it_does_not(state: State) -> None:
-    part = PartitionAudit(
-        topic=SOUND.topic, entries=2, read=2, acked=0, decisions={"moved": 2}, is_caught_up=False, journal=0,
-        places=dict.fromkeys(Place, 0), troubles=(), memory_bytes=0,
-    )  # fmt: skip
-    audit = Verification(plan=PLAN, at_ms=NOW_MS, desired=DesiredState(state, 0), looks=1, parts=(part,))
+    audit = audit_of(2, {"moved": 2}, DesiredState(state, 0), is_caught_up=False)
     text = said(lambda console: show_audit(console, audit, "PLAN"))
     assert "Pending: 2 far from due" in text
     assert "not counted" not in text

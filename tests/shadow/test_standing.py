@@ -12,8 +12,9 @@ import pytest
 
 from tests.core.plan_space import DUE_TOPIC
 from tests.packaging.test_printed_commands import COMMANDS, command_of
+from tests.support.plans import plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Tiered
 from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.machine.states import DesiredState, State
 from timewheel.shadow.overview import (
@@ -28,13 +29,7 @@ from timewheel.shadow.overview import (
 )
 
 NOW_MS = 1_767_225_600_000
-PLAN = Plan(
-    due_topic=DUE_TOPIC,
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
-    relay="service",
-    intake=True,
-)
+PLAN = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), relay="service", intake=True)
 SOUND = PartitionOverview(
     topic=f"{DUE_TOPIC}-partition-0",
     phase=Phase.SHADOWING,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.plan_space import DUE_TOPIC, plans
+from tests.core.plan_space import plans
 from tests.shadow.entries import entry_of
+from tests.support.plans import plan_of
 from timewheel.broker.admin.internals import AckedRange, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
@@ -23,13 +24,7 @@ from timewheel.shadow.machine.stretches import Stretch, entries_after, stretches
 from timewheel.shadow.machine.survey_counters import PARTLY, SurveyCounters
 
 NOW_MS = 1_767_225_600_000
-PLAN = Plan(
-    due_topic=DUE_TOPIC,
-    subscriptions=("billing",),
-    scheme=Tiered(window_ms=10 * MINUTE_MS, tiers_ms=(10 * MINUTE_MS,)),
-    relay="service",
-    intake=True,
-)
+PLAN = plan_of(Tiered(window_ms=10 * MINUTE_MS, tiers_ms=(10 * MINUTE_MS,)), relay="service", intake=True)
 
 sizes = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
 from tests.shadow.entries import entry_of
-from tests.shadow.test_curing import DAYS, RINGS, plan_of
+from tests.shadow.test_curing import DAYS, RINGS
+from tests.support.plans import shadow_of
 from timewheel.broker.admin.internals import AckedRange, Ledger
 from timewheel.cli.shadow_common import window_words
 from timewheel.client.positions import EntryPosition
@@ -27,7 +28,7 @@ from timewheel.shadow.machine.survey_counters import SurveyCounters
 from timewheel.shadow.survey import Delays, Survey, survey_facts
 
 NOW_MS = 1_800_000_000_000
-SHORT = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
+SHORT = shadow_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
 """Moves what has 70 minutes left."""
 SHORT_FAR_MS = far_ms(SHORT)
 
@@ -101,7 +102,7 @@ def test_no_timer_leaves_for_the_due_topic_with_less_time_than_a_standby_has(pla
     ],
 )
 def test_the_neighbours_of_a_window_are_round_ones(scheme: Tiered | Wheel, found: list[int]) -> None:
-    plan = plan_of(scheme)
+    plan = shadow_of(scheme)
     made = [one.scheme.window_ms for one in neighbours(plan) if isinstance(one.scheme, Tiered)]
     assert made == found
 
@@ -131,4 +132,4 @@ def test_the_line_has_all_figures_and_json_the_same() -> None:
 
 def test_a_ring_without_a_head_start_leaves_no_time() -> None:
     rings = (Ring(slot_ms=HOUR_MS, slots=100, headstart_ms=0), Ring(slot_ms=DAY_MS, slots=40))
-    assert spare_ms(plan_of(Wheel(rings=rings))) == 0
+    assert spare_ms(shadow_of(Wheel(rings=rings))) == 0

@@ -9,9 +9,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-PARTS = ("Rule", "Test")
-"""The parts that follow the fact in every entry, in this order."""
-
 _NAME = "broker" + "-facts"  # in two parts, so that this line is no citation
 _SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)+"
 _GAP = r"[\s#]*"  # a citation may continue in the next line of a comment
@@ -78,29 +75,6 @@ def unreadable_citations(text: str) -> list[str]:
     """Return mentions of the page that are neither its file's name nor a citation: no check would cover them."""
     told = {match.start() for match in _CITATION.finditer(text)}
     return [text[match.start() :][:40] for match in _MENTION.finditer(text) if match.start() not in told]
-
-
-def lacking(entry: Entry) -> list[str]:
-    """Name the parts that an entry lacks."""
-    labels = [f"**{part}**:" for part in PARTS]
-    places = [entry.text.find(label) for label in labels]
-    if -1 in places or places != sorted(places):
-        return [f"{entry.slug}: the parts {', '.join(PARTS)}, in this order"]
-    fact, rule, test = (
-        entry.text[: places[0]].strip(),
-        entry.text[places[0] + len(labels[0]) : places[1]].strip(),
-        entry.text[places[1] + len(labels[1]) :].strip(),
-    )
-    found = []
-    if not fact:
-        found.append(f"{entry.slug}: the fact")
-    elif not re.search(r"\d\.\d+\.\d+|\b[Rr]easoned\b|\b[Nn]o\s+broker\b", fact):
-        found.append(f"{entry.slug}: a version in the fact")
-    if not modules(rule):
-        found.append(f"{entry.slug}: a module under Rule")
-    if not named_tests(test) and not re.search(r"no\s+test\s+of\s+(?:its|their)\s+own[^.]*\bbecause\b", test):
-        found.append(f"{entry.slug}: a test under Test, or the reason why there is none")
-    return found
 
 
 def named_tests(text: str) -> list[NamedTest]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.other_languages import Line, java_command, lines_of
+from tests.support.processes import ran
 from timewheel.testing import Broker
 
 __all__ = ["SENDERS", "OddSender", "Target", "find_go"]
@@ -70,15 +70,8 @@ def _go(folder: Path) -> Sequence[str]:
     go = find_go()
     assert go is not None
     program = folder / "odd-messages"
-    ran = subprocess.run(
-        [go, "build", "-o", str(program), "."],
-        cwd=HERE / "odd_messages_go",
-        capture_output=True,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
+    built = ran([go, "build", "-o", str(program), "."], cwd=HERE / "odd_messages_go", timeout=BUILD_TIMEOUT_S)
+    assert built.returncode == 0, built.stderr
     return [str(program)]
 
 

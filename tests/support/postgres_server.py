@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.processes import ran
 from timewheel.testing import eventually
 from timewheel.testing.process import OwnedProcess
 
@@ -50,13 +50,10 @@ def postgres_server(**others: str) -> Iterator[str]:
     with OwnedProcess(log=log) as process:
         process.remove_at_end(folder)
         prefix = _as_other_user(folder)
-        made = subprocess.run(
+        made = ran(
             [*prefix, programs / "initdb", "-D", data, f"--username={USER}", *INITDB],
             cwd=folder,
-            capture_output=True,
-            text=True,
             timeout=START_TIMEOUT_S,
-            check=False,
         )
         assert made.returncode == 0, made.stdout + made.stderr
         settings = {**SETTINGS, "unix_socket_directories": folder, **others}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT, mapped_folders, package_folders, project
+from tests.support.processes import ran
 from tests.support.public_api import DOORS
 
 BIN = Path(sys.executable).parent
@@ -41,9 +41,7 @@ def _seed(tree: Path, line: str) -> None:
 
 
 def _run(tree: Path, *command: str) -> str:
-    done = subprocess.run(
-        [BIN / command[0], *command[1:]], cwd=tree, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran([BIN / command[0], *command[1:]], cwd=tree, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.checkout import package_folders
+from tests.support.processes import ran
 
 
 def test_every_installed_package_is_typed(clean_python: Path, tmp_path: Path) -> None:
     # With follow_imports left alone, an import of something untyped is an error of its own in strict mode.
     (tmp_path / "user.py").write_text("".join(f"import {package}\n" for package in sorted(package_folders())))
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
     assert (done.returncode, done.stdout) == (0, "Success: no issues found in 1 source file\n")
@@ -27,13 +24,10 @@ def test_every_installed_package_is_typed(clean_python: Path, tmp_path: Path) ->
 
 def test_a_wrong_use_of_an_installed_type_is_found(clean_python: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text("import timewheel\nnumber: int = timewheel.__version__\n")
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
     assert done.returncode == 1
@@ -56,13 +50,10 @@ events.TimerFarTooEarly(topic="t", early_ms=1, remedy="r", count=2)
 
 def test_a_misspelt_event_or_fact_is_found(clean_python: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(EMITTED)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
     assert {int(line.split(":")[1]) for line in done.stdout.splitlines()[:-1]} == {5, 6, 7, 8, 9}, done.stdout
@@ -90,13 +81,10 @@ def use(producer: DelayedProducer, twin: AsyncDelayedProducer, callback: TimerCa
 
 def test_a_misspelt_or_mistyped_option_of_a_send_is_found(clean_python: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(SENT)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
     assert {int(line.split(":")[1]) for line in done.stdout.splitlines()[:-1]} == {12, 13, 14, 15, 16}, done.stdout
@@ -119,13 +107,10 @@ use(NoClient())
 
 def test_pyright_takes_the_users_own_client_and_refuses_another(clean_python: Path, tmp_path: Path) -> None:
     (tmp_path / "user.py").write_text(HANDED_IN)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", str(clean_python), "user.py"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     found = json.loads(done.stdout)["generalDiagnostics"]
     last_line = len(HANDED_IN.splitlines()) - 1
