@@ -22,8 +22,6 @@ from timewheel.consumers.signals import stopping_on_signals
 from timewheel.core.arguments import check_kind, is_async
 from timewheel.core.errors import ClientMisuse
 
-__all__ = ["AsyncDelayedConsumer"]
-
 MAX_CONCURRENCY = 10_000
 
 

@@ -6,8 +6,6 @@ import datetime as dt
 
 from timewheel.consumers.errors import SubscribeRefused
 
-__all__ = ["check_count", "check_duration", "timeout_ms_of"]
-
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 

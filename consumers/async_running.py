@@ -18,8 +18,6 @@ from timewheel.consumers.middleware import MiddlewareChain
 from timewheel.consumers.outcomes import Outcomes
 from timewheel.events import HandlersLeftBehind
 
-__all__ = ["AsyncHandler", "AsyncRun", "wait_out"]
-
 AsyncHandler = Callable[[DelayedMessage], Awaitable[object]]
 """Handles a timer: returning acknowledges the timer, raising has it delivered again."""
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox
     from timewheel.relay.status import RelayStatus
 
-__all__ = ["BaseConsumer"]
-
 
 class BaseConsumer:
     """The common part of `DelayedConsumer` and `AsyncDelayedConsumer`, which add how timers are handed out.

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from timewheel.consumers.in_flight import Arrival, InFlight
 
-__all__ = ["Acknowledge", "Command", "Deliver", "Drop", "NegativeAcknowledge", "Release", "Republish", "let_go"]
-
 
 class Deliver(NamedTuple):
     """Give a timer to a handler."""

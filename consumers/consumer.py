@@ -21,8 +21,6 @@ from timewheel.consumers.signals import stopping_on_signals
 from timewheel.core.arguments import check_kind
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 
-__all__ = ["DelayedConsumer"]
-
 MAX_WORKERS = 1_000
 
 

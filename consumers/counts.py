@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from timewheel.consumers.in_flight import Mark
 
-__all__ = ["ConsumerCounts"]
-
 
 @dataclass(slots=True)
 class ConsumerCounts:

@@ -13,8 +13,6 @@ from timewheel.core.cancellations import is_too_late
 from timewheel.core.durations import spelled
 from timewheel.core.envelope import Envelope, first_wanted_ms
 
-__all__ = ["DeliveryPolicy", "Overdue", "Verdict", "judged"]
-
 WhenOverdue = Literal["deliver", "drop", "park"]
 
 

@@ -28,8 +28,6 @@ from timewheel.consumers.in_flight import Arrival, InFlight, Mark, Stage
 from timewheel.consumers.local_wheel import LocalWheel
 from timewheel.consumers.redirect import Parked, Redirect
 
-__all__ = ["MAX_REPUBLISHING", "Engine"]
-
 MAX_REPUBLISHING = 1_000
 """Unconfirmed re-publications; more of them would only queue in the client."""
 

@@ -11,8 +11,6 @@ from timewheel.consumers.in_flight import InFlight
 from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
 from timewheel.core.clock import Clock
 
-__all__ = ["Feed"]
-
 MAX_WAITING = 256
 """Due timers that the loop has not taken yet; more wait in the engine and in the broker."""
 JOIN_TIMEOUT_MS = 5_000

@@ -10,8 +10,6 @@ from __future__ import annotations
 from timewheel.consumers.in_flight import Arrival, InFlight
 from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect
 
-__all__ = ["MAX_FAILURES", "MAX_GIVEN_BACK", "SHARE", "GivingBack"]
-
 MAX_FAILURES = 3
 """Failed publishes in a row of a timer that arrived far too early; after them the timer waits in the broker."""
 MAX_GIVEN_BACK = 10

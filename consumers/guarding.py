@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox
     from timewheel.consumers.inbox_guard import InboxGuard
 
-__all__ = ["guarding"]
-
 
 def guarding(
     inbox: Inbox | None,

@@ -12,8 +12,6 @@ from typing import Protocol
 
 from timewheel.core.envelope import Envelope
 
-__all__ = ["DEFAULT_HANDLED", "HandledTimers", "HandledWindow", "timer_key"]
-
 DEFAULT_HANDLED = 100_000
 """Timers remembered: some 20 MB with generated ids, and ten times the number of acknowledged ranges that a broker
 stores by default.

@@ -12,8 +12,6 @@ from typing import Any, Self
 from timewheel.consumers.message import DelayedMessage
 from timewheel.core.clock import Clock
 
-__all__ = ["Handler", "HandlerCalls"]
-
 Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
 """Handles a timer: returning acknowledges the timer, raising has it delivered again."""
 

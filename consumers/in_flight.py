@@ -13,8 +13,6 @@ from timewheel.client.positions import Position
 from timewheel.consumers.redirect import Redirect
 from timewheel.core.envelope import Envelope
 
-__all__ = ["Arrival", "InFlight", "Mark", "Stage"]
-
 
 @unique
 class Stage(Enum):

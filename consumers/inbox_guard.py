@@ -17,8 +17,6 @@ from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotNotified
 
-__all__ = ["LEASE_MS", "InboxGuard"]
-
 LEASE_MS = 30_000
 RENEWALS_PER_LEASE = 3
 AGAIN_MS = 1_000

@@ -6,8 +6,6 @@ import threading
 from bisect import bisect_left
 from typing import NamedTuple
 
-__all__ = ["BOUNDS_MS", "Lateness", "LatenessCounts"]
-
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
 """Upper bounds, inclusive. Fine where timers usually are, a few milliseconds late; coarse for outages."""
 

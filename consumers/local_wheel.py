@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-__all__ = ["LocalWheel"]
-
 
 class LocalWheel:
     """Keys, each with its wake-up time.

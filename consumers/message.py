@@ -13,8 +13,6 @@ from timewheel.core.envelope import FIRST_LIFE, FOR_PROPERTY, NUDGE_PROPERTY, PR
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.ids import native_id
 
-__all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of", "reading_of"]
-
 Reading = Callable[[Any, Any], Arrival]
 """Reads a received message; the second argument is the open consumer that acknowledges it."""
 

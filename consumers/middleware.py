@@ -10,8 +10,6 @@ from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.message import DelayedMessage
 from timewheel.events import MiddlewareFailed
 
-__all__ = ["Middleware", "MiddlewareChain", "Postpone", "SkipTimer"]
-
 MAX_LATER = dt.timedelta(minutes=10)
 """Longest time that a timer can be put off, since it stays in flight in this consumer."""
 _MILLISECOND = dt.timedelta(milliseconds=1)

@@ -10,8 +10,6 @@ from timewheel.consumers.receiving.receiver import Receiver
 from timewheel.consumers.retry import ParkTimer, Retries, RetryLater
 from timewheel.events import HandlerFailed
 
-__all__ = ["Outcomes"]
-
 
 class Outcomes:
     """Passes outcomes to the receiver, which reports failed acknowledgements to the hooks.

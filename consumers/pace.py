@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["Pace"]
-
 BURST_MS = 10.0
 """Part of the rate that may be taken at once: waits are whole milliseconds, and threads wake late."""
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from timewheel.core.durations import format_duration, spelled
 
-__all__ = ["MAX_REASON_CHARS", "Parked", "Redirect", "ToRetry", "too_late_to_know"]
-
 MAX_REASON_CHARS = 1_000
 """Longest reason and error; properties are metadata, and a broker limits their size."""
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from timewheel.relay import Relay
     from timewheel.relay.status import RelayStatus
 
-__all__ = ["ConsumerResources"]
-
 MAX_HANDLED = 10_000_000
 """Maximum number of handled timers that a process may remember: some 2 GB."""
 

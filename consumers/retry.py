@@ -17,18 +17,6 @@ from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random
 
-__all__ = [
-    "NO_TOPICS",
-    "Backoff",
-    "ExponentialBackoff",
-    "FixedBackoff",
-    "ParkTimer",
-    "Retries",
-    "RetryLater",
-    "RetryPolicy",
-    "after_failure",
-]
-
 MAX_ATTEMPTS = 100_000
 NO_TOPICS = "the plan has no retry topics: write retry = true in it, and run `timewheel topics ensure PLAN`"
 _MILLISECOND = dt.timedelta(milliseconds=1)

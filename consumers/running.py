@@ -16,8 +16,6 @@ from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock
 from timewheel.events import HandlersLeftBehind
 
-__all__ = ["Run"]
-
 
 class Run:
     """A call of `DelayedConsumer.run`.

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["stopping_on_signals"]
-
 ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
 NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
 """The default handlers of a process."""

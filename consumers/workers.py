@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 
 from timewheel.core.clock import Clock, wait_until
 
-__all__ = ["Workers"]
-
 T = TypeVar("T")
 
 QUEUED_PER_WORKER = 4

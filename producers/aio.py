@@ -28,8 +28,6 @@ from timewheel.producers.sending.pool import PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 
-__all__ = ["AsyncDelayedProducer"]
-
 OPENING_THREADS = 8
 """Threads on which producers are opened, flushed or closed, off the event loop."""
 

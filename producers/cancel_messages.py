@@ -14,16 +14,6 @@ from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.timer import Timer
 
-__all__ = [
-    "after_cancel",
-    "cancellation_of_group",
-    "cancellation_of_replaced",
-    "cancellation_of_timer",
-    "id_and_due",
-    "message_of",
-    "replacing",
-]
-
 MAX_ATTEMPTS = 4
 """Limit on sends of a cancellation; each further send follows a producer that was found closed."""
 

@@ -31,8 +31,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing, place_of
 
-__all__ = ["DEFAULT_MAX_MESSAGE_BYTES", "METADATA_ROOM_BYTES", "prepare"]
-
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """Default of the broker's ``maxMessageSize``."""
 METADATA_ROOM_BYTES = 1_024

@@ -28,8 +28,6 @@ from timewheel.producers.sending.pool import PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 
-__all__ = ["CancelCallback", "DelayedProducer", "TimerCallback"]
-
 TimerCallback = Callable[[TimewheelError | None, Timer], None]
 """``callback(error, timer)``: error is None if the timer is stored."""
 CancelCallback = Callable[[TimewheelError | None, CancelResult | None], None]

@@ -9,8 +9,6 @@ from typing import TypedDict
 from timewheel.core.errors import BadArgument
 from timewheel.core.near_words import did_you_mean
 
-__all__ = ["SendOptions", "unknown_option"]
-
 
 class SendOptions(TypedDict, total=False):
     """Keyword arguments of every send; all are optional, and None counts as left out.

@@ -7,8 +7,6 @@ from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknow
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing
 
-__all__ = ["MAX_ATTEMPTS", "send_outcome"]
-
 MAX_ATTEMPTS = 4
 """Limit on sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than
 two sends happen only if intervals are shorter than sends."""

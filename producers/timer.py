@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from timewheel.core.cancellations import CancelResult
 
-__all__ = ["Timer"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 

@@ -31,8 +31,6 @@ from timewheel.core.names import CalendarTopic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
 
-__all__ = ["RollingSource"]
-
 MAX_QUEUED = 256
 """Messages between the reading threads and the receiving thread; the client's own queues hold the rest."""
 READ_SLICE_MS = 250

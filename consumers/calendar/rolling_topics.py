@@ -13,16 +13,6 @@ from dataclasses import dataclass
 
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 
-__all__ = [
-    "FORMER_RETRY_MS",
-    "LOOK_BACK_INTERVALS",
-    "MISSING_RETRY_MS",
-    "Changes",
-    "RollingTopics",
-    "open_ahead_ms",
-    "rest_ms",
-]
-
 LOOK_BACK_INTERVALS = 366
 """Passed intervals that are visited: a year of days. A topic lookup takes milliseconds."""
 MAX_VISITS = 8

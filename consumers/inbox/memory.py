@@ -10,8 +10,6 @@ from timewheel.consumers.inbox.errors import InboxFull
 from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, taken
 from timewheel.core.clock import Clock, SystemClock
 
-__all__ = ["DEFAULT_MAX_KEYS", "MemoryInbox"]
-
 DEFAULT_MAX_KEYS = 100_000
 """Some 40 MB."""
 _STORE = "in memory"

@@ -21,22 +21,6 @@ from timewheel.consumers.inbox.errors import BadInbox, InboxKeyTooLong
 from timewheel.core.durations import DAY_MS
 from timewheel.core.rng import Random
 
-__all__ = [
-    "DEFAULT_KEEP_MS",
-    "DONE",
-    "MAX_KEY_BYTES",
-    "MINE",
-    "Answer",
-    "Claim",
-    "Inbox",
-    "Owners",
-    "check_key",
-    "check_least",
-    "inbox_key",
-    "kept_for_ms",
-    "taken",
-]
-
 DEFAULT_KEEP_MS = DAY_MS
 """Time that a done key is kept past its due time: far longer than a broker's restart, after which copies arrive."""
 MAX_KEY_BYTES = 2_048

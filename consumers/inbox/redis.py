@@ -15,8 +15,6 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError
 from timewheel.consumers.inbox.errors import InboxUnavailable
 from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, taken
 
-__all__ = ["DEFAULT_PREFIX", "DEFAULT_TIMEOUT_MS", "RedisInbox"]
-
 DEFAULT_PREFIX = "tw-inbox:"
 DEFAULT_TIMEOUT_MS = 2_000
 """Timeout of each answer; Redis answers within a millisecond."""

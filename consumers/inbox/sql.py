@@ -15,8 +15,6 @@ from timewheel.consumers.inbox.errors import BadInbox
 from timewheel.consumers.inbox.protocol import DEFAULT_KEEP_MS, check_key, check_least, inbox_key, kept_for_ms
 from timewheel.core.clock import Clock, SystemClock
 
-__all__ = ["CREATE_STATEMENTS", "DEFAULT_FORGET_AT_ONCE", "SqlInbox", "TimerMessage"]
-
 DEFAULT_FORGET_AT_ONCE = 1_000
 """Rows removed by a `SqlInbox.forget`: some milliseconds, in which their locks do not disturb other transactions."""
 CREATE_STATEMENTS = (

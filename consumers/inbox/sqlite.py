@@ -19,8 +19,6 @@ from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, t
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse
 
-__all__ = ["DEFAULT_BUSY_MS", "DEFAULT_MAX_BYTES", "DEFAULT_PATH", "SqliteInbox"]
-
 T = TypeVar("T")
 
 DEFAULT_PATH = Path("timewheel-inbox.sqlite3")

@@ -7,8 +7,6 @@ from itertools import count
 
 from timewheel.consumers.in_flight import InFlight
 
-__all__ = ["DueQueue"]
-
 
 class DueQueue:
     """Ordered by due time, equal due times in order of arrival; a message without a due time comes first."""

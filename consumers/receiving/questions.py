@@ -9,8 +9,6 @@ from timewheel.consumers.engine import Engine
 from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.clock import Clock
 
-__all__ = ["BLIND_AFTER_MS", "Log", "Questions"]
-
 APART_MS = 5
 """Time between the starts of two questions: a busy consumer asks about many timers at once."""
 BLIND_AFTER_MS = 2_000

@@ -30,8 +30,6 @@ from timewheel.events import (
     TimerTooNew,
 )
 
-__all__ = ["SLICE_MS", "Receiver"]
-
 LONG_OVERDUE_MS = 1_000
 """Lateness from which arriving timers are sorted by due time; no timer is on time any more."""
 MAX_SORTED = 500

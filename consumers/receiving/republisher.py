@@ -42,8 +42,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
 
-__all__ = ["Republisher"]
-
 MAX_PRODUCERS = 1_024
 """Maximum number of open producers: one per partition topic and schema version; beyond it the oldest is closed."""
 SEND_TIMEOUT_MS = 10_000

@@ -13,8 +13,6 @@ from timewheel.consumers.message import Reading, arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
 
-__all__ = ["SingleSource", "Source"]
-
 
 class Source(Protocol):
     """Source of messages for a receiving thread."""

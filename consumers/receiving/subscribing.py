@@ -21,8 +21,6 @@ from timewheel.core.names import Names
 from timewheel.core.near_words import did_you_mean
 from timewheel.core.plan import Plan
 
-__all__ = ["Subscribed", "Subscribing"]
-
 OWNED: Mapping[str, str] = {
     "consumer_type": "it is a parameter of its own",
     "initial_position": "always Earliest: with the client's default, timers sent before this are missed",

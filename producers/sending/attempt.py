@@ -10,8 +10,6 @@ from timewheel.client.results import Outcome, outcome_of_result
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
 
-__all__ = ["Attempt"]
-
 
 class Attempt:
     """Single send of a message, and the client's callback for it. It can be started again when it has finished.

@@ -14,8 +14,6 @@ from timewheel.core.errors import (
     TimewheelError,
 )
 
-__all__ = ["Counters", "ProducerCounts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerCounts:

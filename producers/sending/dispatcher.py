@@ -16,8 +16,6 @@ from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
 from timewheel.events import ProducerDispatcherFailed
 
-__all__ = ["Dispatcher"]
-
 T = TypeVar("T")
 
 LINGER_MS = 3

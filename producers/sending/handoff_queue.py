@@ -15,8 +15,6 @@ from typing import Generic, Protocol, TypeVar
 
 from timewheel.core.clock import Clock
 
-__all__ = ["BUSY_FROM", "TOGETHER", "HandoffQueue"]
-
 TOGETHER = 128
 """Messages handed over together; preparing that many takes about a millisecond."""
 BUSY_FROM = 2 * TOGETHER

@@ -9,8 +9,6 @@ from typing import Protocol
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse
 
-__all__ = ["Batch", "InFlightLimiter", "Permit"]
-
 
 class Batch:
     """Sends that entered between two drains; a drain waits until its groups are empty."""

@@ -15,8 +15,6 @@ import pulsar
 
 from timewheel.producers.sending.outgoing import Outgoing
 
-__all__ = ["Sender", "sender_of"]
-
 Sender = Callable[[Outgoing, Callable[[Any, Any], None]], None]
 """``sender(outgoing, callback)``: hands a message over; the callback runs on the client's own thread."""
 

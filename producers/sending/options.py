@@ -14,8 +14,6 @@ from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.near_words import did_you_mean
 from timewheel.producers.sending.outgoing import Place
 
-__all__ = ["ProducerOptions"]
-
 BATCH = "batching_max_messages"
 PASSED_THROUGH = frozenset(
     {

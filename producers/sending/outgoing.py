@@ -8,8 +8,6 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.routing import Due, Route
 
-__all__ = ["Outgoing", "Place", "place_of"]
-
 Place = Literal["due", "broker", "relay", "cancellations"]
 """Place in which a message waits: a due topic, a tier under the broker's delay, or a topic that a relay holds. A
 cancellation goes to the log of cancellations and does not wait."""

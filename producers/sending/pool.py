@@ -21,8 +21,6 @@ from timewheel.producers.sending.native_send import sender_of
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Place
 
-__all__ = ["PooledProducer", "ProducerPool", "room_for_all"]
-
 MAX_PRODUCERS = 4_096
 """Default limit on the client's open producers: each costs the client and the broker some kilobytes."""
 

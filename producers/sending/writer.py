@@ -54,8 +54,6 @@ from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool, room_for_all
 from timewheel.producers.timer import Timer
 
-__all__ = ["DEFAULT_MAX_PENDING", "Send", "TimerWriter", "idle_ms"]
-
 DEFAULT_MAX_PENDING = 1_000
 """Limit on pending sends, over all topics; pulsar-client's own default for one producer."""
 IDLE_MS = 4 * HOUR_MS

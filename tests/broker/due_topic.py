@@ -15,7 +15,7 @@ import pulsar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.clock import SystemClock

@@ -11,7 +11,6 @@ import pulsar
 import pytest
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import EntryPosition
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
@@ -32,6 +31,7 @@ from timewheel.broker.admin.policies import (
     Policy,
     Retention,
 )
+from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports

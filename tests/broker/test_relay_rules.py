@@ -16,10 +16,9 @@ from tests.broker.relay_stage import PATIENT_GUARD_MS, PATIENT_LEFT_MS, WHEEL, S
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from tests.support.threads import StartedThreads
 from tests.support.through import Through
-from timewheel.broker.admin.internals import EntryPosition
 from timewheel.broker.protocol.fields import data_field, number_field
 from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM
-from timewheel.client.positions import Position
+from timewheel.client.positions import EntryPosition, Position
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic

@@ -16,8 +16,9 @@ from tests.broker.shadow_stage import shadow_plan, staged
 from tests.broker.test_shadow_kinds import DELAY_MS
 from tests.support.command_line import timewheel
 from timewheel.broker.admin.client import AdminClient
+from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.profile import profile_of
-from timewheel.inspect.sample import NothingToSample, Sample, sample
+from timewheel.inspect.sample import Sample, sample
 from timewheel.inspect.sample_figures import NOTE, figures_of
 from timewheel.testing import eventually
 

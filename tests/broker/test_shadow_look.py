@@ -27,6 +27,7 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
+from timewheel.core.ids import native_id
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
@@ -34,7 +35,6 @@ from timewheel.metrics import Exporter
 from timewheel.shadow import verifying
 from timewheel.shadow.draining import Stalls
 from timewheel.shadow.machine.audit import Place, Wrong
-from timewheel.shadow.machine.move_decider import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, desired_in, moves
 from timewheel.shadow.overview import Phase
 from timewheel.shadow.overview_reading import overview_of

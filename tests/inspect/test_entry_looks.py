@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from timewheel.broker.admin.internals import EntryPosition
 from timewheel.broker.admin.topics import MAX_UNANSWERED, Topics
+from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 
 TOPIC = "persistent://acme/crm/reminders"

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminUnreachable
+from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.sample import (
     IN_FLIGHT,
     MAX_SAMPLES,
-    NothingToSample,
     Sample,
     SampledEntry,
     Stretch,

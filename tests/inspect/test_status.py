@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.inspect.test_gap_reload import cursor, ledgers
 from tests.support.plans import plan_of
-from timewheel.broker.admin.internals import EntryPosition
 from timewheel.cli.options import ALARM, ATTENTION
 from timewheel.cli.status import _due_rows, _exit_status, _verdict
+from timewheel.client.positions import EntryPosition
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.inspect.sample import open_runs, positions_of

@@ -23,7 +23,7 @@ from timewheel.broker.admin.policies import (
     DelayedDelivery,
     Policy,
 )
-from timewheel.broker.admin.stats import ProducerStats
+from timewheel.broker.admin.stats import ProducerStats, is_users
 from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
@@ -33,7 +33,7 @@ from timewheel.inspect.doctor.seen import Part, SeenTopic, Source
 from timewheel.inspect.doctor.settings import profile_by
 from timewheel.provision.provision_steps import wanted_policies
 from timewheel.shadow.curing import Excess, with_window
-from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in, is_users
+from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
 from timewheel.shadow.surveying import writes_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
 from timewheel.inspect.plan_sample import Cursor, Drawn, Part, PlanSample, PlanTopic, StoredTimer

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from tests.support.manual_clock import ManualClock
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import CursorStats, EntryPosition, InternalStats, Ledger
+from timewheel.broker.admin.internals import CursorStats, InternalStats, Ledger
 from timewheel.broker.admin.stats import TopicStats, read_topic_stats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing
 from timewheel.core.ids import TimerIds

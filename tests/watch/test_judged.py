@@ -20,7 +20,7 @@ from tests.support.plan_samples import (
     sample_of,
     timer,
 )
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Tiered

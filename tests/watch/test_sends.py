@@ -15,7 +15,7 @@ from tests.support.plan_samples import (
     sample_of,
     timer,
 )
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Calendar, Ring, Tiered, Wheel
 from timewheel.core.steps import steps

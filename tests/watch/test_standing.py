@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.plan_samples import NOW_MS, SUBSCRIPTION, TOPIC, part_of, plan_of, sample_of, timer
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.inspect.plan_sample import draw_pairs
 from timewheel.inspect.sample import Place
 from timewheel.watch.comparison import GapComparison, comparisons, together

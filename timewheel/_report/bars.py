@@ -10,8 +10,6 @@ import altair as alt
 from timewheel._report.look import ACCENT, INK, LABELS_APART, Drawn, chart_of, finished
 from timewheel._report.page import Figure
 
-__all__ = ["Bar", "BarChart", "bar_chart"]
-
 STEP = 30
 """Pixels from bar to bar."""
 AXIS_HEIGHT = 50

@@ -27,8 +27,6 @@ from timewheel._report.look import (
 )
 from timewheel._report.page import Figure
 
-__all__ = ["Choice", "Choices", "Named", "choice_chart"]
-
 LEAST_X = 0.01
 """Lower costs are drawn here: a logarithm has no zero."""
 CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"

@@ -30,8 +30,6 @@ from timewheel._report.look import (
 )
 from timewheel._report.page import Figure
 
-__all__ = ["GapChart", "Mark", "Series", "gap_chart"]
-
 DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])
 """Lines differ in dash as well as in colour."""
 HEADROOM = 1.05

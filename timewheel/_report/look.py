@@ -13,27 +13,6 @@ from typing import Any, Literal
 
 import altair as alt
 
-__all__ = [
-    "ACCENT",
-    "ALARM",
-    "GOOD",
-    "INK",
-    "LABELS_APART",
-    "LINES",
-    "PAPER",
-    "SOFT",
-    "Drawn",
-    "chart_of",
-    "count_axis",
-    "count_scale",
-    "finished",
-    "limit_line",
-    "limit_name",
-    "name_layers",
-    "round_up",
-    "zoom",
-]
-
 INK, SOFT, GRID, PAPER = "var(--ink)", "var(--soft)", "var(--grid)", "var(--paper)"
 ALARM, GOOD = "var(--alarm)", "var(--good)"
 LINES = tuple(f"var(--line-{number})" for number in range(6))

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Figure", "Fold", "Headline", "Page", "Section", "Slider", "Sliders", "Table"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:

@@ -12,8 +12,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from timewheel._report.page import Page
 
-__all__ = ["render_page"]
-
 PAGE, STYLE = "page.html.jinja", "style.css"
 CHARTS, FOLDS, WHAT_IF = "charts.js", "folds.js", "what_if.js"
 

@@ -1,34 +1,35 @@
 """Shared parts of the shadow's commands: the plan, the desired state beside its journal, and their output."""
 
 from __future__ import annotations
-from timewheel.cli.terminal import STYLES
 
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
 import typer
-from timewheel.cli.options import FAILED
-from timewheel.cli.terminal import print_error
+
+from timewheel.cli.moments import at
+from timewheel.cli.options import FAILED, type_words
+from timewheel.cli.terminal import STYLES, print_error, say, show_rows
 from timewheel.core.clock import SystemClock
+from timewheel.core.durations import span, spelled
 from timewheel.core.errors import AdminError, AdminMissing, PlanError, TopologyError
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import Names
-from timewheel.cli.moments import at
-from timewheel.cli.options import type_words
-from timewheel.cli.terminal import say, show_rows
-from timewheel.core.durations import span, spelled
 from timewheel.core.plurals import counted
 from timewheel.core.steps import far_ms, spare_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import Console
+
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
-    from timewheel.shadow.machine.states import State
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from rich.console import Console
     from timewheel.inspect.doctor import Finding
+    from timewheel.shadow.machine.states import State
     from timewheel.shadow.survey import Survey
+
 
 def plan_with_intake(file: Path) -> Plan:
     """Load the plan of a file.

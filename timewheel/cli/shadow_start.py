@@ -39,11 +39,11 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
         NothingToSample: The topic does not exist, or has no subscription.
         AdminError: The role may not read the topic's stats.
     """
+    from timewheel.broker.admin.stats import is_users
     from timewheel.inspect.errors import NothingToSample
     from timewheel.inspect.missing_topics import no_such_topic, shadow_of
     from timewheel.inspect.profile import profile_of
     from timewheel.shadow.curing import first_plan
-    from timewheel.shadow.facts import is_users
 
     partitions = admin.topics.partitions(topic)
     if partitions is None:

@@ -10,8 +10,6 @@ from timewheel.core.clock import Clock
 from timewheel.core.durations import MINUTE_MS
 from timewheel.hooks import Alarm
 
-__all__ = ["Alarms"]
-
 REPEAT_AFTER_MS = MINUTE_MS
 
 

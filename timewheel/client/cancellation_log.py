@@ -35,8 +35,6 @@ from timewheel.events import (
     ManyCancellations,
 )
 
-__all__ = ["PACK_PROPERTY", "CancellationLog"]
-
 PACK_PROPERTY = "tw-pack"
 """Marks a message written by a compactor: cancellations that stood in the log before."""
 LOOK_EVERY_MS = 1_000

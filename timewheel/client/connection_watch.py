@@ -6,8 +6,6 @@ from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
 from timewheel.events import ConnectionBack, ConnectionLost
 
-__all__ = ["LOST_AFTER_MS", "ConnectionWatch"]
-
 LOST_AFTER_MS = 5_000
 """A dropped connection is usually back within a second."""
 

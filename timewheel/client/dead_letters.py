@@ -6,17 +6,6 @@ from collections.abc import Mapping
 
 from timewheel.client.parked import PARKED_PREFIX
 
-__all__ = [
-    "DEAD_AT",
-    "DEAD_ENCRYPTION",
-    "DEAD_FROM",
-    "DEAD_PART",
-    "DEAD_PREFIX",
-    "DEAD_REASON",
-    "DEAD_SCHEMA",
-    "without_notes",
-]
-
 DEAD_PREFIX = "tw-dead-"
 """Prefix of these properties."""
 DEAD_REASON = f"{DEAD_PREFIX}reason"

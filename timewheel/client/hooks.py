@@ -8,8 +8,6 @@ from timewheel.core.errors import BadArgument
 from timewheel.events import HookFailed
 from timewheel.hooks import Event, Hook, log_event
 
-__all__ = ["Hooks"]
-
 
 class Hooks:
     """Calls every hook with an event. A hook that raises is logged, and stops nothing.

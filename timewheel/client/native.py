@@ -25,23 +25,6 @@ import pulsar
 from timewheel.client.positions import Position
 from timewheel.client.surface import SendCallback
 
-__all__ = [
-    "NO_SCHEMA",
-    "Entries",
-    "batch_size_of",
-    "carry",
-    "decryption_failed",
-    "encryption_of",
-    "fetch_schema_info",
-    "first_chunk_of",
-    "flush_soon",
-    "keys_of",
-    "properties_size",
-    "schema_version_of",
-    "size_of",
-    "uncounted_of",
-]
-
 _BYTES = 2
 """Wire type of protobuf fields of bytes; a message id has these and numbers."""
 NO_SCHEMA = -1

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from os import urandom
 from typing import Any, Final
 
-__all__ = ["own_numbers"]
-
 _NAME_BYTES: Final = 16
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PARKED_ERROR", "PARKED_FROM", "PARKED_PART", "PARKED_PREFIX", "PARKED_REASON"]
-
 PARKED_PREFIX = "tw-parked-"
 """Prefix of these properties."""
 PARKED_REASON = f"{PARKED_PREFIX}reason"

@@ -8,8 +8,6 @@ from timewheel.client.surface import ClientLike
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import Names, partition_of
 
-__all__ = ["partition_count", "unpartitioned_problem"]
-
 
 def partition_count(client: ClientLike, topic: str) -> int:
     """Return the number of partitions of a topic; 0: the topic does not exist, or is not partitioned.

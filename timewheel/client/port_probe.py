@@ -6,8 +6,6 @@ import socket
 import ssl
 from typing import Literal
 
-__all__ = ["mistake_in"]
-
 Scheme = Literal["http", "https", "pulsar", "pulsar+ssl"]
 
 TIMEOUT_S = 1.0

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from timewheel.client.surface import MessageIdLike
 
-__all__ = ["EntryPosition", "Position"]
-
 
 class Position(NamedTuple):
     """(ledger, entry, batch index); compares in topic order. The batch index is -1 for an unbatched message."""

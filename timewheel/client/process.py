@@ -17,8 +17,6 @@ from weakref import WeakKeyDictionary
 
 from timewheel.core.errors import ClientMisuse
 
-__all__ = ["EXIT_MS", "ProcessGuard", "end_at_exit", "has_ended"]
-
 T = TypeVar("T")
 
 EXIT_MS = 3_000

@@ -11,8 +11,6 @@ from timewheel.client.surface import ClientLike
 from timewheel.core.errors import TimewheelError
 from timewheel.core.escapes import pulsar_admin
 
-__all__ = ["BrokerUnreachable", "ReachingClient", "reaching"]
-
 LOOKUP = "a lookup"
 """The first call of every role."""
 

@@ -10,16 +10,6 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import Any
 
-__all__ = [
-    "SEEN_BEFORE",
-    "Outcome",
-    "cause_of",
-    "is_of_message",
-    "is_producer_closed",
-    "outcome_of_error",
-    "outcome_of_result",
-]
-
 
 @unique
 class Outcome(Enum):

@@ -14,8 +14,6 @@ import pulsar
 from timewheel.client.native import NO_SCHEMA, fetch_schema_info
 from timewheel.client.schemas import PassThroughSchema
 
-__all__ = ["SCHEMA_REFUSALS", "SchemaNotFound", "Schemas"]
-
 MAX_CACHED_DEFINITIONS = 1_000
 """Limit on cached versions of a topic partition; each takes a few kB, and histories have a handful."""
 

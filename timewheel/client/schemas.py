@@ -11,8 +11,6 @@ from typing import Any
 
 import pulsar.schema
 
-__all__ = ["PassThroughSchema"]
-
 
 class PassThroughSchema(pulsar.schema.Schema):  # type: ignore[misc]  # pulsar ships no types
     """Schema with a given definition, whose content is already bytes.

@@ -10,8 +10,6 @@ from timewheel.client.native import keys_of
 from timewheel.client.surface import SendCallback
 from timewheel.core.envelope import ID_PROPERTY, MAX_TIMER_ID_CHARS, TIMER_PROPERTY
 
-__all__ = ["in_parts"]
-
 PART_BYTES = 1_000_000
 """Size of a part at the first attempt; each further attempt halves it twice."""
 MIN_PART_BYTES = 4_000

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["ClientLike", "ConsumerLike", "MessageIdLike", "MessageLike", "ProducerLike", "SendCallback"]
-
 SendCallback = Callable[[Any, Any], None]
 """``callback(result, message_id)``; runs on the client's own thread and must never raise: a raise ends the process."""
 

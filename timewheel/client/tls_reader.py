@@ -9,8 +9,6 @@ from pathlib import Path
 
 from timewheel.core.clock import Clock, SystemClock
 
-__all__ = ["TlsReader"]
-
 PAUSE_MS = 5_000
 """Pause before files that did not load, and have not changed since, are read again: reading authorities takes time."""
 

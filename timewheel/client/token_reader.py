@@ -11,8 +11,6 @@ from timewheel.core.tokens import expires_ms_of
 from timewheel.events import TokenExpired, TokenUnreadable
 from timewheel.hooks import Hook
 
-__all__ = ["TokenReader"]
-
 
 class TokenReader:
     """Returns the token to pulsar-client, and reports problems that client and broker do not report.

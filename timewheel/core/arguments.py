@@ -9,8 +9,6 @@ import types
 from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
 
-__all__ = ["check_client_and_plan", "check_kind", "has_methods", "is_async"]
-
 
 def check_kind(name: str, value: object, kind: type | tuple[str, ...], wanted: str) -> None:
     """Refuse a value of another kind.

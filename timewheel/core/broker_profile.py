@@ -14,8 +14,6 @@ from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.errors import ProfileError
 from timewheel.core.near_words import did_you_mean
 
-__all__ = ["BROKER_SETTINGS", "DEFAULT_PROFILE", "PROFILE_NAMES", "AckFormat", "BrokerProfile"]
-
 AckFormat = Literal["ranges", "bitmap"]
 
 MIB_BYTES = 1024 * 1024

@@ -8,8 +8,6 @@ from typing import Literal
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.plan_checks import one_of, within_ms
 
-__all__ = ["Cancel", "WhenBlind"]
-
 WhenBlind = Literal["hold", "deliver"]
 
 MAX_KEEP_MS = 400 * DAY_MS

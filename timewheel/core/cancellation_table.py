@@ -9,8 +9,6 @@ from timewheel.core.cancellations import Cancellation
 from timewheel.core.durations import MINUTE_MS
 from timewheel.core.envelope import Envelope
 
-__all__ = ["MAX_LIVE", "CancellationTable"]
-
 MAX_LIVE = 1_000_000
 """Cancellations that a process is designed for, about 250 MB. A full table refuses new names and reports the refusal. A
 group takes one entry, however many timers it has."""

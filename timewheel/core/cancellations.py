@@ -25,19 +25,6 @@ from timewheel.core.envelope import (
 from timewheel.core.errors import CancellationUnreadable
 from timewheel.core.rng import Random
 
-__all__ = [
-    "PACK_BYTES",
-    "Answer",
-    "CancelResult",
-    "Cancellation",
-    "Stamps",
-    "answer_of",
-    "is_too_late",
-    "latest_forget_ms",
-    "packs",
-    "read_cancellations",
-]
-
 PACK_BYTES = 512 * 1024
 """Size limit of one message of the log; a broker takes ten times that by default."""
 MAX_REFUSED = 100

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Protocol, TypeVar, runtime_checkable
 
-__all__ = ["Clock", "SystemClock", "pause", "wait_until"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from urllib.parse import unquote, urlsplit
 from timewheel.core.errors import BadConnection
 from timewheel.core.secret import Secret
 
-__all__ = ["DEFAULTS", "Connection", "OAuth2", "connection_of_environment", "named_by"]
-
 SERVICE_SCHEMES = ("pulsar", "pulsar+ssl")
 WEB_SCHEMES = ("http", "https")
 _AUTHENTICATION = ("token", "token_file", "oauth2")

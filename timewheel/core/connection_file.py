@@ -14,8 +14,6 @@ from timewheel.core.near_words import did_you_mean
 from timewheel.core.secret import Secret
 from timewheel.core.toml_errors import QUOTING, line_of, mended_line
 
-__all__ = ["is_open_to_others", "load_connection", "parse_connection", "secrets_open_to_all"]
-
 MAX_FILE_BYTES = 100_000
 """A connection file takes a few hundred bytes; a larger file is a mistake."""
 

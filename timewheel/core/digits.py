@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MAX_DIGITS", "whole_number"]
-
 MAX_DIGITS = 18
 """Every number with at most this many digits fits into 64 bits, and Python parses it without an error of its own."""
 

@@ -7,21 +7,6 @@ from itertools import pairwise
 
 from timewheel.core.errors import DurationError
 
-__all__ = [
-    "DAY_MS",
-    "HOUR_MS",
-    "MAX_DURATION_MS",
-    "MINUTE_MS",
-    "ROUND_MS",
-    "SECOND_MS",
-    "format_duration",
-    "parse_duration",
-    "round_duration",
-    "rounded_up",
-    "span",
-    "spelled",
-]
-
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
 HOUR_MS = 60 * MINUTE_MS

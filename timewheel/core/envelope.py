@@ -22,32 +22,6 @@ from typing import NamedTuple
 from timewheel.core.digits import whole_number
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
-__all__ = [
-    "DUE_PROPERTY",
-    "ENVELOPE_VERSION",
-    "FIRST_LIFE",
-    "FOR_PROPERTY",
-    "FROM_PROPERTY",
-    "GROUP_PROPERTY",
-    "ID_PROPERTY",
-    "MAX_GENERATION",
-    "MAX_GROUP_CHARS",
-    "MAX_HOPS_WRITTEN",
-    "MAX_TIMER_ID_CHARS",
-    "MAX_TIME_MS",
-    "MIN_DUE_MS",
-    "NUDGE_PROPERTY",
-    "PREFIX",
-    "PROBE_PROPERTY",
-    "TIMER_PROPERTY",
-    "Envelope",
-    "Life",
-    "due_in",
-    "first_wanted_ms",
-    "read_due",
-    "unit_mistake",
-]
-
 PREFIX = "tw-"
 ID_PROPERTY = "tw-id"
 TIMER_PROPERTY = "tw-timer"

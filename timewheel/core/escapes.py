@@ -11,17 +11,6 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = [
-    "admin_options",
-    "pulsar_admin",
-    "shell_line",
-    "spreadsheet_cell",
-    "timewheel_command",
-    "visible",
-    "visible_lines",
-    "with_plan_file",
-]
-
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
 _SURROGATEESCAPE: Final = ("\udc80", "\udcff")

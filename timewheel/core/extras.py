@@ -13,8 +13,6 @@ from typing import Final
 from timewheel.core.errors import TimewheelError
 from timewheel.core.escapes import shell_line
 
-__all__ = ["EXTRAS", "ExtraMissing", "missing_extra", "need_extras"]
-
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "metrics": {"prometheus_client": "prometheus-client>=0.20"},
     "otel": {"opentelemetry": "opentelemetry-api"},

@@ -16,8 +16,6 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step, steps
 from timewheel.core.topology import HoldingTopic
 
-__all__ = ["FormerTopic", "UndrainedTopics", "former_topics", "holding_topic"]
-
 _NAMED = 3
 """Topics that a message names; the attribute has all of them."""
 

@@ -13,8 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-__all__ = ["WATCH_SHARE", "exact_gaps", "expected_gaps", "peak"]
-
 WATCH_SHARE = 0.8
 """Fraction of the broker's limit from which gaps are a warning, and below which a plan stays unless asked for more. The
 makers of TDMQ, a Pulsar service, advise alarms between 8,000 and 10,000 of 10,000.

@@ -4,16 +4,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "GROUP_BYTES",
-    "GROUP_MESSAGES",
-    "LARGEST_BATCH",
-    "LARGE_BYTES",
-    "MOVE_LINGER_MS",
-    "PARTS_OF_ROOM",
-    "default_linger_ms",
-]
-
 GROUP_MESSAGES = 1_000
 LARGEST_BATCH = 10_000
 """Limit on messages of an entry that are read individually: ten times the default batch of clients. An empty message

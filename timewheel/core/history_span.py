@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, rounded_up
 
-__all__ = ["describe_span", "shows_day", "shows_full"]
-
 
 def shows_day(span_ms: float) -> bool:
     """Return whether a history has a day at least: the first and the last send of a day lie some time within it.

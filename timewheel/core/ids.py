@@ -13,8 +13,6 @@ from timewheel.core.digits import whole_number
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS
 from timewheel.core.names import partition_of
 
-__all__ = ["GeneratedId", "TimerIds", "is_native_id", "native_id", "place_id"]
-
 _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCII)
 
 

@@ -11,8 +11,6 @@ import sys
 from array import array
 from functools import lru_cache
 
-__all__ = ["java_string_hash", "partition_for_key"]
-
 _CACHED_KEYS = 16_384
 _CACHED_CHARS = 256
 """Longest key that is cached: a broker takes keys of up to 5 MB."""

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["names_on_first_use"]
-
 
 def names_on_first_use(
     package: str,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from timewheel.core.plan import Plan
 
-__all__ = ["DEFAULT_MAX_HELD", "HELD_SHARE", "OUT_OF_ORDER_EVERY", "hold_bound_ms", "out_of_order_ms"]
-
 OUT_OF_ORDER_EVERY = 1_000
 """One delayed message in this many, per producer, requests an earlier delivery than its neighbours
 (broker-facts: starved-due-topic)."""

@@ -9,8 +9,6 @@ from timewheel.core.errors import PlanError, SendRefused
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Plan
 
-__all__ = ["DelayTooLong", "beyond"]
-
 
 class DelayTooLong(SendRefused):
     """The due time is beyond the plan's ``max_delay``."""

@@ -19,30 +19,6 @@ from timewheel.core.errors import DurationError
 from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import Step
 
-__all__ = [
-    "CANCELLATIONS_SUBSCRIPTION",
-    "DEAD_LETTER_SUBSCRIPTION",
-    "DRAINS_PROPERTY",
-    "JOURNAL_SUBSCRIPTION",
-    "MOVER_PREFIX",
-    "PARKED_SUBSCRIPTION",
-    "PROVISIONED_PROPERTY",
-    "RELAY_CONSUMER",
-    "RELAY_SUBSCRIPTION",
-    "STATE_PROPERTY",
-    "CalendarTopic",
-    "Names",
-    "SlotTopic",
-    "TierTopic",
-    "dead_letter_topic",
-    "intake_topic",
-    "journal_topic",
-    "namespace_of",
-    "partition_of",
-    "partition_topic",
-    "parts_of",
-]
-
 RELAY_SUBSCRIPTION = "timewheel-relay"
 """The only subscription of every holding topic."""
 RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)

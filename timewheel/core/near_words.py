@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["did_you_mean"]
-
 
 def did_you_mean(given: object, known: Iterable[str], place: str = "") -> str:
     """Return a clause with the nearest known word, for the end of an error's limit; empty if no word is near.

@@ -16,8 +16,6 @@ from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import Step
 
-__all__ = ["Drop", "Hop", "NextHop", "NotYet", "ToDeadLetter", "again", "retry_hop"]
-
 
 class Hop(NamedTuple):
     """A timer moves on: publish its next copy.

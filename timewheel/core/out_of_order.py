@@ -8,8 +8,6 @@ from timewheel.core.limits import OUT_OF_ORDER_EVERY, out_of_order_ms
 from timewheel.core.next_hop import Hop
 from timewheel.core.plan import Plan
 
-__all__ = ["OutOfOrder"]
-
 
 class OutOfOrder:
     """Requests one delayed message of a due topic in `OUT_OF_ORDER_EVERY` 2.5 ticks earlier than its neighbours.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from timewheel.core.plan import Plan
 
-__all__ = ["PlanChanges", "plan_changes"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanges:

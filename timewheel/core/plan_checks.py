@@ -8,8 +8,6 @@ from timewheel.core.durations import format_duration
 from timewheel.core.errors import PlanError
 from timewheel.core.near_words import did_you_mean
 
-__all__ = ["a_subscription", "a_truth", "a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
-
 _SUBSCRIPTION = re.compile(r"(?!\.{1,2}$).+")
 _NO_DURATION_MS = 10**18
 """Numbers from here on are shown as given in an error."""

@@ -13,8 +13,6 @@ from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import parse_plan, read_plan_text
 
-__all__ = ["PlanFiles", "PlanTexts"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlanTexts:

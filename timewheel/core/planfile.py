@@ -25,8 +25,6 @@ from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPl
 from timewheel.core.secret import Secret
 from timewheel.core.toml_errors import QUOTING, line_of, lines_of, mended_line
 
-__all__ = ["dump_plan", "edit_plan", "load_plan", "parse_plan", "read_plan_text", "save_plan"]
-
 FORMAT = 1
 MAX_FILE_BYTES = 64_000
 """A plan takes a few hundred bytes, 64 long names of subscriptions 17,000; the time of TOML's reader grows with the

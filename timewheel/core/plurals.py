@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted"]
-
 
 def counted(number: int, noun: str, several: str | None = None) -> str:
     """Return a number with the fitting noun: "1 timer", "2,000 timers".

@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-__all__ = ["Random", "system_random"]
-
 
 class Random(Protocol):
     """Source of random numbers. ``random.Random`` satisfies the protocol."""

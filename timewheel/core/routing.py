@@ -16,8 +16,6 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.steps import Step, steps
 
-__all__ = ["ROUTING_CODE", "Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
-
 ROUTING_CODE = 3
 """Raise this number with every change of this module, of `next_hop`, `steps` or `names` that alters any timer's route.
 

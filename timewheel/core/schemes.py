@@ -8,8 +8,6 @@ from typing import Literal
 
 from timewheel.core.durations import DAY_MS
 
-__all__ = ["Calendar", "Holder", "Native", "Ring", "Scheme", "Tiered", "Wheel", "scaled", "shortest_stay_ms"]
-
 Holder = Literal["relay", "broker"]
 
 

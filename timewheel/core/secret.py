@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HIDDEN", "Secret"]
-
 HIDDEN = "***"
 """Placeholder that is shown instead of a secret."""
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["CERTAIN", "LEAST_POINTS", "Slope", "slope_of"]
-
 LEAST_POINTS = 3
 """Two points always form a line, without any residual to estimate its error from."""
 CERTAIN = 2.0

@@ -20,8 +20,6 @@ from typing import Literal
 
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel, tier_entry_ms, tier_hops
 
-__all__ = ["INTAKE_STEP", "JOURNAL_STEP", "Step", "StepKind", "far_ms", "hop_bound", "longest_due_stay_ms", "steps"]
-
 StepKind = Literal["tier", "slot", "due", "intake", "journal"]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from timewheel.core.envelope import MAX_TIME_MS
 
-__all__ = ["expires_ms_of", "role_of"]
-
 
 def role_of(token: str | None) -> str | None:
     """Return the role that a token claims; None if it claims no role, or is not a JSON web token."""

@@ -6,8 +6,6 @@ import json
 import re
 import tomllib
 
-__all__ = ["QUOTING", "line_of", "lines_of", "mended_line"]
-
 QUOTING = "text and durations are quoted, true and false are lower case"
 """The rule that a mended line keeps."""
 LONGEST_LINE_CHARS = 200

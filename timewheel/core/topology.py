@@ -18,8 +18,6 @@ from timewheel.core.names import (
 from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step, longest_due_stay_ms, steps
 
-__all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "entrances_of", "topology"]
-
 TopicRole = Literal["due", "tier", "slot", "dead_letter", "cancellations", "retry", "parked", "intake", "journal"]
 
 

@@ -9,8 +9,6 @@ from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan
 
-__all__ = ["Box", "dead_letter_box", "parked_box"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:

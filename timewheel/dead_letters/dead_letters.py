@@ -9,8 +9,7 @@ from typing import NamedTuple
 from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import EntryPosition
-from timewheel.client.positions import Position
+from timewheel.client.positions import EntryPosition, Position
 from timewheel.core.digits import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
@@ -20,8 +19,6 @@ from timewheel.dead_letters.box import Box
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.missing_topics import no_such_topic
 from timewheel.inspect.sample import envelope_in, open_runs, positions_of
-
-__all__ = ["DEFAULT_LIMIT", "DeadLetter", "DeadLetterFilter", "DeadLetterPosition", "DeadLetters", "dead_letters"]
 
 DEFAULT_LIMIT = 1_000
 """Limit of entries to read, each by a call of some milliseconds, and of dead letters to return, except that the last

@@ -24,8 +24,6 @@ from timewheel.core.names import partition_of
 from timewheel.core.routing import Router
 from timewheel.dead_letters.dead_letters import DeadLetter
 
-__all__ = ["Refused", "ReplayTarget", "again", "handled_again"]
-
 
 class ReplayTarget(NamedTuple):
     """Destination of a replayed dead letter.

@@ -17,10 +17,10 @@ from typing import Any, Self
 import pulsar
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import EntryPosition
 from timewheel.client.dead_letters import DEAD_FROM, DEAD_SCHEMA
 from timewheel.client.native import carry, keys_of, schema_version_of
 from timewheel.client.own_numbers import own_numbers
+from timewheel.client.positions import EntryPosition
 from timewheel.client.reaching import reaching
 from timewheel.client.results import Outcome, cause_of, is_of_message, outcome_of_result
 from timewheel.client.schema_versions import Schemas
@@ -38,8 +38,6 @@ from timewheel.dead_letters.box import Box, dead_letter_box, parked_box
 from timewheel.dead_letters.dead_letters import DeadLetter, DeadLetterPosition
 from timewheel.dead_letters.replay import Refused, ReplayTarget, again, handled_again
 from timewheel.inspect.errors import ReplayFailed
-
-__all__ = ["ReplayResult", "drop", "replay", "replay_parked", "spread"]
 
 RECEIVE_TIMEOUT_MS = 10_000
 SEND_TIMEOUT_MS = 10_000

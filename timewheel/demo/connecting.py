@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pulsar
 
-__all__ = ["CLIENT_LOG", "connect"]
-
 OPERATION_TIMEOUT_S = 300
 """Time for a broker on a busy machine to open a topic."""
 CLIENT_LOG = "client.log"

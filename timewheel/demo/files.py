@@ -10,8 +10,6 @@ from timewheel.core.extras import ExtraMissing, need_extras
 from timewheel.demo.results import Result
 from timewheel.testing.evidence.ledger import write_ledger
 
-__all__ = ["Files", "save"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:

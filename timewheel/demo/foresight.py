@@ -9,8 +9,6 @@ from typing import Any
 from timewheel.demo.settings import SchemeName
 from timewheel.demo.table import LABELS
 
-__all__ = ["HEADER", "NOTE", "Foreseen", "Foresight", "row_texts"]
-
 HEADER = ("scheme", "peak gaps: predicted", "measured", "difference", "again: predicted", "measured")
 
 NOTE = (

@@ -15,8 +15,6 @@ from rich.text import Text
 from timewheel.core.escapes import visible
 from timewheel.demo.settings import SchemeName
 
-__all__ = ["PlainScreen", "Screen", "State", "TerminalScreen", "progress_line", "screen_for"]
-
 PLAIN_PERIOD_S = 15.0
 """Interval of progress lines without a terminal."""
 REFRESH_PER_S = 4

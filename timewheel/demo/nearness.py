@@ -15,8 +15,6 @@ from math import inf, sqrt
 from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.demo.verdict import Measured
 
-__all__ = ["Band", "Figure", "again_band", "figures", "gap_band", "outside"]
-
 PEAK_PART = 0.15
 ROOTS = 3
 """On time, a peak lies within 15 % and three roots of the law, which is a mean while the peak is an extreme."""

@@ -23,8 +23,6 @@ from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.progress import ProgressCallback, no_report, told
 from timewheel.spark_planner.traffic import History, survey
 
-__all__ = ["COLUMNS", "foresee"]
-
 COLUMNS = ColumnMapping(publish="attempted_ms", due="due_ms", topic="scheme")
 """Columns of the ledger: each scheme is a topic of its own in this history."""
 EVERY_CANDIDATE = 4

@@ -23,8 +23,6 @@ from timewheel.testing.evidence.messages import Connect, Done, Failed, Publish, 
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
 
-__all__ = ["play"]
-
 BEAT_S = 0.25
 """Interval of progress reports."""
 PACE_S = 0.004

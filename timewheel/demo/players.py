@@ -13,8 +13,6 @@ from timewheel.demo.settings import SchemeName, Settings
 from timewheel.testing.evidence.messages import Connect, Done, Failed, Finish, Progress, Publish, Ready
 from timewheel.testing.process import exit_words
 
-__all__ = ["PlayerFailed", "Players"]
-
 JOIN_TIMEOUT_S = 5.0
 
 

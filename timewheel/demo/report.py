@@ -16,8 +16,6 @@ from timewheel.demo.table import HEADER, LABELS, row_texts, where_we_lose
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.ledger import recount_command
 
-__all__ = ["report_page"]
-
 CAPTION = (
     "Gap ranges of one subscription, same trace. Dashed: what the broker keeps. Vertical: unload. "
     "What is above the line is delivered twice."

@@ -21,8 +21,6 @@ from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
 from timewheel.testing.evidence.predicted_gaps import predicted_gaps, predicted_pending
 
-__all__ = ["BrokerFacts", "Result", "Seen", "max_overdue", "measure"]
-
 GRID_PER_DAY = 20
 """Moments at which the law is evaluated."""
 

@@ -19,8 +19,6 @@ from timewheel.inspect.profile import profile_of
 from timewheel.testing import LocalPulsar
 from timewheel.testing.evidence.journal import now_ms
 
-__all__ = ["expected_s", "run_demo"]
-
 BROKER_START_S = 8.0
 """Estimated; the time left is corrected once the broker runs."""
 WORKERS = 3

@@ -26,8 +26,6 @@ from timewheel.demo.settings import NAMESPACE
 from timewheel.testing.evidence.checker import Totals, check
 from timewheel.testing.evidence.trace import payload, timer_id
 
-__all__ = ["CheckerTrial", "try_checker"]
-
 TIMERS = 400
 PUBLISHED_BEFORE_KILL = 100
 """The relay is killed when it has taken all timers and published this many of them."""

@@ -15,8 +15,6 @@ from timewheel.core.plan import Calendar, Plan, Wheel
 from timewheel.core.topology import topology
 from timewheel.demo.settings import SUBSCRIPTION
 
-__all__ = ["Gauge", "Sample", "Sampler"]
-
 OTHERS_PER_SAMPLE = 1
 """Topics that cannot have gaps now (a calendar's far days, a wheel's far slots) are asked in turn."""
 PARTITION_SUFFIX = "-partition-0"

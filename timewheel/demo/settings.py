@@ -10,8 +10,6 @@ from typing import Literal, get_args
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
-__all__ = ["ALL_SCHEMES", "DAYS", "PLAIN", "SUBSCRIPTION", "BadSettings", "SchemeName", "Settings", "parse_schemes"]
-
 SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel", "shadow"]
 ALL_SCHEMES: tuple[SchemeName, ...] = get_args(SchemeName)
 PLAIN: frozenset[SchemeName] = frozenset({"native", "shadow"})

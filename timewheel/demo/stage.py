@@ -27,8 +27,6 @@ from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing.evidence.journal import now_ms
 
-__all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
-
 T = TypeVar("T")
 
 SAMPLES_PER_DAY = 10

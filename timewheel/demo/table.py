@@ -8,8 +8,6 @@ from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.demo.verdict import Lateness, Measured
 
-__all__ = ["HEADER", "LABELS", "meaning", "plain_lines", "row_texts", "where_we_lose"]
-
 LABELS: dict[SchemeName, str] = {
     "native": "native, raw client",
     "tiered-relay": "tiered, relay-held",

@@ -10,8 +10,6 @@ from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.messages import Reported
 
-__all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
-
 LEFT_PART = 0.1
 """Part of its timers that a shadow may leave in the topic once it has caught up, timers that are handled late included.
 A shadow that does not work leaves a third."""

@@ -25,8 +25,6 @@ from timewheel.testing.evidence.messages import Connect
 from timewheel.testing.evidence.recorder import RecordingClient
 from timewheel.testing.evidence.trace import payload, timer_id
 
-__all__ = ["NAME_PROPERTY", "Way", "way_of"]
-
 NAME_PROPERTY = "timer"
 """Property in which a plain producer names the timer of a message, as services do: it does not know timewheel."""
 RECEIVE_MS = 200

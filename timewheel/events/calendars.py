@@ -5,16 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Event
 
-__all__ = [
-    "CalendarRollFailed",
-    "CalendarTopicClosed",
-    "CalendarTopicDeleted",
-    "CalendarTopicMissing",
-    "CalendarTopicNotOpened",
-    "CalendarTopicOpened",
-    "CalendarTopicStuck",
-]
-
 
 @event(
     "calendar_topic_opened",

@@ -5,17 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Alarm, Event
 
-__all__ = [
-    "CancellationsCompacted",
-    "CancellationsNotCompacted",
-    "CancellationsNotRead",
-    "CancellationsReadAgain",
-    "CancellationsRefused",
-    "CancellationsUnknown",
-    "ManyCancellations",
-    "TimersWaitForCancellations",
-]
-
 
 @event(
     "cancellations_not_read",

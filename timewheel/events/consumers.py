@@ -5,16 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Alarm, Event
 
-__all__ = [
-    "AcknowledgeFailed",
-    "EnvelopeUnreadable",
-    "HandlerFailed",
-    "HandlersLeftBehind",
-    "RepublishFailed",
-    "TimerFarTooEarly",
-    "TimerTooNew",
-]
-
 
 @event(
     "handler_failed",

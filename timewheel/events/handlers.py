@@ -5,8 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Alarm, Event
 
-__all__ = ["InboxDidNotAnswer", "InboxLeaseLost", "InboxNotNotified", "MiddlewareFailed", "TimerParked"]
-
 
 @event(
     "middleware_failed",

@@ -8,8 +8,6 @@ from typing import TypeVar, dataclass_transform
 
 from timewheel.hooks import Event, Level
 
-__all__ = ["event", "kinds"]
-
 E = TypeVar("E", bound=Event)
 kinds: list[type[Event]] = []
 """All registered events, in the order in which they are imported."""

@@ -5,16 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Event
 
-__all__ = [
-    "BrokerConfigurationDenied",
-    "HookFailed",
-    "RelayProcessEnded",
-    "SecretFileOpen",
-    "SnapshotFailed",
-    "TokenExpired",
-    "TokenUnreadable",
-]
-
 
 @event(
     "broker_configuration_denied",

@@ -5,13 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Event
 
-__all__ = [
-    "ProducerCloseFailed",
-    "ProducerClosedWithUnknownOutcomes",
-    "ProducerDispatcherFailed",
-    "SendCallbackFailed",
-]
-
 
 @event(
     "producer_closed_with_unknown_outcomes",

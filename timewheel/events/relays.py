@@ -5,28 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Alarm, Event
 
-__all__ = [
-    "ConnectionBack",
-    "ConnectionLost",
-    "RelayBatchSplit",
-    "RelayDeadLetter",
-    "RelayDrainsFormerTopic",
-    "RelayFormerTopicUnreadable",
-    "RelayFormerTopicsUnknown",
-    "RelayHopsBeyondPlan",
-    "RelayNamespaceDropped",
-    "RelayNumbersUsedUp",
-    "RelayPlanDropped",
-    "RelayPlanNotStarted",
-    "RelayPlanOutdated",
-    "RelayPlansChanged",
-    "RelayPlansRefused",
-    "RelayPositionJumped",
-    "RelaySessionCrashed",
-    "RelaySessionFailed",
-    "RelayWaitsForLease",
-]
-
 
 @event(
     "relay_session_crashed",

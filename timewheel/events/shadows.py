@@ -5,18 +5,6 @@ from __future__ import annotations
 from timewheel.events.kind import event
 from timewheel.hooks import Event
 
-__all__ = [
-    "ShadowCaughtUp",
-    "ShadowInspectionFails",
-    "ShadowMissesPartitions",
-    "ShadowMoveFailed",
-    "ShadowMovesAgain",
-    "ShadowRefuses",
-    "ShadowState",
-    "ShadowStaysNative",
-    "ShadowWaitsForLease",
-]
-
 
 @event(
     "shadow_state",

@@ -15,7 +15,8 @@ from itertools import islice
 from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import EntryPosition, InternalStats
+from timewheel.broker.admin.internals import InternalStats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope, due_in
 from timewheel.core.errors import AdminError, AdminMissing

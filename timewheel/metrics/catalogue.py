@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as Family
 
-__all__ = ["CATALOGUE", "Metric", "Sample", "families"]
-
 Kind = Literal["counter", "gauge", "histogram"]
 By = Literal["producer", "consumer", "relay", "shadow", "events", "exporter"]
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from timewheel.relay.registry import RelayLike
     from timewheel.shadow.status import ShadowStatus
 
-__all__ = ["Metrics", "metrics_page"]
-
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
 Consumer = TypeVar("Consumer", bound="BaseConsumer")
 Read = Callable[[], tuple[Sample, ...] | None]

@@ -7,8 +7,6 @@ from typing import Generic, TypeVar
 
 from timewheel.metrics.catalogue import Metric, Sample
 
-__all__ = ["Ended"]
-
 Role = TypeVar("Role")
 _Series = tuple[Metric, tuple[str, ...]]
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.hooks import Hook
 
-__all__ = ["DEFAULT_LIMIT", "DEFAULT_READS", "Exporter"]
-
 DEFAULT_LIMIT = 500
 """Limit on subscriptions: with a dozen series each, they make about 6,000, like a few dozen topics of a broker's own
 metrics."""

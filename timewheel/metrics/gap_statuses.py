@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from timewheel.inspect.gaps.log import GapHistory
     from timewheel.inspect.status import Status
 
-__all__ = ["of_snapshot", "of_status", "of_subscription"]
-
 HOUR_S = 3_600
 NEXT = 4
 """Ranges of due times with a label of their own: overdue, next minute, hour and day. Later days share a label."""

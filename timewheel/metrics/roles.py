@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from timewheel.producers import ProducerCounts
     from timewheel.relay.status import PartitionStatus, RelayStatus
 
-__all__ = ["of_consumer", "of_lateness", "of_producer", "of_relay"]
-
 
 def of_producer(due_topic: str, counts: ProducerCounts) -> Iterator[Sample]:
     """Yield the samples of a producer."""

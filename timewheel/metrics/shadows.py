@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.shadow.status import ShadowStatus
 
-__all__ = ["of_shadow"]
-
 SECOND_MS = 1_000
 
 

@@ -36,8 +36,6 @@ from timewheel.hooks import Hook
 from timewheel.provision.leaving import delete_once_left
 from timewheel.provision.provisioning import Report, ensure
 
-__all__ = ["CalendarRoller", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
-
 MAX_TRANSITIONS = 4
 """A topic passes at most two stages in a roll; if the broker reports otherwise, the next roll tries again."""
 

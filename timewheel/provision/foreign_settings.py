@@ -17,19 +17,6 @@ from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
 from timewheel.provision.shadow_commands import shadow_commands
 
-__all__ = [
-    "Finding",
-    "delayed_delivery_findings",
-    "foreign_subscriptions",
-    "namespace_findings",
-    "native_timer_findings",
-    "producer_name_findings",
-    "relay_count_findings",
-    "set_delayed_delivery",
-    "unacknowledged_findings",
-]
-
-
 DEFAULT_PRODUCER_NAMES = 10_000
 """The broker's default of ``brokerDeduplicationMaxNumberOfProducers``."""
 DEFAULT_GAP_LIMIT = 10_000

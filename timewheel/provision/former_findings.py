@@ -13,8 +13,6 @@ from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.provision.foreign_settings import Finding
 
-__all__ = ["findings_of", "left_behind", "remedy_for", "run_command"]
-
 TARGET = "PLAN"
 """Placeholder for a plan's file whose name is not known."""
 

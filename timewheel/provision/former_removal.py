@@ -21,8 +21,6 @@ from timewheel.core.plurals import counted
 from timewheel.provision.former_topics import FormerTopics, former_names
 from timewheel.provision.leaving import connected_clients, delete_once_left
 
-__all__ = ["Removal", "RemovalStage", "remove_drained"]
-
 LET_GO_MS = 150 * SECOND_MS
 """Relays let go of a topic that they find empty twice, a minute apart."""
 LOOK_AGAIN_MS = 2 * SECOND_MS

@@ -17,8 +17,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.provision.provisioned import provisioned, with_noted_namespaces
 
-__all__ = ["FormerTopics", "former_names", "held_backlog", "look_into", "waiting_in_former"]
-
 
 class FormerTopics:
     """Finds topics of earlier plans; passed to the plan's `Relay`, which then drains them.

@@ -9,8 +9,6 @@ from timewheel.core.clock import pause
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.errors import AdminError, AdminMissing
 
-__all__ = ["connected_clients", "delete_once_left"]
-
 RECONNECT_MS = 3 * SECOND_MS
 """A client that loses its connection reconnects after 0.1 to 1.1 s (measured with pulsar-client 3.13)."""
 

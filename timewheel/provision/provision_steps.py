@@ -25,23 +25,6 @@ from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
 from timewheel.provision.provisioned import Provisioned
 
-__all__ = [
-    "CreateMissedPartitions",
-    "CreateNamespace",
-    "CreateSubscription",
-    "CreateTopic",
-    "GrowTopic",
-    "SetPolicy",
-    "Step",
-    "TopicState",
-    "existing_of",
-    "partitions_in_words",
-    "policy_steps",
-    "steps_for",
-    "wanted_policies",
-    "waves_of",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNamespace:

@@ -15,18 +15,6 @@ from timewheel.core.plan import MAX_FORMER, Plan
 from timewheel.core.routing import ROUTING_CODE, Router
 from timewheel.provision.foreign_settings import Finding
 
-__all__ = [
-    "Provisioned",
-    "note",
-    "outdated",
-    "provided",
-    "provisioned",
-    "refuse_older",
-    "routing_of",
-    "same_revision",
-    "with_noted_namespaces",
-]
-
 NO_PROPERTIES = 405
 """Method Not Allowed: the answer of brokers older than 2.11 to topic properties."""
 

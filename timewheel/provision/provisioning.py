@@ -56,8 +56,6 @@ from timewheel.provision.provisioned import (
     with_noted_namespaces,
 )
 
-__all__ = ["Report", "ensure"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

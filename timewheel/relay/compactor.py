@@ -21,8 +21,6 @@ from timewheel.core.clock import Clock
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, partition_topic
 from timewheel.events import CancellationsCompacted, CancellationsNotCompacted
 
-__all__ = ["CancellationCompactor", "compact", "is_worth_it"]
-
 LOOK_EVERY_MS = 10_000
 LEAST_LOOSE = 10_000
 """Fewer lines are read in a tenth of a second, and are not worth a rewrite."""

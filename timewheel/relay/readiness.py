@@ -9,8 +9,6 @@ from typing import Any
 
 from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, Page
 
-__all__ = ["ReadyFile", "Reported", "health_pages", "reported_of"]
-
 Reported = tuple[bool, Mapping[str, Any]]
 """True if all is well; and the details, for JSON."""
 

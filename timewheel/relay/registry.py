@@ -11,8 +11,6 @@ from timewheel.core.plan import Plan
 from timewheel.relay.relay import DRAIN_MS
 from timewheel.relay.status import RelayStatus
 
-__all__ = ["RelayLike", "RelayRegistry", "stop_all"]
-
 
 class RelayLike(Protocol):
     """A relay, or a shadow that contains a relay."""

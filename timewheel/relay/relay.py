@@ -36,8 +36,6 @@ from timewheel.relay.driver.partition_workers import PartitionWorkers
 from timewheel.relay.driver.source import JournalGate, Source, Tools
 from timewheel.relay.status import PartitionStatus, RelayStatus
 
-__all__ = ["Relay", "new_relay_id"]
-
 MAX_IN_FLIGHT = 4_000
 """Four groups of hops: one gathers while others are under way."""
 SEND_TIMEOUT_MS = 30_000

@@ -22,8 +22,6 @@ from timewheel.events import (
 from timewheel.hooks import Hook
 from timewheel.relay.registry import RelayLike, RelayRegistry, stop_all
 
-__all__ = ["Reloading"]
-
 LOOK_MS = 1_000
 """Time between two reads of the files; a change must be read twice, so that no half-written file counts."""
 

@@ -17,8 +17,6 @@ from timewheel.relay.reloading import Reloading
 from timewheel.relay.status import RelayStatus
 from timewheel.serving import HttpServer, Page
 
-__all__ = ["Service", "Watchdog"]
-
 LOOK_MS = 1_000
 """Pause between checks of readiness, each of which holds off the watchdog."""
 WATCHDOG_MS = 30_000

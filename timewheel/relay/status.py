@@ -7,8 +7,6 @@ from typing import Any
 
 from timewheel.relay.driver.handle import PartitionState
 
-__all__ = ["PartitionStatus", "RelayStatus"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:

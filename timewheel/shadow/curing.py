@@ -20,8 +20,6 @@ from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.core.steps import far_ms
 
-__all__ = ["Excess", "curing", "first_plan", "fitted", "lines_of", "neighbours", "windows", "with_window"]
-
 WINDOWS_MS = tuple(one for one in ROUND_MS if MINUTE_MS <= one <= 90 * DAY_MS)
 FIRST_WINDOW_MS = 12 * HOUR_MS
 """The longest window of a plan that is made for a topic: its shadow may be down this long before a timer comes

@@ -6,11 +6,9 @@ from contextlib import suppress
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.core.errors import AdminDenied
-from timewheel.core.names import Names
+from timewheel.core.names import STATE_PROPERTY, Names
 from timewheel.core.plan import Plan
-from timewheel.shadow.machine.states import STATE_PROPERTY, DesiredState, State, caught_up_property, desired_in
-
-__all__ = ["desired_for", "note_caught_up"]
+from timewheel.shadow.machine.states import DesiredState, State, caught_up_property, desired_in
 
 
 def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int, before: State | None = None) -> State:

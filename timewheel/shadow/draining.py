@@ -19,8 +19,6 @@ from timewheel.provision.former_topics import FormerTopics, held_backlog
 from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.stretches import acked_entries, entries_after
 
-__all__ = ["Stalls", "amount_words", "journaled", "waiting", "waiting_timers"]
-
 GIVE_UP_MS = 3 * MINUTE_MS
 """A partition that moves to another broker, or whose relay died, continues within a minute."""
 

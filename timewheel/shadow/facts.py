@@ -16,8 +16,6 @@ from timewheel.inspect.doctor import Seen, Unread, inspect_topic
 from timewheel.inspect.doctor.seen import Asking, SeenTopic, Source
 from timewheel.shadow.machine.acked import Acked
 
-__all__ = ["COMPACTION_CURSOR", "Facts", "acked_in", "cursors_in", "facts_about", "is_users"]
-
 COMPACTION_CURSOR = "__compaction"
 
 

@@ -12,8 +12,6 @@ from timewheel.core.topology import HoldingTopic
 from timewheel.inspect.doctor.seen import Asking, Source
 from timewheel.provision.former_topics import look_into
 
-__all__ = ["former_backlogs", "former_partitions"]
-
 
 def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[HoldingTopic, int]:
     """Count the waiting entries by topic, without empty topics.

@@ -18,17 +18,6 @@ from timewheel.inspect.status.places import summed
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.states import DesiredState, State, drains
 
-__all__ = [
-    "Lag",
-    "PartitionOverview",
-    "Phase",
-    "Queue",
-    "ShadowOverview",
-    "SubscriptionOverview",
-    "overview_facts",
-    "warnings_of",
-]
-
 STUCK_MS = MINUTE_MS
 """A timer leaves the intake at once, a copy the journal at once, and a timer a holding topic before it is due: after
 this

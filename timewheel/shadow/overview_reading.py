@@ -49,8 +49,6 @@ from timewheel.shadow.stored_timers import properties_in, timers_in
 from timewheel.shadow.surveying import read_topic, writes_of
 from timewheel.shadow.walking import entries_in
 
-__all__ = ["overview_of"]
-
 SAMPLE = 2_000
 """Entries of each partition that are read."""
 SAMPLE_PIECES = 10

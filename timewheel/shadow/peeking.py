@@ -19,8 +19,6 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.rng import Random, system_random
 
-__all__ = ["PEEK_MS", "EntryPeeker"]
-
 PEEK_MS = 5_000
 """Time-out of an entry. None comes if the broker has only its own markers left, or messages of open transactions."""
 MAX_IDLE = 16

@@ -27,8 +27,6 @@ from timewheel.shadow.curing import Excess
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
 from timewheel.shadow.machine.move_decider import MoveDecision
 
-__all__ = ["KINDS", "findings_on", "is_refused", "right_to"]
-
 
 def _kind(slug: str, severity: Severity, why: str, do: str) -> Kind:
     return Kind(slug=slug, severity=severity, why=why, do=do)

@@ -35,8 +35,6 @@ from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.machine.states import DesiredState, drains
 from timewheel.shadow.status import MoverStatus, ShadowStatus
 
-__all__ = ["Shadow"]
-
 LOOK_MS = 1_000
 UNHEARD_MS = 10_000
 """Time after a change of the desired state for which another shadow may work as before: it looks every second, and

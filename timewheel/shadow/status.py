@@ -7,8 +7,6 @@ from typing import Any
 
 from timewheel.shadow.machine.states import State
 
-__all__ = ["MoverStatus", "ShadowStatus"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoverStatus:

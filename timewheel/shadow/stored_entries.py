@@ -19,8 +19,6 @@ from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUn
 from timewheel.shadow.driver.content import DamagedPayload, opened
 from timewheel.shadow.peeking import PEEK_MS, EntryPeeker
 
-__all__ = ["MAX_OPENED_BYTES", "StoredEntries"]
-
 MAX_OPENED_BYTES = 16 << 20
 """Limit of an entry: several entries are in memory at once."""
 

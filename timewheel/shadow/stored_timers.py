@@ -15,8 +15,6 @@ from timewheel.core.errors import EnvelopeError
 from timewheel.shadow.driver.content import DamagedPayload, opened
 from timewheel.shadow.machine.move_decider import moved_from
 
-__all__ = ["StoredTimer", "key_of", "original_of", "properties_in", "timers_in"]
-
 
 class StoredTimer(NamedTuple):
     """A timer of a plan's topic.

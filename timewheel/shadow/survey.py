@@ -14,8 +14,6 @@ from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.move_decider import MoveDecision
 from timewheel.shadow.refusing import is_refused
 
-__all__ = ["Amount", "Cost", "Delays", "PartSurvey", "SubscriptionSurvey", "Survey", "survey_facts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:

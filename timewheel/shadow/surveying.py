@@ -29,8 +29,6 @@ from timewheel.shadow.refusing import findings_on
 from timewheel.shadow.survey import Amount, Cost, Delays, PartSurvey, SubscriptionSurvey, Survey, summed
 from timewheel.shadow.walking import entries_in
 
-__all__ = ["DEFAULT_ENTRIES", "ProgressCallback", "TopicRead", "read_topic", "writes_of"]
-
 DEFAULT_ENTRIES = 100_000
 """Limit of entries that are read in each partition."""
 PROCESS_BYTES = 90_000_000

@@ -13,8 +13,6 @@ from timewheel.inspect.doctor import Unread
 from timewheel.shadow.machine.audit import Place, Trouble, Wrong
 from timewheel.shadow.machine.states import DesiredState
 
-__all__ = ["PartitionAudit", "Verification", "verification_facts"]
-
 SHOWN = 20
 """Troubles of each kind and partition that are listed individually."""
 

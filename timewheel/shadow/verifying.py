@@ -43,8 +43,6 @@ from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, tim
 from timewheel.shadow.verification import PartitionAudit, Stuck, Verification
 from timewheel.shadow.walking import entries_in
 
-__all__ = ["AGAIN_MS", "verify"]
-
 AGAIN_MS = 3_000
 """Time between two looks: by then timers that were on their way have arrived."""
 LOOKS = 3

@@ -11,8 +11,6 @@ from timewheel.broker.protocol.reading import EntryReader
 from timewheel.core.clock import Clock, pause
 from timewheel.shadow.machine.stretches import Stretch
 
-__all__ = ["QUIET_MS", "entries_in"]
-
 QUIET_MS = 3_000
 """Silence after which a stretch counts as read to its end: a broker does not deliver its own entries, nor messages
 behind an open transaction."""

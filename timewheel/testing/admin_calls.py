@@ -11,8 +11,6 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["await_ready", "broker_version", "topic_path", "unload_all_namespaces", "unload_topic"]
-
 SYSTEM_TENANT = "pulsar"
 POLL_S = 0.1
 CALL_TIMEOUT_S = 5.0

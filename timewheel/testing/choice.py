@@ -11,15 +11,6 @@ from timewheel.testing.errors import BrokerUnavailable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "BROKER_ADMIN_VARIABLE",
-    "BROKER_VARIABLE",
-    "ELSEWHERE",
-    "BrokerChoice",
-    "BrokerKind",
-    "broker_choice",
-]
-
 BROKER_VARIABLE = "TIMEWHEEL_TEST_BROKER"
 BROKER_ADMIN_VARIABLE = "TIMEWHEEL_TEST_BROKER_ADMIN"
 """A separate variable, not `PULSAR_ADMIN_URL`, which may be set for the commands and name another broker."""

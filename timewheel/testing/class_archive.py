@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from timewheel.testing.maven import Java, Progress
 
-__all__ = ["ensure_class_archive", "using_archive", "writing_archive"]
-
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 
 

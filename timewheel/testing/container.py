@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from timewheel.testing.maven import Progress
 
-__all__ = ["PulsarContainer"]
-
 IMAGE = "apachepulsar/pulsar"
 START_TIMEOUT_S = 180.0
 """Time until the broker is healthy, after the image was fetched."""

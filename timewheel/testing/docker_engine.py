@@ -6,8 +6,6 @@ import os
 import socket
 from importlib.util import find_spec
 
-__all__ = ["engine_address", "engine_trouble", "words_of"]
-
 USUAL_ENGINE = "unix:///var/run/docker.sock"
 ENGINE_TIMEOUT_S = 5
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["eventually"]
-
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 30.0

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["LocalPulsar"]
-
 START_TIMEOUT_S = 120.0
 """A broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice."""
 START_ATTEMPTS = 2

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["locked"]
-
 POLL_S = 0.2
 TIMEOUT_S = 1_800
 """The work under the lock has this limit itself; a longer wait means that a process hangs."""

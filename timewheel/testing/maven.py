@@ -28,8 +28,6 @@ from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Java", "Progress", "broker_jars", "cache_folder", "find_java"]
-
 MIN_JAVA = 17
 JAVA_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 1_800

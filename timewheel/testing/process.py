@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["OwnedProcess", "exit_words"]
-
 WAIT_SLICE_S = 0.1
 """Two threads may wait for the same message, and only one of them reads it; the other checks again after this long."""
 SPAWN_TIMEOUT_S = 30.0

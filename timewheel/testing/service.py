@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from timewheel.testing.maven import Progress
 
-__all__ = ["Broker", "GivenBroker", "pulsar_service"]
-
 
 class Broker(Protocol):
     """The interface of every broker for tests; only a `LocalPulsar` can also be killed, frozen and restarted."""

@@ -9,15 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "COMMON_SETTINGS",
-    "DEFAULT_VERSION",
-    "STANDALONE_SETTINGS",
-    "SUPPORTED_VERSIONS",
-    "VERSION_VARIABLE",
-    "version_asked_for",
-]
-
 DEFAULT_VERSION = "4.0.7"
 """The LTS line, which most users run."""
 SUPPORTED_VERSIONS = ("4.0.7", "4.2.4")

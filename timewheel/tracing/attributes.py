@@ -14,27 +14,6 @@ from opentelemetry.trace import Tracer, TracerProvider, get_tracer
 import timewheel
 from timewheel.client.positions import Position
 
-__all__ = [
-    "DELAY_S",
-    "DESTINATION",
-    "DUE",
-    "ERROR_TYPE",
-    "GENERATION",
-    "HOPS",
-    "LATENESS_MS",
-    "MESSAGE_ID",
-    "OUTCOME",
-    "PARTITION",
-    "SUBSCRIPTION",
-    "TEMPLATE",
-    "TIMER_ID",
-    "Operation",
-    "common",
-    "due_text",
-    "position_text",
-    "tracer_of",
-]
-
 SYSTEM = "messaging.system"
 OPERATION_NAME = "messaging.operation.name"
 OPERATION_TYPE = "messaging.operation.type"

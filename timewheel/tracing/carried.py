@@ -8,8 +8,6 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-__all__ = ["MAX_CHARS", "context_in", "properties_of"]
-
 # Not the process-wide propagator: it would store baggage, which is the user's data, in topics for months. And a reader
 # of a property after months should find a standard, not a format from the configuration of this process.
 _W3C = TraceContextTextMapPropagator()

@@ -33,8 +33,6 @@ from timewheel.tracing.attributes import (
 )
 from timewheel.tracing.carried import context_in
 
-__all__ = ["traced_handler"]
-
 
 def traced_handler(
     handler: Handler, *, subscription: str | None = None, tracer_provider: TracerProvider | None = None

@@ -13,8 +13,6 @@ from timewheel.core.plan import Plan
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, SendOptions, Timer, TimerCallback
 from timewheel.tracing.send_span import SendSpans
 
-__all__ = ["AsyncTracedProducer", "TracedProducer"]
-
 
 class TracedProducer(DelayedProducer):
     """`DelayedProducer` with a span ``send TOPIC`` for each send, whose context travels in the timer's properties.

@@ -27,8 +27,6 @@ from timewheel.tracing.attributes import (
 )
 from timewheel.tracing.carried import properties_of
 
-__all__ = ["SendSpan", "SendSpans"]
-
 
 class SendSpans:
     """Begins the spans of a producer's sends.

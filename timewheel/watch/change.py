@@ -21,8 +21,6 @@ from timewheel.watch.expected import turns_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MAX_ROWS", "Change", "change_for", "changed_plan", "diff_of"]
-
 MAX_ROWS = 1_000_000
 """Upper limit of rows handed to the planner, repetitions included: a laptop plans for this many within a minute."""
 

@@ -27,8 +27,6 @@ from timewheel.watch.outlook import Outlook, outlook_of
 from timewheel.watch.sends import Sends, sends_of
 from timewheel.watch.verdict import Finding, Level, findings_of, level_of
 
-__all__ = ["HORIZON_MS", "Checked", "check", "judged"]
-
 HORIZON_MS = 30 * DAY_MS
 
 

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, StoredTimer
-
-__all__ = ["GapComparison", "comparisons", "together"]
 
 NORMAL_95 = 1.96
 """Standard errors on either side of an estimate that contain the true value in 95 of 100 samples."""

@@ -14,8 +14,6 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.watch.sends import SHARES, Sends
 
-__all__ = ["DELAY_DRIFT", "RATE_DRIFT", "Drift", "Reference", "drift", "reference_of"]
-
 RATE_DRIFT = 0.2
 """Fraction of the former rate: a change by a fifth, beyond chance and sampling error, is drift."""
 DELAY_DRIFT = 0.1

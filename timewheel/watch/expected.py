@@ -20,8 +20,6 @@ from timewheel.spark_planner.pricing.evaluate import Evaluation, evaluate
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.watch.sends import Sends
 
-__all__ = ["MAX_TURNS", "Expected", "expected", "turns_of"]
-
 CELL_LIMIT = 200_000
 LEAST_CELLS = 500
 """Least number of cells of a repeated window: even the coarsest level may need this many."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from timewheel.watch.comparison import GapComparison
     from timewheel.watch.growth import Growth
 
-__all__ = ["change_facts", "checked_facts"]
-
 
 def checked_facts(checked: Checked) -> dict[str, Any]:
     """Return everything that a check found; times in UTC milliseconds, null for unknown values."""

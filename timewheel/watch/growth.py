@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from timewheel.core.durations import DAY_MS
 from timewheel.core.slope import slope_of
 
-__all__ = ["LEAST_CHECKS", "LEAST_SPAN_MS", "LONGEST_WEEKS", "Growth", "growth_of"]
-
 WEEK_MS = 7 * DAY_MS
 LEAST_CHECKS = 4
 """Three checks lie on a line too easily."""

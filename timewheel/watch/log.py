@@ -9,8 +9,6 @@ from typing import Any
 
 from timewheel.watch.errors import LogUnreadable
 
-__all__ = ["CheckLine", "append_check", "read_checks"]
-
 FORMAT = 1
 MAX_LINES = 100_000
 """Eleven years of hourly checks."""

@@ -9,8 +9,6 @@ from timewheel.spark_planner.choice.constraints import Room
 from timewheel.spark_planner.extrapolation import Trend
 from timewheel.watch.growth import Growth
 
-__all__ = ["Outlook", "Reached", "outlook_of"]
-
 GAP_LIMIT = "gap limit"
 """The phrase by which a `Room` of gaps names its limit."""
 

@@ -17,8 +17,6 @@ from math import log, sqrt
 from timewheel.core.plan import Calendar
 from timewheel.inspect.plan_sample import Drawn, Part, PlanSample, PlanTopic, StoredTimer
 
-__all__ = ["LEAST_TIMERS", "SHARES", "Sends", "sends_of", "window_of"]
-
 LEAST_TIMERS = 30
 """Below this number of sampled sends no rate is reported: its error would exceed a third."""
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)

@@ -14,8 +14,6 @@ from timewheel.watch.comparison import GapComparison
 from timewheel.watch.sends import SHARES
 from timewheel.watch.verdict import Level
 
-__all__ = ["comparison_table", "describe_change", "describe_sends", "headline"]
-
 HOW_TO_CHANGE = "docs/how-to/change-a-plan.md"
 MAX_PARTITIONS = 8
 """Number of the fullest partitions shown; the JSON lists all."""

@@ -20,8 +20,6 @@ from timewheel.watch.expected import Expected
 from timewheel.watch.outlook import Outlook
 from timewheel.watch.sends import LEAST_TIMERS, SHARES, Sends
 
-__all__ = ["Finding", "Level", "findings_of", "level_of", "span"]
-
 ASTRAY_SHARE = 0.01
 """Fraction of the timers in due topics: fewer that stay longer than the plan allows are left from an earlier plan."""
 

@@ -11,8 +11,6 @@ import httpx
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 from timewheel.core.tokens import expires_ms_of, role_of
 
-__all__ = ["error_of"]
-
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""
 

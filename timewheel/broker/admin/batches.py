@@ -11,8 +11,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["BatchGarbled", "BatchedMessage", "messages_of_batch"]
-
 _PROPERTIES, _PARTITION_KEY, _PAYLOAD_SIZE = 1, 2, 3
 _KEY, _VALUE = 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

@@ -14,8 +14,6 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminDenied, AdminError
 from timewheel.events import BrokerConfigurationDenied
 
-__all__ = ["BrokerTime", "Brokers"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 

@@ -18,8 +18,6 @@ from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.hooks import Hook
 
-__all__ = ["AdminClient"]
-
 
 class AdminClient:
     """A cluster's admin API, thin and typed.

@@ -21,8 +21,6 @@ from timewheel.core.errors import BadConnection, TokenNotGiven
 from timewheel.core.secret import HIDDEN
 from timewheel.core.tokens import expires_ms_of
 
-__all__ = ["ClientCredentials"]
-
 TIMEOUT_S = 10.0
 """Time-out of each step of a request: pulsar-client's thread waits meanwhile."""
 AHEAD_MS = 60_000

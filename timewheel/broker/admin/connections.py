@@ -11,8 +11,6 @@ from typing import Any
 
 import httpx
 
-__all__ = ["AnswerTooLarge", "Connections", "Tls"]
-
 MAX_ANSWER_BYTES = 256 << 20
 """Limit of an answer after decompression: larger than the largest entry and the longest list of topics in use, small
 enough not to exhaust a process's memory."""

@@ -11,10 +11,8 @@ from typing import Protocol
 
 import httpx
 
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError
-
-__all__ = ["EntrySource", "StoredEntry"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LEAST_BYTES = 4

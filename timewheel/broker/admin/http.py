@@ -18,8 +18,6 @@ from timewheel.client.port_probe import mistake_in
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 
-__all__ = ["DEFAULT_RETRY_FOR_S", "DEFAULT_TIMEOUT_S", "AdminHttp", "Token", "tls_context"]
-
 Token = str | Callable[[], str] | None
 """A bearer token; or a function that returns the current token, called before every request so that tokens can be
 renewed."""

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from timewheel.broker.admin.names import subscription_of
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["DEDUPLICATION", "TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
-
 DEDUPLICATION = "pulsar.dedup"
 """The cursor under which a broker stores producers' names; written every thousand entries."""
 TERMINATED = "Terminated"

@@ -10,8 +10,6 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 from timewheel.core.errors import BadName
 
-__all__ = ["namespace_path", "subscription_of", "subscription_path", "tenant_path", "topic_path"]
-
 DOMAINS = ("persistent", "non-persistent")
 
 

@@ -10,8 +10,6 @@ from timewheel.broker.admin.http import AdminHttp
 from timewheel.broker.admin.names import namespace_path, tenant_path
 from timewheel.broker.admin.policies import Policy
 
-__all__ = ["NamespacePolicies", "Namespaces", "Tenants"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
 
-__all__ = ["begins_anew", "loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
-
 ANEW_MS = 15_000
 """A relay whose partition has failed waits ten seconds at most, and then subscribes again."""
 

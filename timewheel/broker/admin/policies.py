@@ -9,34 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
-__all__ = [
-    "AGE_QUOTA",
-    "COMPACTION_BYTES",
-    "DEDUPLICATION",
-    "DELAYED_DELIVERY",
-    "INACTIVE_TOPIC",
-    "KEEP_INACTIVE",
-    "MAX_MESSAGE_BYTES",
-    "MAX_UNACKED_PER_CONSUMER",
-    "MAX_UNACKED_PER_SUBSCRIPTION",
-    "MESSAGE_TTL_S",
-    "NO_QUOTA",
-    "PAUSE_ON_ACK_STATE",
-    "PERSISTENCE",
-    "POLICIES",
-    "REPLICATION_CLUSTERS",
-    "RETENTION",
-    "SIZE_QUOTA",
-    "SUBSCRIPTION_EXPIRY_MIN",
-    "BacklogQuota",
-    "DelayedDelivery",
-    "InactiveTopic",
-    "Level",
-    "Persistence",
-    "Policy",
-    "Retention",
-]
-
 T = TypeVar("T")
 
 Level = Literal["topic", "namespace"]

@@ -10,8 +10,6 @@ import httpx
 
 from timewheel.core.errors import AdminError
 
-__all__ = ["API", "LOOKUP", "REDIRECTS", "origin_of", "owner_url"]
-
 API: Final = "/admin/v2"
 LOOKUP: Final = "/lookup/v2/topic"
 _KEEPS_METHOD: Final = frozenset({307, 308})

@@ -11,8 +11,6 @@ from tenacity.wait import WaitBaseT
 from timewheel.core.clock import Clock, pause
 from timewheel.core.errors import AdminError, AdminUnreachable
 
-__all__ = ["Repeat", "attempts", "may_repeat"]
-
 
 class Repeat(Enum):
     """Effect of a second call after a first call whose outcome is unknown."""

@@ -6,18 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "DELAYING_TYPES",
-    "IN_ORDER_TYPES",
-    "SHADOW_ACKER",
-    "ConsumerStats",
-    "PartitionedStats",
-    "ProducerStats",
-    "SubscriptionStats",
-    "TopicStats",
-    "is_users",
-]
-
 DELAYING_TYPES = frozenset({"Shared", "Key_Shared"})
 """Types of subscriptions on which brokers delay (broker-facts: delays-need-shared)."""
 IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})

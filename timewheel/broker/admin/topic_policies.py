@@ -10,8 +10,6 @@ from timewheel.broker.admin.policies import Policy
 from timewheel.core.clock import Clock, pause
 from timewheel.core.errors import TopologyError
 
-__all__ = ["TopicPolicies"]
-
 T = TypeVar("T")
 
 DEFAULT_WAIT_S = 10.0

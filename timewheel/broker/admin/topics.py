@@ -7,7 +7,7 @@ from typing import Literal
 
 from timewheel.broker.admin.entries import EntrySource, StoredEntry, read_entry
 from timewheel.broker.admin.http import AdminHttp
-from timewheel.broker.admin.internals import EntryPosition, InternalStats, read_internal_stats
+from timewheel.broker.admin.internals import InternalStats, read_internal_stats
 from timewheel.broker.admin.names import namespace_path, subscription_path, topic_path
 from timewheel.broker.admin.redirects import LOOKUP
 from timewheel.broker.admin.retrying import Repeat
@@ -18,9 +18,8 @@ from timewheel.broker.admin.stats import (
     read_topic_stats,
     stats_query,
 )
+from timewheel.client.positions import EntryPosition
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
-
-__all__ = ["Subscriptions", "Topics"]
 
 _START = {
     "earliest": {"ledgerId": -1, "entryId": -1, "partitionIndex": -1},

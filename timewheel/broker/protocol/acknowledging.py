@@ -19,8 +19,6 @@ from timewheel.broker.protocol.errors import BinaryProtocolError, ConsumerLost
 from timewheel.broker.protocol.events import ConsumerClosed
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["MAX_UNANSWERED", "EntryAcknowledger"]
-
 MAX_UNANSWERED = 4
 """Acknowledgements under way: enough to keep the broker busy while an answer travels."""
 

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 from timewheel.core.errors import BadConnection
 
-__all__ = ["Address", "ServiceUrl"]
-
 _PLAIN, _TLS = "pulsar", "pulsar+ssl"
 _PORTS = {_PLAIN: 6650, _TLS: 6651}
 

@@ -24,8 +24,6 @@ from timewheel.broker.protocol.fields import as_signed, data_tag, fields_of, num
 from timewheel.broker.protocol.frames import COMMAND_AT
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["MAX_COMMAND_BYTES", "Asked", "command_in", "entry_in", "reported_by"]
-
 MAX_COMMAND_BYTES = 1024 * 1024
 """Limit of a command without the entry behind it: answers are short, and the longest hold a broker's error text."""
 

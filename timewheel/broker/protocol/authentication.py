@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Anonymous", "Authentication", "ByCertificate", "ByToken"]
-
 
 class Authentication(Protocol):
     """A way to authenticate."""

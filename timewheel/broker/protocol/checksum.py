@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from google_crc32c import value as _value
 
-__all__ = ["crc32c"]
-
 
 def crc32c(data: bytes) -> int:
     """Return the checksum as an unsigned number of 32 bits."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["LOWEST_VERSION", "PASSING_ERRORS", "SPOKEN_VERSION", "CommandType", "ServerError", "SubscriptionType"]
-
 SPOKEN_VERSION = 21
 """Protocol version sent to brokers, that of Pulsar 4.0. A broker answers with the same or a lower version."""
 LOWEST_VERSION = 19

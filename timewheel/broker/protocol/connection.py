@@ -38,8 +38,6 @@ from timewheel.broker.protocol.events import (
 from timewheel.broker.protocol.frames import FRAME_PADDING_BYTES, MAX_FRAME_BYTES, Frames
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["KEEP_ALIVE_MS", "MAX_PENDING", "MAX_PERMITS", "MAX_POSITIONS", "Connection", "Phase"]
-
 KEEP_ALIVE_MS = 30_000
 """After this much silence the client sends a PING, and after as much again it gives the broker up. A broker does the
 same by its setting ``keepAliveIntervalSeconds``, which is 30 by default."""

@@ -13,8 +13,6 @@ from timewheel.broker.protocol.session import REQUEST_MS, Session
 from timewheel.broker.protocol.transport import SocketTransport, Transport
 from timewheel.core.clock import Clock, SystemClock
 
-__all__ = ["CONNECT_MS", "Dialer"]
-
 CONNECT_MS = 10_000
 """Time-out for connecting to an address, and again for TLS."""
 

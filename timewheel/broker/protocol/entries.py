@@ -19,8 +19,6 @@ from timewheel.broker.protocol.fields import as_signed, data_tag, fields_of, num
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import MAX_TIME_MS
 
-__all__ = ["Compression", "Entry", "Marker", "read_entry"]
-
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_METADATA_MAGIC = b"\x0e\x02"
 _SIZE_BYTES = 4

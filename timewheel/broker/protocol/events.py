@@ -8,19 +8,6 @@ from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerRefused
 from timewheel.client.positions import EntryPosition
 
-__all__ = [
-    "Acknowledged",
-    "Broken",
-    "Connected",
-    "ConsumerClosed",
-    "CredentialsAsked",
-    "Done",
-    "Event",
-    "LastPosition",
-    "LookedUp",
-    "Refused",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connected:

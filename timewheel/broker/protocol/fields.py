@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from timewheel.broker.protocol.errors import ProtocolViolation
 
-__all__ = ["as_signed", "data_field", "data_tag", "fields_of", "number_at", "number_field", "number_tag", "text_of"]
-
 _NUMBER = 0
 _FIXED_64 = 1
 _DATA = 2

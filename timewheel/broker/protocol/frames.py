@@ -10,8 +10,6 @@ import struct
 
 from timewheel.broker.protocol.errors import FrameTooLarge, ProtocolViolation
 
-__all__ = ["COMMAND_AT", "DEFAULT_FRAME_BYTES", "FRAME_PADDING_BYTES", "MAX_FRAME_BYTES", "Frames", "frame_of"]
-
 FRAME_PADDING_BYTES = 10 * 1024
 """Size of a frame beyond the broker's ``maxMessageSize``: room for the command."""
 DEFAULT_FRAME_BYTES = 5 * 1024 * 1024 + FRAME_PADDING_BYTES

@@ -13,8 +13,6 @@ from timewheel.broker.protocol.errors import LookupFailed, shown_text
 from timewheel.broker.protocol.events import LookedUp
 from timewheel.core.errors import BadConnection
 
-__all__ = ["MAX_REDIRECTS", "Ask", "Lookup", "Target"]
-
 MAX_REDIRECTS = 20
 """Limit of redirects between brokers for a topic, as in other clients; one redirect is usual."""
 

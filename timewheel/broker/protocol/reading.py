@@ -22,8 +22,6 @@ from timewheel.broker.protocol.events import ConsumerClosed, Event, LastPosition
 from timewheel.client.positions import EntryPosition
 from timewheel.core.rng import Random, system_random
 
-__all__ = ["DEFAULT_PERMITS", "EARLIEST", "EntryReader"]
-
 DEFAULT_PERMITS = 2_000
 """Messages that the broker may have sent and the caller has not taken yet."""
 _PERMITS_END = 1 << 32

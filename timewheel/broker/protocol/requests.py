@@ -9,20 +9,6 @@ from timewheel.broker.protocol.fields import data_field, number_field
 from timewheel.broker.protocol.frames import frame_of
 from timewheel.client.positions import EntryPosition
 
-__all__ = [
-    "ack",
-    "ack_up_to",
-    "auth_response",
-    "close_consumer",
-    "connect",
-    "flow",
-    "get_last_message_id",
-    "lookup",
-    "ping",
-    "pong",
-    "subscribe",
-]
-
 CLIENT_VERSION = "timewheel"
 _EARLIEST = 1
 """``InitialPosition``: the start of a new subscription, and of a reader whose position no longer exists."""

@@ -24,8 +24,6 @@ from timewheel.broker.protocol.events import (
 from timewheel.broker.protocol.transport import Transport
 from timewheel.core.clock import Clock
 
-__all__ = ["CALL_EVERY_MS", "REQUEST_MS", "Session"]
-
 REQUEST_MS = 30_000
 """Time-out of an answer, as in pulsar-client. A broker that loads a large topic takes some seconds."""
 CALL_EVERY_MS = KEEP_ALIVE_MS

@@ -9,8 +9,6 @@ from typing import Protocol
 from timewheel.broker.protocol.addresses import Address
 from timewheel.broker.protocol.errors import BrokerLost
 
-__all__ = ["RECEIVE_BYTES", "SocketTransport", "Transport"]
-
 RECEIVE_BYTES = 256 * 1024
 """Bytes received at once: some thousand entries, and the most that is read ahead of the caller."""
 _CLOSED = "it was closed by the other side"

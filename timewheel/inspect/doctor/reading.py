@@ -11,7 +11,7 @@ from typing import Any, Final
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.internals import DEDUPLICATION as DEDUPLICATION_CURSOR
-from timewheel.broker.admin.internals import EntryPosition, InternalStats
+from timewheel.broker.admin.internals import InternalStats
 from timewheel.broker.admin.namespaces import NamespacePolicies
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.policies import (
@@ -30,6 +30,7 @@ from timewheel.broker.admin.policies import (
     Policy,
 )
 from timewheel.broker.admin.stats import TopicStats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
 from timewheel.core.former_topics import FormerTopic

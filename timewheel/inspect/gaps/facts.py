@@ -9,7 +9,7 @@ from typing import Any
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
 from timewheel.inspect.gaps.log import GapHistory

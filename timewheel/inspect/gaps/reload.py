@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from timewheel.broker.admin.internals import AckedRange, CursorStats, EntryPosition, Ledger
+from timewheel.broker.admin.internals import AckedRange, CursorStats, Ledger
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
 NO_LEDGER = "NoLedger"

@@ -11,8 +11,9 @@ from itertools import accumulate
 from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import EntryPosition, InternalStats
+from timewheel.broker.admin.internals import InternalStats
 from timewheel.client.dead_letters import DEAD_REASON
+from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY, Envelope, due_in
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.inspect.gaps.snapshot import Unseen

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.cancellation_table import CancellationTable
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.durations import SECOND_MS

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum, unique
 from typing import Any
 
-from timewheel.broker.admin.internals import EntryPosition
+from timewheel.client.positions import EntryPosition
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.envelope import Envelope
 from timewheel.inspect.gaps.snapshot import Unseen

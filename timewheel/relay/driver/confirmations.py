@@ -11,8 +11,6 @@ from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_batches import HopBatch
 from timewheel.relay.machine.commands import NEVER
 
-__all__ = ["HEARTBEAT_MS", "Confirmations"]
-
 HEARTBEAT_MS = 5_000
 """The longest wait, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
 partitions hold a head, waking up is most of the cost of a relay at rest.

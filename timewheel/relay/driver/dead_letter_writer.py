@@ -27,8 +27,6 @@ from timewheel.relay.driver.hop_producers import HopProducers
 from timewheel.relay.driver.source import Source, Tools
 from timewheel.relay.machine.order import Spot
 
-__all__ = ["DeadLetterWriter", "Verdict", "Verdicts", "refusal"]
-
 HIDDEN = (
     "hidden by the client: a payload that does not open, a part of a message whose other parts are missing, or a "
     "broker's own marker stands between these positions, and no client hands it out"

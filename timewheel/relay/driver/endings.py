@@ -7,8 +7,6 @@ from typing import Any
 from timewheel.client.dead_letters import DEAD_AT, DEAD_ENCRYPTION, DEAD_FROM, DEAD_REASON, DEAD_SCHEMA
 from timewheel.client.native import NO_SCHEMA, decryption_failed, encryption_of, schema_version_of
 
-__all__ = ["HoleFound", "SessionFailed", "dead_letter_properties"]
-
 MAX_REASON_CHARS = 500
 
 

@@ -21,8 +21,6 @@ from timewheel.relay.driver.partition import Partition
 from timewheel.relay.driver.partition_workers import PartitionWorkers
 from timewheel.relay.driver.source import Tools
 
-__all__ = ["LOOK_MS", "FormerTopicDrainer"]
-
 LOOK_MS = 60_000
 """Time between two searches; a topic that was empty in two of them is let go."""
 

@@ -10,8 +10,6 @@ from timewheel.core.clock import Clock, wait_until
 from timewheel.relay.machine.counts import Counts
 from timewheel.relay.machine.held_names import HeldNames
 
-__all__ = ["AT_REST", "WORKING", "Handle", "PartitionState"]
-
 
 @unique
 class PartitionState(Enum):

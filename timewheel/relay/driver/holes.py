@@ -18,8 +18,6 @@ from timewheel.client.native import first_chunk_of
 from timewheel.client.positions import Position
 from timewheel.relay.machine.order import Spot, begins_ledger, follows, is_hidden
 
-__all__ = ["Seen", "inspect"]
-
 READ_TIMEOUT_MS = 5_000
 READ_AHEAD = 10
 """Entries; with 1 the client's reader discards its start message, requests no other, and waits for ever."""

@@ -16,8 +16,6 @@ from timewheel.client.native import carry, flush_soon
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.relay.driver.hop_producers import HopProducers
 
-__all__ = ["HopBatch", "HopBatches", "Member"]
-
 
 class Member(NamedTuple):
     """A message of a group.

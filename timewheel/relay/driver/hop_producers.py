@@ -27,8 +27,6 @@ from timewheel.relay.driver.source import Source, Tools
 from timewheel.relay.machine.held_names import HeldNames
 from timewheel.relay.machine.order import highest_number, sequence_id
 
-__all__ = ["HopProducers", "LeaseHeld", "producer_name"]
-
 MAX_PRODUCERS = 64
 """Maximum number of open producers: destinations times schema versions; beyond it the oldest is closed."""
 

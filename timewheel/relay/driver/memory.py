@@ -11,8 +11,6 @@ import threading
 
 from timewheel.relay.machine.window import WINDOW_BYTES
 
-__all__ = ["MEMORY_BYTES", "Memory"]
-
 MEMORY_BYTES = 512 << 20
 LEAST_WINDOW_BYTES = 256 << 10
 

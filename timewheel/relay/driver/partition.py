@@ -29,8 +29,6 @@ from timewheel.relay.machine.relay_held import RelayHeld
 from timewheel.relay.machine.visits import Visit
 from timewheel.relay.machine.window import Outcome
 
-__all__ = ["Partition"]
-
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 10_000
 """The longest pause before a refusing destination is tried again; the relay's window for it protects its tiers."""

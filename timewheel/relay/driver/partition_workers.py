@@ -9,8 +9,6 @@ from timewheel.relay.driver.partition import Partition
 from timewheel.relay.driver.slot_scheduler import MAX_CATCH_UPS, SlotScheduler
 from timewheel.relay.driver.source import Tools
 
-__all__ = ["PartitionWorkers"]
-
 SLOTS_AT_ONCE = 2
 """Slots of a ring's partition that are open together: a slot is drained while the next is opened."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.relay.driver.memory import Memory
 
-__all__ = ["Prefetch"]
-
 RELAY_HELD_ENTRIES = 16
 """Entries, not messages: a thousand of them may be a million messages (broker-facts: queues-count-entries). Where hops
 come from hops an entry is one message, and each refill of half the queue waits for the broker: 16 forward a third

@@ -14,8 +14,6 @@ from timewheel.relay.driver.source import Source
 from timewheel.relay.machine.commands import Reading, Unreadable, judged, of_large_batch
 from timewheel.relay.machine.intake import taken_in
 
-__all__ = ["Reader"]
-
 _ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a plan do not encrypt")
 
 

@@ -61,8 +61,6 @@ from timewheel.relay.machine.commands import (
 from timewheel.relay.machine.interface import Machine
 from timewheel.relay.machine.states import State
 
-__all__ = ["Session"]
-
 QUIET_MS = 100
 """Time without a receive before the broker is asked for redelivery: the client's queue fills, its permits are used up,
 and the broker has no read under way that a second read could cross (broker-facts: interleaved-redelivery).

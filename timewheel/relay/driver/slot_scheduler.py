@@ -12,8 +12,6 @@ from timewheel.relay.driver.partition import Partition
 from timewheel.relay.driver.source import Tools
 from timewheel.relay.machine.visits import Times, Visit, last_times, next_times
 
-__all__ = ["MAX_CATCH_UPS", "SlotScheduler"]
-
 MAX_CATCH_UPS = 16
 """Slots checked at once after a start: timers that became due while no relay ran must not wait for a whole turn."""
 LOOK_AGAIN_MS = 15_000

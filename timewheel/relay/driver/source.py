@@ -20,8 +20,6 @@ from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.memory import Memory
 
-__all__ = ["JournalGate", "Source", "Tools", "consumer_name"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:

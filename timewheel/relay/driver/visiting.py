@@ -9,8 +9,6 @@ import threading
 
 from timewheel.relay.machine.visits import Visit
 
-__all__ = ["Visiting"]
-
 
 class Visiting:
     """The current visit to a slot's partition, if any."""

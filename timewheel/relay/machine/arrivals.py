@@ -10,8 +10,6 @@ from collections import deque
 
 from timewheel.client.positions import Position
 
-__all__ = ["Arrivals"]
-
 LEAST_EVERY_MS = 1_000
 MARKS_A_STAY = 256
 MAX_MARKS = 1_024

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from timewheel.core.rng import Random
 
-__all__ = ["Backoff"]
-
 
 class Backoff:
     """Waits that double from ``first_ms`` to ``longest_ms``, each shortened at random to between half and all of it."""

@@ -16,8 +16,6 @@ from enum import Enum, unique
 
 from timewheel.client.positions import Position
 
-__all__ = ["Beginning", "Sign"]
-
 ASK_AGAIN_MS = 1_500
 """A request may go unheard (while the broker delays going back); the next request follows after this time."""
 MEETINGS = 2

@@ -41,8 +41,6 @@ from timewheel.relay.machine.silence import Silence
 from timewheel.relay.machine.states import State
 from timewheel.relay.machine.window import WINDOW_BYTES
 
-__all__ = ["BrokerHeld"]
-
 _ASK_AGAIN = AskAgain()
 
 

@@ -15,47 +15,6 @@ from timewheel.core.errors import EnvelopeError
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, Spot
 
-__all__ = [
-    "AWAIT_MS",
-    "FOREIGN",
-    "IDLE_MS",
-    "LEAVE",
-    "LINGER_MS",
-    "NEVER",
-    "PASSED_OVER",
-    "PROBE",
-    "PROBED",
-    "RECEIVE",
-    "RECEIVE_IDLE",
-    "SEND_GROUPS",
-    "Acknowledge",
-    "AskAgain",
-    "AskLast",
-    "AwaitAll",
-    "AwaitRoom",
-    "Command",
-    "Decision",
-    "Examine",
-    "Forward",
-    "GiveBack",
-    "HoldUntil",
-    "Leave",
-    "PassedOver",
-    "Probe",
-    "PutProbe",
-    "Reading",
-    "Receive",
-    "Refile",
-    "SendGroups",
-    "Stop",
-    "StoreDeadLetter",
-    "Unreadable",
-    "Wait",
-    "judged",
-    "of_large_batch",
-    "why_dead",
-]
-
 
 class Unreadable(NamedTuple):
     """A message that this relay can neither read nor carry."""

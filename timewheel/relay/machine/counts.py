@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from timewheel.relay.machine.window import Outcome
 
-__all__ = ["Counts"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Counts:

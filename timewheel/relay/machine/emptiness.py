@@ -13,8 +13,6 @@ from timewheel.core.rng import Random
 from timewheel.relay.machine.backoff import Backoff
 from timewheel.relay.machine.order import Spot
 
-__all__ = ["Emptiness", "is_proven"]
-
 PROBE_FIRST_MS = 2_000
 PROBE_LONGEST_MS = 10_000
 """The longest pause between probes. A probe goes to the active consumer, which may be another relay's: an inactive

@@ -40,9 +40,6 @@ from timewheel.relay.machine.gathering import Gathering
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.relay.machine.window import WINDOW_BYTES, Item, Outcome, Window
 
-__all__ = ["Forwarding"]
-
-
 LATE_RUN = 50
 """Number of on-time hops after a late hop that still go by the late lane; another late hop restarts the count.
 

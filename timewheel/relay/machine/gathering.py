@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from timewheel.core.grouping import PARTS_OF_ROOM
 
-__all__ = ["LOOKS_PER_LINGER", "Gathering"]
-
 LOOKS_PER_LINGER = 4
 
 

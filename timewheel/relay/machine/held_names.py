@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from timewheel.core.durations import MINUTE_MS
 
-__all__ = ["HELD_MS", "HeldNames"]
-
 HELD_MS = 3 * MINUTE_MS
 """No relay that has lost its partition keeps a name for so long: it gives names back when idle, and a broker closes the
 producers of a connection that does not answer."""

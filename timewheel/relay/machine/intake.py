@@ -24,8 +24,6 @@ from timewheel.core.longest_delay import beyond
 from timewheel.core.plan import Plan
 from timewheel.relay.machine.commands import PROBE, Reading, judged
 
-__all__ = ["ENTERED_SLACK_MS", "taken_in"]
-
 ENTERED_SLACK_MS = 5 * MINUTE_MS
 """How far the "entered" time of an envelope may be from its publish: a publish that waited, a clock that differs."""
 

@@ -13,8 +13,6 @@ from timewheel.relay.machine.order import Spot
 from timewheel.relay.machine.states import State
 from timewheel.relay.machine.visits import Visit
 
-__all__ = ["Machine"]
-
 
 class Machine(ABC):
     """A subscription of a partition of a holding topic, from its begin to its end.

@@ -13,18 +13,6 @@ from typing import NamedTuple
 
 from timewheel.client.positions import Position
 
-__all__ = [
-    "NO_SEQUENCE_ID",
-    "Contiguity",
-    "Sight",
-    "Spot",
-    "begins_ledger",
-    "follows",
-    "highest_number",
-    "is_hidden",
-    "sequence_id",
-]
-
 NO_SEQUENCE_ID = 0
 """For positions outside the ranges of `sequence_id`; the client itself takes 0 for "none"."""
 

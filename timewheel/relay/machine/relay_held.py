@@ -49,8 +49,6 @@ from timewheel.relay.machine.silence import Silence
 from timewheel.relay.machine.states import State
 from timewheel.relay.machine.visits import Sweeps, Visit
 
-__all__ = ["RelayHeld"]
-
 ACK_EVERY = 100
 """Confirmed messages per cumulative acknowledgement while the pipeline runs; a pause acknowledges at once."""
 LEASE_FIRST_MS = 50

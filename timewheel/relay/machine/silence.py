@@ -9,8 +9,6 @@ from __future__ import annotations
 from timewheel.core.rng import Random
 from timewheel.relay.machine.backoff import Backoff
 
-__all__ = ["Silence"]
-
 ASK_FIRST_MS = 2_000
 ASK_LONGEST_MS = 60_000
 """Time that a subscription is idle before it asks."""

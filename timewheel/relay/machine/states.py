@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum, unique
 
-__all__ = ["State"]
-
 
 @unique
 class State(Enum):

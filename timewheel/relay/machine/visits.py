@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from timewheel.core.steps import Step
 
-__all__ = ["OPEN_AHEAD_MS", "Sweeps", "Times", "Visit", "last_times", "next_times"]
-
 OPEN_AHEAD_MS = 3_000
 """Time before a slot's release at which its consumer is opened: a cold topic takes a while to load."""
 

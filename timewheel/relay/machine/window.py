@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 from timewheel.relay.machine.order import Spot
 
-__all__ = ["WINDOW_BYTES", "Item", "Outcome", "Window"]
-
 WINDOW_BYTES = 16_000_000
 """Maximum bytes under way, exceeded only by a single larger message (broker-facts: windows-in-bytes)."""
 

@@ -26,8 +26,6 @@ from timewheel.relay.machine.backoff import Backoff
 from timewheel.shadow.driver.acker import OriginalAcker
 from timewheel.shadow.machine.move_decider import moved_from
 
-__all__ = ["AckBeforeRelay"]
-
 ACK_MESSAGES = 1_000
 """Originals acknowledged at once: as many as fit into a command."""
 ACK_BYTES = 4_000_000

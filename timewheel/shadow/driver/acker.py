@@ -13,8 +13,6 @@ from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost
 from timewheel.client.positions import EntryPosition
 from timewheel.core.clock import Clock
 
-__all__ = ["JOIN_EVERY_MS", "KnowsSubscriptions", "OriginalAcker", "Subscription"]
-
 JOIN_EVERY_MS = 500
 """On Key_Shared a consumer is assigned keys while it is connected, and their messages wait meanwhile: so the striker
 joins, acknowledges and leaves (broker-facts: acknowledging-for-others)."""

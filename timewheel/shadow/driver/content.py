@@ -10,8 +10,6 @@ import cramjam
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.frames import MAX_FRAME_BYTES
 
-__all__ = ["DamagedPayload", "Original", "opened"]
-
 
 class DamagedPayload(Exception):
     """A payload that does not decompress as its metadata declare."""

@@ -28,8 +28,6 @@ from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import MoveDecision, fence_number
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
-__all__ = ["OF_SESSION", "Copies", "Stays"]
-
 Stays = dict[EntryPosition, tuple[MoveDecision, str]]
 """Entries that turned out not to be movable: the decision and the reason."""
 

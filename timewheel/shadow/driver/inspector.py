@@ -18,8 +18,6 @@ from timewheel.shadow.driver.acker import Subscription
 from timewheel.shadow.machine.pacing import Pace
 from timewheel.shadow.machine.states import DesiredState, State, desired_in, moves
 
-__all__ = ["TopicInspector", "View", "refusal_of"]
-
 OLD_MS = 60_000
 """Longest age of a view: an older view may miss new subscriptions, so no timer is moved then."""
 SILENT_MS = 30_000

@@ -6,8 +6,6 @@ from collections import Counter, deque
 
 from timewheel.shadow.machine.move_decider import MoveDecision
 
-__all__ = ["MoveCounts"]
-
 LAGS = 1_000
 
 

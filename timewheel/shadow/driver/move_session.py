@@ -39,8 +39,6 @@ from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.machine.nudges import Nudges
 from timewheel.shadow.machine.unacked_originals import UnackedOriginals
 
-__all__ = ["MoveSession"]
-
 READ_MS = 200
 HOUSEKEEPING_MS = 5_000
 """Interval of cursor reads, after which the journal can be acknowledged."""

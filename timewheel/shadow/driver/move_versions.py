@@ -8,8 +8,6 @@ from timewheel.broker.protocol.entries import Entry
 from timewheel.client.native import NO_SCHEMA
 from timewheel.shadow.machine.move_decider import MoveDecision
 
-__all__ = ["AHEAD_MS", "MAX_VERSIONS", "meet_versions", "refusal_of", "version_of"]
-
 MAX_VERSIONS = 32
 """Each version takes a producer and a fence whenever a session begins, and any number of versions can be registered."""
 

@@ -17,8 +17,6 @@ from timewheel.shadow.driver.move_session import MoveSession
 from timewheel.shadow.driver.mover_tools import MoverTools
 from timewheel.shadow.machine.pacing import AT_LEAST_MS
 
-__all__ = ["Mover"]
-
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 10_000
 LEASE_MS = 2_000

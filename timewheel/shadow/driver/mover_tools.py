@@ -16,8 +16,6 @@ from timewheel.core.rng import Random
 from timewheel.shadow.driver.inspector import TopicInspector
 from timewheel.shadow.machine.journal import HOLD_MS
 
-__all__ = ["MoverTools"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoverTools:

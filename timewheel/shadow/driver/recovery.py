@@ -17,8 +17,6 @@ from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.move_decider import moved_from
 
-__all__ = ["ack_again"]
-
 AT_ONCE = 10_000
 QUEUE_ENTRIES = 16
 READ_MS = 1_000

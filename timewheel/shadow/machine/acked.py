@@ -9,8 +9,6 @@ from typing import Self
 from timewheel.broker.admin.internals import AckedRange, CursorStats
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["Acked", "AckedByAll", "AckedByAny"]
-
 _ENTRY_BITS = 40
 """Bits of an entry's number, which is far smaller: a ledger is closed after some ten thousand entries."""
 _BEYOND_ALL = 1 << 200

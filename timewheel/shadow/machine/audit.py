@@ -10,8 +10,6 @@ from typing import NamedTuple, Protocol
 
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["BYTES_PER_COPY", "Audit", "Place", "Trouble", "Wrong"]
-
 BYTES_PER_COPY = 140
 """Memory of a copy, at most: four numbers, and three times as much while they are sorted (a million took 131 MB)."""
 _SHIFT = 24

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from timewheel.broker.admin.internals import Ledger
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["GapsLeft"]
-
 
 class GapsLeft:
     """Counts as a broker does: the ranges behind the first entry that stays, each ended by the end of its ledger.

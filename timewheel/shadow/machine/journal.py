@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["HOLD_MS", "Journal"]
-
 HOLD_MS = 180_000
 """Three times the broker's default interval of cursor writes (``managedLedgerCursorPositionFlushSeconds``)."""
 MAX_CHECKPOINTS = 10_000

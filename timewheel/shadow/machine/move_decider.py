@@ -15,8 +15,6 @@ from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
 
-__all__ = ["LARGEST_BYTES", "MoveDecider", "MoveDecision", "fence_number", "moved_from", "native_id"]
-
 LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
 """Limit of a payload: a broker accepts no larger copy, which has more properties than its original."""
 EARLIER_TICKS = 5

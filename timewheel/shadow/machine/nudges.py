@@ -14,8 +14,6 @@ import heapq
 
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["FIRST_NUDGE", "NUDGE_EVERY", "Nudges"]
-
 FIRST_NUDGE = 1_000
 """Number of moved timers after which the first nudge is sent."""
 NUDGE_EVERY = 10_000

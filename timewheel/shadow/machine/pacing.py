@@ -6,8 +6,6 @@ A broker of 4.2 walks the whole index of delayed messages for each answer, which
 
 from __future__ import annotations
 
-__all__ = ["AT_LEAST_MS", "Pace"]
-
 PART_OF_TIME = 20
 """One in this many parts of the time is spent on answers."""
 AT_LEAST_MS = 30_000

@@ -12,8 +12,6 @@ from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 from timewheel.shadow.machine.survey_counters import PARTLY
 
-__all__ = ["ARRIVED_MS", "ORDINARY", "Pending"]
-
 ARRIVED_MS = 10_000
 """Entries that arrived within this time may not have been moved yet."""
 ORDINARY = frozenset(

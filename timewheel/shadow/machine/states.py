@@ -9,17 +9,6 @@ from typing import NamedTuple
 from timewheel.core.digits import whole_number
 from timewheel.core.names import STATE_PROPERTY
 
-__all__ = [
-    "STATE_PROPERTY",
-    "DesiredState",
-    "State",
-    "caught_up_in",
-    "caught_up_property",
-    "desired_in",
-    "drains",
-    "moves",
-]
-
 
 @unique
 class State(Enum):

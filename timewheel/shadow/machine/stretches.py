@@ -11,8 +11,6 @@ from timewheel.broker.admin.internals import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.inspect.gaps.reload import runs_of
 
-__all__ = ["PIECES", "Stretch", "acked_entries", "entries_after", "stretches_of"]
-
 PIECES = 20
 """Number of stretches of a topic that is read in part."""
 

@@ -16,8 +16,6 @@ from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 
-__all__ = ["PARTLY", "Heap", "SurveyCounters"]
-
 _STAYS = -1
 _DECISIONS = tuple(MoveDecision)
 PARTLY = "acknowledged_by_some"

@@ -6,8 +6,6 @@ from collections import deque
 
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["UnackedOriginals"]
-
 APART_MS = 50
 """Copies that are stored closer together count as one, which bounds memory."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Totals", "check"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:

@@ -7,8 +7,6 @@ import time
 from timewheel.hooks import Event
 from timewheel.testing.evidence.messages import Progress, Reported
 
-__all__ = ["Journal", "now_ms"]
-
 MAX_FIELDS_CHARS = 300
 """Limit of the recorded text of an event's fields."""
 

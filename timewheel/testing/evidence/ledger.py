@@ -9,8 +9,6 @@ from pathlib import Path
 
 from timewheel.testing.evidence.checker import Totals, check
 
-__all__ = ["COLUMNS", "Entry", "read_ledger", "recount_command", "totals", "write_ledger"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Entry:

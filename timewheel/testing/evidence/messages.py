@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from timewheel.testing.evidence.ledger import Entry
 
-__all__ = ["Connect", "Done", "Failed", "Finish", "Progress", "Publish", "Ready", "Reported"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:

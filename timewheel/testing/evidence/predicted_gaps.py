@@ -11,8 +11,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import far_ms
 
-__all__ = ["arrivals_by_topic", "predicted_gaps", "predicted_pending"]
-
 BINS_PER_DAY = 50
 """Timers that arrive within a fiftieth of a day count as a single burst."""
 

@@ -17,8 +17,6 @@ from timewheel.client.positions import Position
 from timewheel.client.surface import ConsumerLike, MessageLike
 from timewheel.core.envelope import ID_PROPERTY
 
-__all__ = ["Deliveries", "RecordingClient"]
-
 
 class Deliveries:
     """Deliveries and acknowledgements of a subscription name, over all its topics and consumers.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["delays_ms", "payload", "timer_id", "timer_index"]
-
 _PREFIX = "t"
 
 
