@@ -19,7 +19,7 @@ from timewheel.shadow.machine.move_decider import moved_from
 
 AT_ONCE = 10_000
 QUEUE_ENTRIES = 16
-READ_MS = 1_000
+JOURNAL_READ_MS = 1_000
 MAX_SILENT = 30
 _BEGIN = pulsar.MessageId.earliest
 
@@ -91,7 +91,7 @@ def _copies(
         while True:
             beat()
             try:
-                message = reader.read_next(READ_MS)
+                message = reader.read_next(JOURNAL_READ_MS)
             except pulsar.Timeout:
                 silent += 1
                 if silent == MAX_SILENT:
