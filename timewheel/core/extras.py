@@ -14,6 +14,14 @@ from timewheel.core.errors import TimewheelError
 from timewheel.core.escapes import shell_line
 
 EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "cli": {
+        "cramjam": "cramjam>=2.8",
+        "google_crc32c": "google-crc32c>=1.5",
+        "httpx": "httpx",
+        "rich": "rich",
+        "tenacity": "tenacity",
+        "typer": "typer",
+    },
     "metrics": {"prometheus_client": "prometheus-client>=0.20"},
     "otel": {"opentelemetry": "opentelemetry-api"},
     "planner": {
