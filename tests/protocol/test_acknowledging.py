@@ -9,8 +9,8 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.played_brokers import PlayedBrokers, PlayedTransport, found_at
 from tests.support.pulsar_messages import command_frame
-from timewheel.broker.protocol.acknowledging import MAX_UNANSWERED, EntryAcknowledger
-from timewheel.broker.protocol.command_types import SubscriptionType
+from timewheel.broker.protocol.commands import SubscriptionType
+from timewheel.broker.protocol.consumers import MAX_UNANSWERED, EntryAcknowledger
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, ConsumerLost
 from timewheel.client.positions import EntryPosition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timewheel.broker.protocol.addresses import Address, ServiceUrl
+from timewheel.broker.protocol.session import Address, ServiceUrl
 from timewheel.core.errors import BadConnection
 
 

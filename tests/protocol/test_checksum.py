@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.processes import ran
-from timewheel.broker.protocol.checksum import crc32c
+from timewheel.broker.protocol.wire import crc32c
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_importing_the_package_costs_nothing() -> None:
 
 
 def test_reading_loads_no_client_of_pulsar() -> None:
-    code = "import sys, timewheel.broker.protocol.reading; assert not {'pulsar', '_pulsar'} & set(sys.modules)"
+    code = "import sys, timewheel.broker.protocol.consumers; assert not {'pulsar', '_pulsar'} & set(sys.modules)"
     done = ran([sys.executable, "-c", code], cwd=ROOT)
 
     assert done.returncode == 0, done.stderr

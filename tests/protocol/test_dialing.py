@@ -9,9 +9,9 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.played_brokers import Answering, PlayedBrokers, found_at
 from tests.support.pulsar_messages import command_frame
-from timewheel.broker.protocol.authentication import ByCertificate, ByToken
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused, BrokerSilent, LookupFailed
+from timewheel.broker.protocol.session import Authentication
 
 TOPIC = "persistent://public/default/t"
 
@@ -20,7 +20,10 @@ def cluster(answers: Mapping[str, Mapping[str, Answering]]) -> tuple[Dialer, Pla
     clock = ManualClock()
     brokers = PlayedBrokers(clock, answers)
     dialer = Dialer(
-        "pulsar://front:1", authentication=ByToken(lambda: "t0ken"), clock=clock, open_transport=brokers.open
+        "pulsar://front:1",
+        authentication=Authentication.by_token(lambda: "t0ken"),
+        clock=clock,
+        open_transport=brokers.open,
     )
     return dialer, brokers, clock
 
@@ -130,8 +133,10 @@ def test_a_certificate_is_said_to_be_what_counts_and_a_token_never_shown() -> No
     brokers = PlayedBrokers(
         clock, {"front:6651": {"LOOKUP": found_at("pulsar://x:1", brokerServiceUrlTls="pulsar+ssl://front:6651")}}
     )
-    dialer = Dialer("pulsar+ssl://front", authentication=ByCertificate(), clock=clock, open_transport=brokers.open)
+    dialer = Dialer(
+        "pulsar+ssl://front", authentication=Authentication("tls"), clock=clock, open_transport=brokers.open
+    )
     dialer.reach(TOPIC)
 
     assert brokers.opened[0].requests[0][1].auth_method_name == "tls"
-    assert "t0ken" not in repr(ByToken(lambda: "t0ken"))
+    assert "t0ken" not in repr(Authentication.by_token(lambda: "t0ken"))

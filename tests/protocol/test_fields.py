@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.pulsar_messages import message
 from timewheel.broker.protocol.errors import ProtocolViolation
-from timewheel.broker.protocol.fields import (
-    as_signed,
-    data_field,
-    data_tag,
-    fields_of,
-    number_field,
-    number_tag,
-    text_of,
-)
+from timewheel.broker.protocol.wire import as_signed, data_field, data_tag, fields_of, number_field, number_tag, text_of
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.broker.protocol.errors import FrameTooLarge, ProtocolViolation
-from timewheel.broker.protocol.frames import COMMAND_AT, DEFAULT_FRAME_BYTES, Frames, frame_of
+from timewheel.broker.protocol.wire import COMMAND_AT, DEFAULT_FRAME_BYTES, Frames, frame_of
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:

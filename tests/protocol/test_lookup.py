@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from timewheel.broker.protocol.addresses import Address, ServiceUrl
+from timewheel.broker.protocol.commands import LookedUp
+from timewheel.broker.protocol.dialing import MAX_REDIRECTS, Ask, Lookup, Target
 from timewheel.broker.protocol.errors import LookupFailed
-from timewheel.broker.protocol.events import LookedUp
-from timewheel.broker.protocol.lookup import MAX_REDIRECTS, Ask, Lookup, Target
+from timewheel.broker.protocol.session import Address, ServiceUrl
 
 PLAIN = ServiceUrl.parse("pulsar://front:1,other:1")
 SECURE = ServiceUrl.parse("pulsar+ssl://front:2")

@@ -10,6 +10,7 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from tests.support.played_brokers import PlayedBrokers, PlayedTransport, found_at
 from tests.support.pulsar_messages import command_frame, entry_frame, message
+from timewheel.broker.protocol.consumers import EARLIEST, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import (
     BrokerLost,
@@ -19,7 +20,6 @@ from timewheel.broker.protocol.errors import (
     ProtocolViolation,
     TooManyRequests,
 )
-from timewheel.broker.protocol.reading import EARLIEST, EntryReader
 from timewheel.client.positions import EntryPosition
 
 TOPIC = "persistent://public/default/t"

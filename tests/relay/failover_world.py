@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from timewheel.client.positions import Position
-from timewheel.relay.machine.beginning import Beginning, Sign
+from timewheel.relay.machine.order import Beginning, Sign
 
 FAILOVER_DELAY_MS = 1_000
 QUEUE = 4

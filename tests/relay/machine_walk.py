@@ -20,34 +20,31 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
 from timewheel.relay.machine.broker_held import BrokerHeld
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.interface import (
     NEVER,
-    PROBE,
     PROBED,
     RECEIVE,
     Acknowledge,
     AskLast,
     Command,
+    Counts,
     Examine,
     Forward,
     GiveBack,
     Leave,
+    Machine,
     PutProbe,
-    Reading,
     Receive,
     Refile,
     SendGroups,
+    State,
     Stop,
     StoreDeadLetter,
-    Unreadable,
     Wait,
 )
-from timewheel.relay.machine.counts import Counts
-from timewheel.relay.machine.forwarding import Forwarding
-from timewheel.relay.machine.interface import Machine
 from timewheel.relay.machine.order import Spot
-from timewheel.relay.machine.relay_held import RelayHeld
-from timewheel.relay.machine.states import State
+from timewheel.relay.machine.readings import PROBE, Reading, Unreadable
+from timewheel.relay.machine.relay_held import Forwarding, RelayHeld
 from timewheel.relay.machine.visits import Visit
 
 __all__ = ["Met", "walk_broker_held", "walk_slot", "walk_tier"]

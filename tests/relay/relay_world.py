@@ -21,7 +21,7 @@ from timewheel.core.routing import Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver.source import Source
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.interface import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -33,8 +33,8 @@ from timewheel.relay.machine.commands import (
     Stop,
     StoreDeadLetter,
 )
-from timewheel.relay.machine.forwarding import Forwarding
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, Spot, is_hidden
+from timewheel.relay.machine.relay_held import Forwarding
 
 START_MS = 1_767_225_600_000
 STAY_MS = 30_000

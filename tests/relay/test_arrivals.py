@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timewheel.client.positions import Position
-from timewheel.relay.machine.arrivals import MAX_MARKS, Arrivals
+from timewheel.relay.machine.order import MAX_MARKS, Arrivals
 
 STAY_MS = 256_000
 EVERY_MS = 1_000

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.support.manual_clock import LeapingClock, ManualClock
-from timewheel.relay.driver.handle import Handle
+from timewheel.relay.driver.source import Handle
 from timewheel.relay.machine.backoff import Backoff
 
 

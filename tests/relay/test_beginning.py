@@ -8,7 +8,7 @@ import pytest
 
 from tests.relay.failover_world import FailoverWorld
 from timewheel.client.positions import Position
-from timewheel.relay.machine.beginning import MEETINGS, Beginning, Sign
+from timewheel.relay.machine.order import MEETINGS, Beginning, Sign
 
 SEEDS = range(1_000)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from timewheel.client.positions import Position
-from timewheel.relay.machine.emptiness import PROBE_LONGEST_MS, Emptiness, is_proven
+from timewheel.relay.machine.backoff import PROBE_LONGEST_MS, Emptiness, is_proven
 from timewheel.relay.machine.order import Spot
 
 

@@ -19,26 +19,23 @@ from timewheel.core.plan import MAX_HOPS, Native, Plan, Ring, Scheme, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
 from timewheel.relay.machine.broker_held import BrokerHeld
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.interface import (
     RECEIVE,
     AskAgain,
     AwaitAll,
+    Counts,
     Decision,
     Examine,
     Forward,
     HoldUntil,
-    Reading,
     Receive,
     Refile,
     Stop,
     StoreDeadLetter,
-    Unreadable,
-    judged,
-    why_dead,
 )
-from timewheel.relay.machine.counts import Counts
-from timewheel.relay.machine.forwarding import LATE_RUN, Forwarding
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, Spot
+from timewheel.relay.machine.readings import Reading, Unreadable, judged, why_dead
+from timewheel.relay.machine.relay_held import LATE_RUN, Forwarding
 
 NAMES = Names(PLAN)
 DUE = PLAN.due_topic

@@ -11,10 +11,9 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from timewheel.client.results import SEEN_BEFORE
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, default_linger_ms
-from timewheel.relay.driver.confirmations import Confirmations
-from timewheel.relay.driver.handle import Handle
-from timewheel.relay.driver.hop_batches import HopBatch, Member
-from timewheel.relay.machine.gathering import Gathering
+from timewheel.relay.driver.hop_producers import Confirmations, HopBatch, Member
+from timewheel.relay.driver.source import Handle
+from timewheel.relay.machine.relay_held import Gathering
 
 TOPIC = "persistent://acme/crm/held"
 

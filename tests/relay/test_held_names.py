@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timewheel.relay.machine.held_names import HELD_MS, PAUSE_MS, HeldNames
+from timewheel.relay.driver.hop_producers import HELD_MS, PAUSE_MS, HeldNames
 
 NAME = "tw|a|b|-1|f"
 

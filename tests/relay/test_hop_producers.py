@@ -12,8 +12,7 @@ from timewheel.client.native import NO_SCHEMA
 from timewheel.client.positions import Position
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.relay.driver.hop_producers import MAX_PRODUCERS, HopProducers
-from timewheel.relay.machine.held_names import HeldNames
+from timewheel.relay.driver.hop_producers import MAX_PRODUCERS, HeldNames, HopProducers
 from timewheel.relay.machine.order import sequence_id
 
 SOURCE = "persistent://acme/crm/held-partition-3"

@@ -20,12 +20,11 @@ from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
-from timewheel.relay.machine.commands import (
+from timewheel.relay.machine.interface import (
     AWAIT_MS,
     IDLE_MS,
     LEAVE,
     NEVER,
-    PROBE,
     PROBED,
     RECEIVE,
     RECEIVE_IDLE,
@@ -39,15 +38,20 @@ from timewheel.relay.machine.commands import (
     PutProbe,
     Receive,
     Refile,
+    State,
     Wait,
 )
-from timewheel.relay.machine.forwarding import Forwarding
-from timewheel.relay.machine.gathering import LOOKS_PER_LINGER
-from timewheel.relay.machine.order import Spot
-from timewheel.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_MS, LEASE_LONGEST_MS, RelayHeld
-from timewheel.relay.machine.states import State
+from timewheel.relay.machine.order import WINDOW_BYTES, Spot
+from timewheel.relay.machine.readings import PROBE
+from timewheel.relay.machine.relay_held import (
+    ACK_EVERY,
+    LEASE_FIRST_MS,
+    LEASE_LONGEST_MS,
+    LOOKS_PER_LINGER,
+    Forwarding,
+    RelayHeld,
+)
 from timewheel.relay.machine.visits import Visit
-from timewheel.relay.machine.window import WINDOW_BYTES
 
 RELEASE_MS = START_MS + STAY_MS
 LEASE_IDLE_MS = 3_000

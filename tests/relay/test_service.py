@@ -11,9 +11,9 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from timewheel.relay.driver.handle import PartitionState
+from timewheel.relay.driver.source import PartitionState
+from timewheel.relay.relay import PartitionStatus, RelayStatus
 from timewheel.relay.service import Service
-from timewheel.relay.status import PartitionStatus, RelayStatus
 from timewheel.serving import LOOPBACK, Answer, CannotListen, HttpServer
 from timewheel.testing import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from timewheel.relay.machine.silence import ASK_LONGEST_MS, Silence
+from timewheel.relay.machine.backoff import ASK_LONGEST_MS, Silence
 
 
 def asked_at(silence: Silence, from_ms: int, to_ms: int) -> list[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from timewheel.client.positions import Position
-from timewheel.relay.machine.order import Spot
-from timewheel.relay.machine.window import Item, Window
+from timewheel.relay.machine.order import Item, Spot, Window
 
 
 def item(number: int) -> Item:

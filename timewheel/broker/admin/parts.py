@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from timewheel.broker.admin.client import AdminClient
-from timewheel.broker.admin.internals import DEDUPLICATION, InternalStats
-from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
+from timewheel.broker.admin.stats import DEDUPLICATION, InternalStats, SubscriptionStats, TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import DRAINS_PROPERTY, RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
@@ -47,11 +46,9 @@ def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats
 
 
 def relays_of(stats: TopicStats, *, drains: bool = False) -> frozenset[str]:
-    """Return the ids of the relays that are connected to a partition of a holding topic.
+    """Return the ids of the relays that are connected to a partition of a holding topic, by its stats with clients.
 
-    Args:
-        stats: Stats of the partition, with clients.
-        drains: Return only relays whose own plan no longer names the topic.
+    Or only the relays whose own plan no longer names the topic.
     """
     relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
     consumers = () if relays is None else relays.consumers or ()

@@ -17,8 +17,7 @@ from timewheel.core.former_topics import FormerTopic
 from timewheel.core.topology import HoldingTopic
 from timewheel.events import RelayDrainsFormerTopic, RelayFormerTopicsUnknown, RelayFormerTopicUnreadable
 from timewheel.hooks import Event
-from timewheel.relay.driver.partition import Partition
-from timewheel.relay.driver.partition_workers import PartitionWorkers
+from timewheel.relay.driver.partition import Partition, PartitionWorkers
 from timewheel.relay.driver.source import Tools
 
 LOOK_MS = 60_000
@@ -26,13 +25,9 @@ LOOK_MS = 60_000
 
 
 class FormerTopicDrainer:
-    """A thread that searches, and a crew for each search that found new topics.
+    """A thread that searches, and workers for each search that found new topics.
 
-    Args:
-        look: Lists the topics of earlier plans.
-        partitions_of: Makes the partitions of a holding topic; raises `TopologyError` if the plan's topics cannot take
-            its timers.
-        tools: The relay's tools.
+    ``partitions_of`` raises `TopologyError` if the plan's topics cannot take the timers of a topic.
     """
 
     def __init__(
@@ -77,7 +72,6 @@ class FormerTopicDrainer:
             workers.stop(drain_ms)
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for all threads."""
         if self._thread.ident is not None:
             self._tools.clock.join(self._thread, timeout_ms)
         for workers in self._workers_of:
