@@ -25,7 +25,7 @@ from timewheel.core.names import PARKED_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar
 from timewheel.producers import DelayedProducer
 from timewheel.producers.sending import options as sending_options
-from timewheel.relay.driver import hop_producers
+from timewheel.relay.driver import hop_producers, source
 from timewheel.relay.driver.hop_producers import producer_name
 from timewheel.testing import Broker, eventually
 
@@ -193,7 +193,7 @@ def test_names_of_hops_that_somebody_uses_meanwhile_lose_nothing(stage: Stage) -
 
 def test_names_of_hops_that_a_stranger_holds_keep_no_timer_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hops into the due topic waited for the name as long as the stranger was connected."""
-    monkeypatch.setattr(hop_producers, "HELD_MS", 2_000)
+    monkeypatch.setattr(source, "HELD_MS", 2_000)
     due = partition_topic(stage.plan.due_topic, 0)
     for tier in stage.tiers:
         name = producer_name(partition_topic(tier, 0), due, -1, stage.router.fingerprint)

@@ -286,7 +286,7 @@ class _Session:
         ordinal, topic, sequence_id = command.ordinal, command.topic, command.sequence_id
         if not command.in_group:
             return self._send(ordinal, topic, sequence_id)
-        # As the shell does it (`driver.groups`).
+        # As the shell does it (`HopBatches`).
         position = self.world.source[self.cursor - 1].spot.position
         self.world.routed[position].add((topic, sequence_id))
         mark = self.marks.setdefault(topic, self.world.marks.get(topic, -1))

@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from timewheel.client.alarms import Alarms
@@ -339,9 +338,7 @@ class Relay:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _workers_of(self) -> tuple[PartitionWorkers, ...]:

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock, SystemClock
@@ -290,33 +289,6 @@ WATCHDOG_MS = 30_000
 """Time that the process lives on after a partition is known to be stuck, or all threads have stopped."""
 
 
-class Watchdog:
-    """Ends the process, from C, unless it is held off again and again (broker-facts: lost-hosts-stuck-threads).
-
-    A Python thread stuck under a live client goes unnoticed: the broker sees a healthy connection, and no other relay
-    takes over. So a stuck process must end. Only for a process that runs relays and no other work.
-
-    Args:
-        timeout_ms: Time after the last `hold_off` at which the process ends, with all stacks on stderr.
-    """
-
-    def __init__(self, timeout_ms: int = WATCHDOG_MS) -> None:
-        self._timeout_s = timeout_ms / 1000
-
-    def __enter__(self) -> Self:
-        self.hold_off()
-        return self
-
-    def hold_off(self) -> None:
-        """Postpone the end: all is well now."""
-        faulthandler.dump_traceback_later(self._timeout_s, exit=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        faulthandler.cancel_dump_traceback_later()
-
-
 class Service:
     """Runs relays until it is asked to end.
 
@@ -422,14 +394,25 @@ class Service:
                 self._server.close()
 
     def _look_after(self, file: ReadyFile | None) -> None:
-        with Watchdog(self._watchdog_ms) as watchdog:
+        """Work until the end, under a watchdog that ends the process from C, with all stacks on stderr.
+
+        A Python thread stuck under a live client goes unnoticed: the broker sees a healthy connection, and no other
+        relay takes over. So a stuck process must end (broker-facts: lost-hosts-stuck-threads).
+        """
+        self._hold_off()
+        try:
             while not self._ending:
                 if file is not None:
                     file.show(ready=self.registry.ready)
                 if self.registry.alive:
-                    watchdog.hold_off()
+                    self._hold_off()
                     self._held_off_ms = self._clock.monotonic_ms()
                     self._report_well()
                 with self._changed:
                     if not self._ending:
                         self._clock.wait(self._changed, LOOK_MS)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _hold_off(self) -> None:
+        faulthandler.dump_traceback_later(self._watchdog_ms / 1000, exit=True)

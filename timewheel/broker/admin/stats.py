@@ -207,7 +207,7 @@ def _keys(kind: type) -> tuple[tuple[str, str, Any], ...]:
 
 def _read(kind: type[T], stored: Mapping[str, Any], **fields: Any) -> T:
     """Make a value from the broker's JSON; a field that this broker's version lacks, or sends as null, is 0."""
-    for name, key, missing in _keys(kind):
+    for name, key, missing in _keys(kind):  # type: ignore[arg-type]
         found = stored.get(key)
         fields[name] = missing if found is None else found
     return kind(**fields)

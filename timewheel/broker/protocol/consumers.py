@@ -1,11 +1,10 @@
-"""Consumers on a session of their own: they read the entries of a topic without consuming them, or acknowledge entries."""
+"""Consumers on a session of their own: they read entries without consuming them, or acknowledge them."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Literal, Self
 
 from timewheel.broker.protocol.commands import ConsumerClosed, Event, LastPosition, SubscriptionType
@@ -52,9 +51,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

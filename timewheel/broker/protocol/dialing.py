@@ -44,48 +44,30 @@ class Target(NamedTuple):
         return str(address) == self.broker or (self.broker is None and address in self.addresses)
 
 
-class Lookup:
-    """The lookup of a topic's broker: question by question, pure.
+def next_step(service: ServiceUrl, topic: str, answer: LookedUp) -> Ask | Target:
+    """Return what follows from a broker's answer to the lookup of a topic.
 
     A broker answers with itself, with the owner, with another broker to ask, or with the service URL if a proxy is
     there. With TLS only addresses with TLS are used: credentials never follow a redirect to a connection without TLS.
+
+    Raises:
+        LookupFailed: The answer leads to no broker.
     """
-
-    def __init__(self, service: ServiceUrl, topic: str) -> None:
-        self._service = service
-        self._topic = topic
-        self._redirects = 0
-        self.first = Ask(service.addresses, is_authoritative=False)
-
-    def answered(self, answer: LookedUp) -> Ask | Target:
-        """Return the next step after an answer; LookupFailed: the answer leads to no broker."""
-        address = self._address(answer)
-        if not answer.is_redirect:
-            if answer.through_service:
-                return Target(self._service.addresses, str(address))
-            return Target((address,), None)
-        self._redirects += 1
-        if self._redirects > MAX_REDIRECTS:
-            reason = f"brokers sent the question on {self._redirects} times, the limit is {MAX_REDIRECTS}"
-            raise LookupFailed(self._topic, f"{reason}; is a cluster's metadata in order?")
-        return Ask((address,), answer.is_authoritative)
-
-    def _address(self, answer: LookedUp) -> Address:
-        secure = self._service.is_tls
-        url = answer.tls_url if secure else answer.url
-        kind = "with TLS" if secure else "without TLS"
-        if url is None:
-            remedy = "use the scheme that its brokers advertise"
-            raise LookupFailed(self._topic, f"its broker advertises no address {kind}; {remedy}")
-        try:
-            found = ServiceUrl.parse(url)
-        except BadConnection as error:
-            raise LookupFailed(
-                self._topic, f"its broker advertises {shown_text(url)!r}, which is no address: {error.problem}"
-            ) from error
-        if found.is_tls != secure:
-            raise LookupFailed(self._topic, f"its broker advertises {shown_text(url)!r} as its address {kind}")
-        return found.addresses[0]
+    url, kind = (answer.tls_url, "with TLS") if service.is_tls else (answer.url, "without TLS")
+    if url is None:
+        remedy = "use the scheme that its brokers advertise"
+        raise LookupFailed(topic, f"its broker advertises no address {kind}; {remedy}")
+    advertised = f"its broker advertises {shown_text(url)!r}"
+    try:
+        found = ServiceUrl.parse(url)
+    except BadConnection as error:
+        raise LookupFailed(topic, f"{advertised}, which is no address: {error.problem}") from error
+    if found.is_tls != service.is_tls:
+        raise LookupFailed(topic, f"{advertised} as its address {kind}")
+    addresses = found.addresses[:1]
+    if answer.is_redirect:
+        return Ask(addresses, answer.is_authoritative)
+    return Target(service.addresses, str(addresses[0])) if answer.through_service else Target(addresses, None)
 
 
 CONNECT_MS = 10_000
@@ -144,12 +126,17 @@ class Dialer:
         Raises:
             BinaryProtocolError: No session could be opened.
         """
-        lookup = Lookup(self._service, topic)
-        step: Ask | Target = lookup.first
+        step: Ask | Target = Ask(self._service.addresses, is_authoritative=False)
+        asked = 0
         while isinstance(step, Ask):
+            if asked > MAX_REDIRECTS:
+                reason = f"brokers sent the question on {asked} times, the limit is {MAX_REDIRECTS}"
+                raise LookupFailed(topic, f"{reason}; is a cluster's metadata in order?")
+            asked += 1
             session = self._connect(step.addresses, keep_payload=keep_payload)
             try:
-                step = lookup.answered(session.look_up(topic, is_authoritative=step.is_authoritative))
+                found = session.look_up(topic, is_authoritative=step.is_authoritative)
+                step = next_step(self._service, topic, found)
                 is_here = isinstance(step, Target) and step.is_at(session.address)
             except BaseException:
                 session.close()

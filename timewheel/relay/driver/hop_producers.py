@@ -24,45 +24,12 @@ from timewheel.client.positions import Position
 from timewheel.client.results import SEEN_BEFORE, Outcome, is_of_message, outcome_of_error
 from timewheel.client.schema_versions import Schemas
 from timewheel.core.clock import Clock
-from timewheel.core.durations import MINUTE_MS
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.names import Names, partition_topic
 from timewheel.events import RelayNumbersUsedUp
-from timewheel.relay.driver.source import Handle, Source, Tools
+from timewheel.relay.driver.source import Handle, HeldNames, Source, Tools
 from timewheel.relay.machine.interface import NEVER
 from timewheel.relay.machine.order import highest_number, sequence_id
-
-HELD_MS = 3 * MINUTE_MS
-"""No relay that has lost its partition keeps a name for so long: it gives names back when idle, and a broker closes the
-producers of a connection that does not answer."""
-PAUSE_MS = MINUTE_MS
-"""After a longer time without a refusal the name may have been free meanwhile."""
-MAX_NAMES = 1_000
-
-
-class HeldNames:
-    """Names of a partition's producers that other clients hold, over all its subscriptions.
-
-    A name can be held by every client that may produce to the destination (broker-facts: names-held-by-others).
-    """
-
-    def __init__(self) -> None:
-        self._refused: dict[str, tuple[int, int]] = {}
-
-    def is_strangers(self, name: str, now_ms: int) -> bool:
-        """Record that the broker has refused a name; return whether no relay can have held it for so long, unfreed."""
-        first_ms, last_ms = self._refused.pop(name, (now_ms, now_ms))
-        if last_ms - first_ms < HELD_MS and now_ms - last_ms > PAUSE_MS:
-            first_ms = now_ms
-        self._refused[name] = first_ms, now_ms
-        if len(self._refused) > MAX_NAMES:
-            del self._refused[next(iter(self._refused))]
-        return now_ms - first_ms >= HELD_MS
-
-    def is_free(self, name: str) -> None:
-        """Record that the broker has given the name."""
-        self._refused.pop(name, None)
-
 
 MAX_PRODUCERS = 64
 """Maximum number of open producers: destinations times schema versions; beyond it the oldest is closed."""

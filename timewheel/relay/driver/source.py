@@ -13,13 +13,13 @@ from timewheel.client.alarms import Alarms
 from timewheel.client.hooks import Hooks
 from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock, wait_until
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.rng import Random
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step
 from timewheel.core.topology import HoldingTopic
-from timewheel.relay.driver.hop_producers import HeldNames
 from timewheel.relay.machine.interface import Counts
 from timewheel.relay.machine.order import WINDOW_BYTES
 
@@ -60,6 +60,38 @@ WORKING = frozenset(
 """States of a partition that is being relayed."""
 AT_REST = frozenset({PartitionState.RESTING, PartitionState.CLOSED})
 """States without a thread that could send heartbeats."""
+
+
+HELD_MS = 3 * MINUTE_MS
+"""No relay that has lost its partition keeps a name for so long: it gives names back when idle, and a broker closes the
+producers of a connection that does not answer."""
+PAUSE_MS = MINUTE_MS
+"""After a longer time without a refusal the name may have been free meanwhile."""
+MAX_NAMES = 1_000
+
+
+class HeldNames:
+    """Names of a partition's producers that other clients hold, over all its subscriptions.
+
+    A name can be held by every client that may produce to the destination (broker-facts: names-held-by-others).
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[str, tuple[int, int]] = {}
+
+    def is_strangers(self, name: str, now_ms: int) -> bool:
+        """Record that the broker has refused a name; return whether no relay can have held it for so long, unfreed."""
+        first_ms, last_ms = self._refused.pop(name, (now_ms, now_ms))
+        if last_ms - first_ms < HELD_MS and now_ms - last_ms > PAUSE_MS:
+            first_ms = now_ms
+        self._refused[name] = first_ms, now_ms
+        if len(self._refused) > MAX_NAMES:
+            del self._refused[next(iter(self._refused))]
+        return now_ms - first_ms >= HELD_MS
+
+    def is_free(self, name: str) -> None:
+        """Record that the broker has given the name."""
+        self._refused.pop(name, None)
 
 
 class Handle:

@@ -103,7 +103,7 @@ RECEIVE_IDLE = Receive(IDLE_MS)
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """Ask the broker to redeliver all unacknowledged messages (see `beginning`, `silence`)."""
+    """Ask the broker to redeliver all unacknowledged messages (see `Beginning`, `Silence`)."""
 
 
 class HoldUntil(NamedTuple):
@@ -250,7 +250,7 @@ PROBED = -1
 """The ordinal of probes."""
 
 Decision = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | StoreDeadLetter | Refile | Examine | Stop
-"""A decision about a message (`forwarding`)."""
+"""A decision about a message (`Forwarding`)."""
 Command = (
     Receive
     | AskAgain
