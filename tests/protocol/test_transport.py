@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Identity, make_authority, make_identity
-from tests.support.pulsar_messages import connected
 from timewheel.broker.admin.http import tls_context
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost, BrokerSilent, FrameTooLarge
@@ -188,18 +187,6 @@ def test_plain_to_a_web_service_or_to_tls_says_what_it_found(answer: bytes, said
 def test_a_broker_that_accepts_and_says_nothing_is_given_up_in_time() -> None:
     with listening(drained) as address, pytest.raises(BrokerSilent, match="answer to CONNECT within 50 ms"):
         Session(open_to(address), Authentication(), clock=SystemClock(), request_ms=50)
-
-
-def test_a_broker_that_sends_one_byte_at_a_time_is_understood() -> None:
-    def drip(connection: socket.socket) -> None:
-        for byte in connected():
-            connection.sendall(bytes((byte,)))
-        drained(connection)
-
-    with listening(drip) as address:
-        session = Session(open_to(address), Authentication(), clock=SystemClock())
-        assert session.server == "played"
-        session.close()
 
 
 def test_a_broker_that_never_stops_talking_nonsense_is_given_up_in_time() -> None:

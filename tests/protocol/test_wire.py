@@ -79,12 +79,6 @@ def test_what_is_no_message_is_refused_with_the_reason(data: bytes, said: str) -
         list(fields_of(data, 0, len(data)))
 
 
-def test_numbers_of_fixed_size_are_passed_over() -> None:
-    data = b"\x09" + b"8bytes.." + b"\x15" + b"4by." + number_field(3, 300)
-
-    assert list(fields_of(data, 0, len(data)))[-1] == (number_tag(3), 300, b"")
-
-
 @given(data=st.binary())
 def test_a_text_that_is_no_utf_8_comes_back_byte_for_byte(data: bytes) -> None:
     assert data_field(1, text_of(data)) == data_field(1, data)

@@ -53,7 +53,7 @@ from timewheel.relay.machine.interface import (
     Wait,
 )
 from timewheel.relay.machine.order import NO_SEQUENCE_ID, WINDOW_BYTES, Spot
-from timewheel.relay.machine.readings import PROBE, Reading, Unreadable, judged, why_dead
+from timewheel.relay.machine.readings import PROBE, Reading, Unreadable, judged
 from timewheel.relay.machine.relay_held import (
     ACK_EVERY,
     LATE_RUN,
@@ -197,18 +197,25 @@ def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
 
 
 @pytest.mark.parametrize(
-    ("envelope", "reason"),
+    ("reading", "reason"),
     [
         (None, "no envelope"),
         (judged({"tw-id": "x"}), "missing"),
         (judged({"tw-id": "x", "tw-timer": "0 1 0 0 1 1"}), "garbled"),
+        (judged({"tw-id": "x", "tw-timer": "3 later"}), "3"),
+        (Unreadable("encrypted"), "encrypted"),
         (timer(5_000, hops=10_000), "10000 hops"),
     ],
 )
-def test_what_cannot_be_a_timer_is_a_dead_letter_at_once(envelope: Reading, reason: str) -> None:
-    command = receive(forwarding(), 0, envelope, START_MS)
-    assert isinstance(command, StoreDeadLetter)
-    assert reason in command.reason
+def test_what_cannot_be_a_timer_is_a_dead_letter_at_once_and_what_is_behind_goes_on(
+    reading: Reading, reason: str
+) -> None:
+    it = forwarding()
+    dead_letter = receive(it, 0, reading, START_MS)
+    assert isinstance(dead_letter, StoreDeadLetter)
+    assert reason in dead_letter.reason
+    it.confirmed(dead_letter.ordinal)
+    assert forwarded(receive(it, 1, timer(5_000), RELEASE_MS)).ordinal == dead_letter.ordinal + 1
 
 
 @pytest.mark.parametrize(
@@ -243,16 +250,6 @@ def test_what_a_look_has_found_goes_on_behind_what_the_client_hides_and_behind_a
     assert it.acknowledge() == "receipt 4"
     next_one = behind._replace(entry=behind.entry + 1)
     assert isinstance(it.received(next_one, 0, timer(5_000), "receipt", RELEASE_MS), Forward)
-
-
-@pytest.mark.parametrize("reading", [Unreadable("encrypted"), judged({"tw-id": "x", "tw-timer": "3 later"})])
-def test_what_cannot_be_read_goes_to_the_dead_letters_and_what_is_behind_goes_on(reading: Reading) -> None:
-    it = forwarding()
-    dead_letter = receive(it, 0, reading, RELEASE_MS)
-    assert isinstance(dead_letter, StoreDeadLetter)
-    assert dead_letter.reason == why_dead(reading)
-    it.confirmed(dead_letter.ordinal)
-    assert forwarded(receive(it, 1, timer(5_000), RELEASE_MS)).ordinal == dead_letter.ordinal + 1
 
 
 def test_a_hop_that_is_refused_for_good_makes_its_message_a_dead_letter() -> None:

@@ -400,7 +400,8 @@ class Session:
         alone = None
         try:
             if command.in_group:
-                self._join(command)
+                member = Member(command.ordinal, self._message, self._properties, self._size)
+                self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
             else:
                 alone = self._hops.to(
                     command.topic,
@@ -423,19 +424,13 @@ class Session:
         # properties.
         self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
-            self._send(alone, command)
+            confirmations, number = self._confirmations, command.sequence_id
+            on_sent = partial(confirmations.on_sent, command.ordinal, self._hops.is_new(alone, number))
+            if command.batches:
+                on_sent = partial(confirmations.on_batched, command.ordinal)
+            at_ms = command.deliver_at_ms
+            carry(alone, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
         return RECEIVE
-
-    def _join(self, command: Forward) -> None:
-        member = Member(command.ordinal, self._message, self._properties, self._size)
-        self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
-
-    def _send(self, producer: Any, command: Forward) -> None:
-        told, at_ms, number = self._confirmations, command.deliver_at_ms, command.sequence_id
-        on_sent = partial(told.on_sent, command.ordinal, self._hops.is_new(producer, number))
-        if command.batches:
-            on_sent = partial(told.on_batched, command.ordinal)
-        carry(producer, self._message, on_sent, self._properties, deliver_at_ms=at_ms, sequence_id=number)
 
     def _send_singly(self, group: HopBatch, *, refused: bool) -> None:
         """Send the messages of a group by the late lane: the client refused it as one entry, or cut it in two.
