@@ -311,7 +311,10 @@ class Relay:
             self._started
             and not self._stopped
             and not self._unreadable()
-            and all(_is_well(partition.handle, alive_since_ms) for partition in self._partitions())
+            and all(
+                handle.state in WORKING and _is_alive(handle, alive_since_ms) and handle.connected
+                for handle in (partition.handle for partition in self._partitions())
+            )
             and all(workers.is_looked_after(alive_since_ms) for workers in self._workers_of())
         )
 
@@ -408,10 +411,6 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
 def _is_alive(handle: Handle, alive_since_ms: int) -> bool:
     # A slot at rest has no thread that could send a heartbeat.
     return handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
-
-
-def _is_well(handle: Handle, alive_since_ms: int) -> bool:
-    return handle.state in WORKING and _is_alive(handle, alive_since_ms) and handle.connected
 
 
 def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:

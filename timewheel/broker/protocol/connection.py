@@ -32,7 +32,6 @@ from timewheel.broker.protocol.commands import (
     entry_in,
     reported_by,
 )
-from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.errors import (
     BinaryProtocolError,
     BrokerSilent,
@@ -288,7 +287,11 @@ class Connection:
     def _take(self, frame: bytes, end: int) -> Event | None:
         kind, body = command_in(frame, end)
         if kind == CommandType.MESSAGE and self.phase is Phase.READY:
-            return self._of_consumer(entry_in(body, frame, end, keep_payload=self._keep_payload))
+            entry = entry_in(body, frame, end, keep_payload=self._keep_payload)
+            if entry.consumer_id in self._consumers:
+                return entry
+            self._see_consumer(entry.consumer_id)
+            return None
         if kind not in _KNOWN:
             return None
         command = CommandType(kind)
@@ -342,12 +345,6 @@ class Connection:
         was_open = told.consumer_id in self._consumers
         self._consumers.discard(told.consumer_id)
         return told if was_open or unanswered else None
-
-    def _of_consumer(self, event: Entry) -> Entry | None:
-        if event.consumer_id in self._consumers:
-            return event
-        self._see_consumer(event.consumer_id)
-        return None
 
     def _see_consumer(self, consumer_id: int) -> None:
         if not 0 < consumer_id <= self._last_consumer:

@@ -275,7 +275,8 @@ class Beginning:
         """Judge the next message; a jump of the clock costs another request or some time, no more."""
         last, self._last = self._last, position
         if last is not None and position > last:
-            return Sign.ASK if self._is_unheard(now_ms) else Sign.WAIT
+            is_unheard = self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS
+            return Sign.ASK if is_unheard else Sign.WAIT
         if position != self._candidate:
             self._candidate, self._meetings = position, 0
         self._meetings += 1
@@ -291,6 +292,3 @@ class Beginning:
 
     def asked(self, now_ms: int) -> None:
         self._asked_ms = now_ms
-
-    def _is_unheard(self, now_ms: int) -> bool:
-        return self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS

@@ -101,7 +101,10 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Pla
         return _written(properties, publish_ms, plan)
     due = properties.get(DUE_PROPERTY)
     if due is None:
-        return PROBE if PROBE_PROPERTY in properties else _without_due_time(properties)
+        if PROBE_PROPERTY in properties:
+            return PROBE
+        problem = f"neither {DUE_PROPERTY} (UTC milliseconds) nor {TIMER_PROPERTY}"
+        return EnvelopeError(f"a message in the intake has no due time: {problem}", properties.get(ID_PROPERTY))
     try:
         due_ms = read_due(due)
     except EnvelopeError as error:
@@ -140,10 +143,3 @@ def _written(properties: dict[str, str], publish_ms: int, plan: Plan) -> Reading
 
 def _beyond(which: str, delay_ms: int, plan: Plan, found: str) -> EnvelopeError:
     return EnvelopeError(f"{which} {spelled(delay_ms)} after the publish, {beyond(delay_ms, plan)}", found)
-
-
-def _without_due_time(properties: dict[str, str]) -> EnvelopeError:
-    return EnvelopeError(
-        f"a message in the intake has no due time: neither {DUE_PROPERTY} (UTC milliseconds) nor {TIMER_PROPERTY}",
-        properties.get(ID_PROPERTY),
-    )
