@@ -76,15 +76,7 @@ class Met(NamedTuple):
 
 
 class Walk:
-    """One subscription, to its end or until all steps are made.
-
-    Args:
-        machine: A new one.
-        rng: Random.
-        now_ms: Where the clock stands.
-        envelope: Draws a timer.
-        visited: Called before each step with the time: what the keeper of a ring does.
-    """
+    """One subscription, to its end or for some steps; before each step comes what the keeper of a ring does."""
 
     def __init__(
         self,
@@ -310,7 +302,6 @@ def _relay_held(plan: Plan, rng: random.Random, visit: Callable[[], Visit | None
 
 
 def walk_tier(seed: int, count: int) -> list[Met]:
-    """Through the machine of a tier that a relay holds."""
     rng = random.Random(seed)
 
     def timer(now_ms: int) -> Envelope:
@@ -342,7 +333,6 @@ def walk_slot(seed: int, count: int) -> list[Met]:
 
 
 def walk_broker_held(seed: int, count: int) -> list[Met]:
-    """Through the machine of a tier that the broker holds."""
     rng = random.Random(seed)
     next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_dead)
     machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts(), rng=rng)

@@ -130,7 +130,6 @@ class World:
         return next(stored.spot.position for stored in self.source[at + 1 :] if not stored.is_hidden)
 
     def name(self, after: Position, before: Position) -> None:
-        """A dead letter is stored."""
         self.named |= {s.spot.position for s in self.source if s.is_hidden and after < s.spot.position < before}
 
     def unnamed(self) -> list[Position]:
@@ -169,14 +168,7 @@ def source_topic(rng: random.Random, messages: int) -> list[Stored]:
 class _Session:
     """One subscription of one relay: a machine, what it has under way, and how far the broker has delivered.
 
-    Args:
-        world: The topics.
-        known: What this process remembers.
-        rng: Random.
-        now_ms: Where the clock stands.
-        next_hop: Decides hops; a control's decides wrongly.
-        trusting: A control that takes the first message it is given for the first that is unacknowledged.
-        rules: How groups are made.
+    A trusting control takes the first message that it is given for the first that is unacknowledged.
     """
 
     def __init__(
