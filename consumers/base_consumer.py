@@ -36,7 +36,7 @@ from timewheel.hooks import Hook
 
 if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox
-    from timewheel.relay.status import RelayStatus
+    from timewheel.relay.relay import RelayStatus
 
 
 class BaseConsumer:

@@ -35,7 +35,7 @@ from timewheel.hooks import Hook
 
 if TYPE_CHECKING:
     from timewheel.relay import Relay
-    from timewheel.relay.status import RelayStatus
+    from timewheel.relay.relay import RelayStatus
 
 MAX_HANDLED = 10_000_000
 """Maximum number of handled timers that a process may remember: some 2 GB."""
@@ -152,7 +152,7 @@ class ConsumerResources:
         if embedded:
             # Imported here, so that a consumer without an embedded relay does not pay for the import.
             from timewheel.relay import Relay  # noqa: PLC0415
-            from timewheel.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+            from timewheel.relay.driver.source import MEMORY_BYTES  # noqa: PLC0415
 
             self._relay = Relay(
                 client,

@@ -20,7 +20,7 @@ from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
 from tests.support.raw_producer import RawProducer, batch_member, metadata_of
 from timewheel.broker.admin import AdminClient
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer

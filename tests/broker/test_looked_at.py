@@ -19,9 +19,9 @@ from tests.support.own_broker import own_broker
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
-from timewheel.broker.protocol.reading import EntryReader
 from timewheel.cli.access import Access
 from timewheel.client.positions import EntryPosition
 from timewheel.core.connection import DEFAULTS, Connection

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.inspect.test_gap_looks import gap_status
-from timewheel.broker.admin.brokers import BrokerTime
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,

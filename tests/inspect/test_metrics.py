@@ -28,8 +28,8 @@ from timewheel.metrics.gap_statuses import of_snapshot
 from timewheel.metrics.roles import of_relay
 from timewheel.producers import ProducerCounts
 from timewheel.producers.sending.counters import Counters
-from timewheel.relay.driver.handle import PartitionState
-from timewheel.relay.status import PartitionStatus, RelayStatus
+from timewheel.relay.driver.source import PartitionState
+from timewheel.relay.relay import PartitionStatus, RelayStatus
 from timewheel.testing import eventually
 
 DUE = "persistent://public/default/due"

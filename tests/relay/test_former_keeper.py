@@ -17,7 +17,7 @@ from timewheel.core.errors import AdminError, TopologyError
 from timewheel.core.former_topics import FormerTopic, holding_topic
 from timewheel.core.topology import HoldingTopic
 from timewheel.relay.driver.former_topic_drainer import LOOK_MS, FormerTopicDrainer
-from timewheel.relay.driver.memory import Memory
+from timewheel.relay.driver.source import Memory
 from timewheel.testing import eventually
 
 DUE = PLAN.due_topic

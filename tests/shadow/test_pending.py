@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.shadow.entries import entry_of
 from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, overview
-from timewheel.broker.admin.internals import AckedRange
+from timewheel.broker.admin.stats import AckedRange
 from timewheel.cli.moments import at
 from timewheel.cli.shadow_status import show_overview
 from timewheel.cli.shadow_verify import show_audit

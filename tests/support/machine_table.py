@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from tests.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
-from timewheel.relay.machine.states import State
+from timewheel.relay.machine.interface import State
 
 __all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 

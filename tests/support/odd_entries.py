@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 
 from tests.support.raw_producer import RawEntry, batch_member, metadata_of
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 
 __all__ = ["odd_entry"]
 

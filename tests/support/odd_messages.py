@@ -16,7 +16,7 @@ from typing import NamedTuple
 import cramjam
 
 from tests.support.raw_producer import RawProducer, metadata_of
-from timewheel.broker.protocol.fields import data_field, number_field
+from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.positions import EntryPosition
 
 __all__ = ["FAR_MS", "KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]

@@ -21,8 +21,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.core.planfile import dump_plan
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import hop_bound, steps
-from timewheel.relay.machine.commands import Reading, judged
-from timewheel.relay.machine.intake import ENTERED_SLACK_MS, taken_in
+from timewheel.relay.machine.readings import ENTERED_SLACK_MS, Reading, judged, taken_in
 
 PAGE = ROOT / "docs" / "specification-vectors.json"
 

@@ -232,18 +232,18 @@ class Access:
         Raises:
             BadConnection: The service URL is none.
         """
-        from timewheel.broker.protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.broker.protocol.dialing import Dialer
+        from timewheel.broker.protocol.session import Authentication
         from timewheel.client.port_probe import mistake_in
         from timewheel.core.connection import named_by
 
         service_url = service_url or self.connection.service_url
         assert service_url is not None, "one of the defaults"
-        authentication: Authentication = Anonymous()
+        authentication = Authentication()
         if self._token is not None:
-            authentication = ByToken(self._token)
+            authentication = Authentication.by_token(self._token)
         elif self.connection.tls_certificate_file_path is not None:
-            authentication = ByCertificate()
+            authentication = Authentication("tls")
         hint = self._service_hint(service_url)
         with named_by(self._named):
             return Dialer(
@@ -301,7 +301,7 @@ def _states_of(url: str) -> Iterator[str]:
     """Yield, for each address of a service URL, the program that listens there now, or that there is none."""
     import socket
 
-    from timewheel.broker.protocol.addresses import ServiceUrl
+    from timewheel.broker.protocol.session import ServiceUrl
     from timewheel.client.port_probe import mistake_in
 
     scheme = url.partition("://")[0]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.relay import Relay
-    from timewheel.relay.status import PartitionStatus
+    from timewheel.relay.relay import PartitionStatus
 
 relay = command_group("relay", "Run relays as a service; leave a plan.")
 

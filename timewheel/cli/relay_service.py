@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from timewheel.core.plan_files import PlanTexts
     from timewheel.hooks import Hook
     from timewheel.metrics import Metrics
-    from timewheel.relay.registry import RelayLike
+    from timewheel.relay.service import RelayLike
     from timewheel.serving import Page
 
 
@@ -265,8 +265,7 @@ def _run_here(
     """Run the service in this process."""
     from timewheel.cli.relay_processes import reporter
     from timewheel.hooks import log_event
-    from timewheel.relay.reloading import Reloading
-    from timewheel.relay.service import Service
+    from timewheel.relay.service import Reloading, Service
 
     # Without an address no client could scrape the metrics.
     metrics, pages = (None, {}) if address is None else metrics_of_service()

@@ -21,7 +21,7 @@ from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.verdict import judge
 from timewheel.provision.provisioning import ensure
-from timewheel.relay.driver.prefetch import BROKER_HELD_ENTRIES
+from timewheel.relay.driver.session import BROKER_HELD_ENTRIES
 from timewheel.relay.relay import MAX_IN_FLIGHT
 from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State as ShadowState

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
     from timewheel.relay import Relay
-    from timewheel.relay.registry import RelayLike
+    from timewheel.relay.service import RelayLike
     from timewheel.shadow.status import ShadowStatus
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")

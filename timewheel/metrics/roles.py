@@ -13,7 +13,7 @@ from timewheel.metrics.catalogue import Sample
 if TYPE_CHECKING:
     from timewheel.consumers import ConsumerCounts, LatenessCounts
     from timewheel.producers import ProducerCounts
-    from timewheel.relay.status import PartitionStatus, RelayStatus
+    from timewheel.relay.relay import PartitionStatus, RelayStatus
 
 
 def of_producer(due_topic: str, counts: ProducerCounts) -> Iterator[Sample]:

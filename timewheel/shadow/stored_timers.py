@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
+from timewheel.broker.admin.entries import BatchGarbled, messages_of_batch
 from timewheel.broker.protocol.entries import Entry
 from timewheel.client.positions import EntryPosition
 from timewheel.core.digits import whole_number

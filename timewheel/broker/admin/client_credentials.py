@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from timewheel.broker.admin.connections import Connections, Tls
+from timewheel.broker.admin.http import Connections, Tls
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.connection import OAuth2
 from timewheel.core.errors import BadConnection, TokenNotGiven

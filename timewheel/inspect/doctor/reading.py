@@ -8,11 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.client import AdminClient, NamespacePolicies
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import DEDUPLICATION as DEDUPLICATION_CURSOR
-from timewheel.broker.admin.internals import InternalStats
-from timewheel.broker.admin.namespaces import NamespacePolicies
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.policies import (
     AGE_QUOTA,
@@ -29,7 +26,8 @@ from timewheel.broker.admin.policies import (
     SIZE_QUOTA,
     Policy,
 )
-from timewheel.broker.admin.stats import TopicStats
+from timewheel.broker.admin.stats import DEDUPLICATION as DEDUPLICATION_CURSOR
+from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing

@@ -8,8 +8,7 @@ from enum import Enum
 from threading import Lock
 from typing import Any, TypeVar
 
-from timewheel.broker.admin.brokers import BrokerTime
-from timewheel.broker.admin.namespaces import NamespacePolicies
+from timewheel.broker.admin.client import BrokerTime, NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile

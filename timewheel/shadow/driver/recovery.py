@@ -11,7 +11,7 @@ import pulsar
 from timewheel.client.native import batch_size_of
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import FROM_PROPERTY
-from timewheel.relay.driver.endings import SessionFailed
+from timewheel.relay.driver.source import SessionFailed
 from timewheel.shadow.driver.acker import OriginalAcker, Subscription
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.journal import Journal

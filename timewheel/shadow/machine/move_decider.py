@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.broker.protocol.entries import Compression, Entry
-from timewheel.broker.protocol.fields import text_of
+from timewheel.broker.protocol.wire import text_of
 from timewheel.client.positions import EntryPosition
 from timewheel.core.digits import whole_number
 from timewheel.core.durations import SECOND_MS

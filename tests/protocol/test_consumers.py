@@ -1,15 +1,22 @@
-"""A reader gives each entry once and in order, takes no more than its permits, and says how it ended."""
+"""A reader gives each entry once and in order, takes no more than its permits, and says how it ended; entries are
+acknowledged in commands of a thousand, each of which is confirmed, or an error tells that it is not.
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
 
+from tests.support.checkout import ROOT
 from tests.support.manual_clock import ManualClock
 from tests.support.played_brokers import PlayedBrokers, PlayedTransport, found_at
+from tests.support.processes import ran
 from tests.support.pulsar_messages import command_frame, entry_frame, message
+from timewheel.broker.protocol.commands import SubscriptionType
+from timewheel.broker.protocol.consumers import EARLIEST, MAX_UNANSWERED, EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import (
     BrokerLost,
@@ -19,7 +26,6 @@ from timewheel.broker.protocol.errors import (
     ProtocolViolation,
     TooManyRequests,
 )
-from timewheel.broker.protocol.reading import EARLIEST, EntryReader
 from timewheel.client.positions import EntryPosition
 
 TOPIC = "persistent://public/default/t"
@@ -128,12 +134,6 @@ def test_a_count_that_no_batch_has_is_given_back_as_a_broker_counts_it() -> None
     assert owed < 10 // 2, "less than is worth a command"
 
 
-def test_a_caller_who_takes_nothing_is_sent_nothing_new() -> None:
-    _, transport = reader(permits=7)
-
-    assert granted(transport) == [7]
-
-
 @pytest.mark.parametrize("permits", [0, -1, 1 << 31])
 def test_permits_that_no_broker_can_count_are_refused(permits: int) -> None:
     with pytest.raises(TooManyRequests, match="permits"):
@@ -192,15 +192,22 @@ def test_a_consumer_that_the_broker_closed_is_told_behind_what_was_read_before()
         one.read(10)
 
 
-@pytest.mark.parametrize("numbers", [(4, 4), (4, 3)])
-def test_entries_out_of_order_are_not_given_but_those_before_are(numbers: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("stream", "given", "said"),
+    [
+        (entries(4, 4), [4], "entry 5:4 behind 5:4"),
+        (entries(4, 3), [4], "entry 5:3 behind 5:4"),
+        (entries(1, 2) + b"HTTP", [1, 2], "a frame of"),
+    ],
+)
+def test_a_violation_is_told_behind_what_was_read_before(stream: bytes, given: list[int], said: str) -> None:
     one, transport = reader()
-    transport.coming += [entries(*numbers)]
+    transport.coming += [stream]
 
-    assert [entry.position.entry for entry in one.read(10)] == [4]
-    with pytest.raises(ProtocolViolation, match=f"entry 5:{numbers[1]} behind 5:4"):
+    assert [entry.position.entry for entry in one.read(10)] == given
+    with pytest.raises(ProtocolViolation, match=said):
         one.read(10)
-    assert one.position == EntryPosition(5, 4)
+    assert one.position == EntryPosition(5, given[-1])
 
 
 def test_an_entry_before_the_start_is_an_error_at_once() -> None:
@@ -209,15 +216,6 @@ def test_an_entry_before_the_start_is_an_error_at_once() -> None:
     transport.coming += [entries(0)]
 
     with pytest.raises(ProtocolViolation, match="was the topic deleted and made again"):
-        one.read(10)
-
-
-def test_a_violation_is_told_behind_what_was_read_before() -> None:
-    one, transport = reader()
-    transport.coming += [entries(1, 2) + b"HTTP"]
-
-    assert len(one.read(10)) == 2
-    with pytest.raises(ProtocolViolation):
         one.read(10)
 
 
@@ -295,3 +293,149 @@ def test_a_lost_connection_is_told_with_its_address() -> None:
     with pytest.raises(BrokerLost, match="no connection to b:1: reset") as lost:
         one.read(10)
     assert lost.value.address == "b:1"
+
+
+def acknowledger(answers: dict[str, Any] | None = None, **options: Any) -> tuple[EntryAcknowledger, PlayedTransport]:
+    clock = ManualClock()
+    brokers = PlayedBrokers(clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **(answers or {})}})
+    dialer = Dialer("pulsar://b:1", clock=clock, open_transport=brokers.open)
+    return EntryAcknowledger(dialer, TOPIC, "billing", **options), brokers.opened[-1]
+
+
+def positions(count: int) -> list[EntryPosition]:
+    return [EntryPosition(5, entry) for entry in range(count)]
+
+
+def acks(transport: PlayedTransport) -> list[Any]:
+    return [said for name, said in transport.requests if name == "ACK"]
+
+
+def confirmed(said: Any) -> bytes:
+    return command_frame("ACK_RESPONSE", request_id=said.request_id, consumer_id=said.consumer_id)
+
+
+@pytest.mark.parametrize(("kind", "number"), [(SubscriptionType.SHARED, 1), (SubscriptionType.KEY_SHARED, 3)])
+def test_it_joins_as_a_consumer_that_takes_nothing(kind: Any, number: int) -> None:
+    _, transport = acknowledger(name="me", kind=kind)
+    (subscribe,) = (said for name, said in transport.requests if name == "SUBSCRIBE")
+
+    assert (subscribe.subscription, subscribe.subType, subscribe.durable, subscribe.consumer_name) == (
+        *("billing", number, True),
+        "me",
+    )
+    assert "FLOW" not in transport.names()
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(0, []), (1, [1]), (1_000, [1_000]), (1_001, [1_000, 1]), (2_500, [1_000, 1_000, 500])]
+)
+def test_positions_go_out_by_the_thousand(count: int, sizes: list[int]) -> None:
+    one, transport = acknowledger()
+    one.acknowledge(positions(count))
+
+    assert [len(said.message_id) for said in acks(transport)] == sizes
+    assert [(said.ledgerId, said.entryId) for ack in acks(transport) for said in ack.message_id] == positions(count)
+
+
+def test_no_more_commands_are_under_way_than_the_limit() -> None:
+    waiting: list[Any] = []
+
+    def answer(said: Any) -> bytes:
+        waiting.append(said)
+        assert len(waiting) <= MAX_UNANSWERED
+        if len(waiting) < MAX_UNANSWERED and said.request_id < 8:
+            return b""
+        answers = b"".join(map(confirmed, waiting))
+        waiting.clear()
+        return answers
+
+    one, transport = acknowledger({"ACK": answer})
+    one.acknowledge(positions(7_000))
+
+    assert len(acks(transport)) == 7
+
+
+def test_answers_may_come_in_any_order_and_all_at_once() -> None:
+    waiting: list[Any] = []
+
+    def answer(said: Any) -> bytes:
+        waiting.append(said)
+        return b"" if len(waiting) < 3 else b"".join(map(confirmed, reversed(waiting)))
+
+    one, transport = acknowledger({"ACK": answer})
+    one.acknowledge(positions(3_000))
+
+    assert len(acks(transport)) == 3
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_refusal_of_any_of_them_is_told_and_ends_it(which: int) -> None:
+    seen: list[Any] = []
+
+    def answer(said: Any) -> bytes:
+        seen.append(said)
+        refused = command_frame(
+            "ACK_RESPONSE", request_id=said.request_id, consumer_id=1, error=22, message="not allowed"
+        )
+        return refused if len(seen) == which else confirmed(said)
+
+    one, transport = acknowledger({"ACK": answer})
+    with pytest.raises(BrokerRefused, match=r"refused to acknowledge 1000 entries .NotAllowedError.: not allowed"):
+        one.acknowledge(positions(3_000))
+
+    assert transport.is_closed
+    with pytest.raises(BrokerLost):
+        one.acknowledge(positions(1))
+
+
+def test_a_consumer_that_is_closed_meanwhile_will_never_be_answered_and_is_told_at_once() -> None:
+    one, transport = acknowledger({"ACK": lambda _: CLOSED})
+
+    with pytest.raises(ConsumerLost, match="what it had not confirmed may be done or not"):
+        one.acknowledge(positions(1))
+    assert transport.is_closed
+
+
+def test_a_consumer_that_was_closed_before_is_told_by_the_next_acknowledgement() -> None:
+    one, transport = acknowledger({"ACK": lambda _: b""})
+    transport.coming += [CLOSED]
+
+    with pytest.raises(ConsumerLost):
+        one.acknowledge(positions(1))
+
+
+def test_a_broker_that_does_not_confirm_is_given_up_in_time() -> None:
+    one, transport = acknowledger({"ACK": lambda _: b""})
+
+    with pytest.raises(BrokerSilent, match="it may have done it"):
+        one.acknowledge(positions(1))
+    assert transport.is_closed
+
+
+def test_keeping_alive_answers_pings_and_finds_out_that_it_is_closed() -> None:
+    one, transport = acknowledger()
+    transport.coming += [command_frame("PING")]
+    one.keep_alive()
+    assert transport.names()[-1] == "PONG"
+
+    transport.coming += [CLOSED]
+    with pytest.raises(ConsumerLost):
+        one.keep_alive()
+
+
+def test_leaving_waits_until_the_broker_has_seen_it() -> None:
+    one, transport = acknowledger()
+    one.leave()
+
+    assert (transport.names()[-1], transport.is_closed) == ("CLOSE_CONSUMER", True)
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [("", {"google_crc32c", "socket", "ssl", "pulsar", "_pulsar"}), (".consumers", {"pulsar", "_pulsar"})],
+)
+def test_imports_cost_nothing_and_load_no_client_of_pulsar(module: str, absent: set[str]) -> None:
+    code = f"import sys, timewheel.broker.protocol{module}; assert not {absent} & set(sys.modules), sys.modules.keys()"
+    done = ran([sys.executable, "-c", code], cwd=ROOT)
+
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,9 @@
-"""The encoding of fields agrees with the library that defines it, and gives up on what it does not allow."""
+"""The encoding agrees with the library that defines it; what cannot be a field or a frame is refused."""
 
 from __future__ import annotations
+
+import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -8,11 +11,15 @@ from hypothesis import strategies as st
 
 from tests.support.pulsar_messages import message
 from timewheel.broker.protocol.errors import ProtocolViolation
-from timewheel.broker.protocol.fields import (
+from timewheel.broker.protocol.wire import (
+    COMMAND_AT,
+    DEFAULT_FRAME_BYTES,
+    Frames,
     as_signed,
     data_field,
     data_tag,
     fields_of,
+    frame_of,
     number_field,
     number_tag,
     text_of,
@@ -72,12 +79,61 @@ def test_what_is_no_message_is_refused_with_the_reason(data: bytes, said: str) -
         list(fields_of(data, 0, len(data)))
 
 
-def test_numbers_of_fixed_size_are_passed_over() -> None:
-    data = b"\x09" + b"8bytes.." + b"\x15" + b"4by." + number_field(3, 300)
-
-    assert list(fields_of(data, 0, len(data)))[-1] == (number_tag(3), 300, b"")
-
-
 @given(data=st.binary())
 def test_a_text_that_is_no_utf_8_comes_back_byte_for_byte(data: bytes) -> None:
     assert data_field(1, text_of(data)) == data_field(1, data)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (struct.pack(">I", 0), "a frame of 0 bytes"),
+        (struct.pack(">I", 4), "a frame of 4 bytes"),
+        (struct.pack(">I", DEFAULT_FRAME_BYTES + 1), f"the limit is {DEFAULT_FRAME_BYTES}"),
+        (b"\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
+        (b"\x15\x03\x03\x00", "this is TLS: use the scheme pulsar.ssl"),
+        (b"\x16\x03\x01\x00", "this is TLS"),
+        (b"HTTP", "this is a web service: use the service URL"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_before_anything_else_comes(head: bytes, said: str) -> None:
+    frames = Frames()
+    frames.feed(head)
+
+    with pytest.raises(ProtocolViolation, match=said):
+        frames.next()
+
+
+def test_a_command_that_is_longer_than_its_frame_is_refused() -> None:
+    frames = Frames()
+    frames.feed(struct.pack(">II", 10, 7) + b"x" * 6)
+
+    with pytest.raises(ProtocolViolation, match="a command of 7 bytes in a frame of 10"):
+        frames.next()
+
+
+def test_nothing_is_set_aside_for_a_frame_that_is_only_announced() -> None:
+    frames = Frames()
+    tracemalloc.start()
+    try:
+        frames.feed(struct.pack(">II", DEFAULT_FRAME_BYTES, 100) + b"x")
+        assert frames.next() is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 10_000, "of the five megabytes that are announced"
+
+
+def test_a_large_frame_in_tiny_pieces_does_not_cost_its_square() -> None:
+    """A megabyte byte by byte: if every piece copied what is there, it were 500 gigabytes."""
+    frames, command = Frames(), b"c" * (1 << 20)
+    stream = frame_of(command)
+    for at in range(len(stream) - 1):
+        frames.feed(stream[at : at + 1])
+        assert frames.next() is None
+    frames.feed(stream[-1:])
+
+    got = frames.next()
+    assert got is not None
+    assert got[0][COMMAND_AT:] == command

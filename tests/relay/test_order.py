@@ -1,18 +1,28 @@
-"""Positions: what stands behind what, and the numbers made of them."""
+"""Positions: what stands behind what, their numbers, when messages arrived, and where a subscription begins."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.relay.failover_world import FailoverWorld
 from timewheel.client.native import batch_size_of
 from timewheel.client.positions import Position
 from timewheel.relay.machine.order import (
+    MAX_MARKS,
+    MEETINGS,
     NO_SEQUENCE_ID,
+    Arrivals,
+    Beginning,
     Contiguity,
+    Item,
     Sight,
+    Sign,
     Spot,
+    Window,
     follows,
     is_hidden,
     sequence_id,
@@ -140,3 +150,101 @@ def test_the_size_of_a_batch_is_read_from_the_message_id_as_the_client_writes_it
     assert batch_size_of(_Serialized("080510031800")) == 0
     assert batch_size_of(_Serialized("08ac02100118002000" + "30e807")) == 1_000
     assert batch_size_of(object()) == 0, "a client that does not tell"
+
+
+def item(number: int) -> Item:
+    return Item(Spot(Position(1, number, -1), 0), None, number)
+
+
+def test_a_confirmation_twice_is_one() -> None:
+    window = Window()
+    window.push(item(0))
+    assert len(window.confirm(0)) == 1
+    assert window.confirm(0) == []
+
+
+STAY_MS = 256_000
+EVERY_MS = 1_000
+
+
+def place(entry: int, batch_index: int = -1) -> Position:
+    return Position(7, entry, batch_index)
+
+
+def test_a_message_had_arrived_by_the_first_end_that_it_is_not_behind() -> None:
+    arrivals = Arrivals(STAY_MS, 10)
+    assert arrivals.arrived_by(place(0), 50) == 50, "nothing is known: now"
+    arrivals.ended(place(3), 100)
+    arrivals.ended(place(3), 200)
+    arrivals.ended(place(5, 0), 300)
+    assert [arrivals.arrived_by(place(entry), 900) for entry in (0, 3, 4)] == [100, 100, 300]
+    assert arrivals.arrived_by(place(5, 9), 900) == 300, "the same entry"
+    assert arrivals.arrived_by(place(6), 900) == 900
+    assert arrivals.arrived_by(place(0), 900) == 900, "forgotten"
+
+
+def test_the_end_is_of_use_from_time_to_time_and_only_where_messages_stay() -> None:
+    arrivals = Arrivals(STAY_MS, 10)
+    assert arrivals.wants_end(0)
+    arrivals.ended(None, 0)
+    assert not arrivals.wants_end(EVERY_MS - 1)
+    assert arrivals.wants_end(EVERY_MS)
+    assert arrivals.wants_end(-1), "the clock was set back"
+    assert not Arrivals(0, 10).wants_end(0)
+
+
+def test_many_ends_are_thinned_out_and_none_bounds_too_early() -> None:
+    arrivals = Arrivals(STAY_MS, 10)
+    for number in range(10 * MAX_MARKS):
+        arrivals.ended(place(number), number * EVERY_MS)
+    assert len(arrivals._marks) <= MAX_MARKS
+    early = [arrivals.arrived_by(place(number), 1 << 60) < number * EVERY_MS for number in range(10 * MAX_MARKS)]
+    assert not any(early)
+
+
+SEEDS = range(1_000)
+
+
+class Forgetful(Beginning):
+    """A control: each subscription begins from nothing."""
+
+    def outlives(self) -> None:
+        Beginning.__init__(self)
+
+
+def after(meetings: int) -> Callable[[], Beginning]:
+    """Make a control that believes after so many meetings, in whichever subscriptions."""
+
+    class Hasty(Beginning):
+        def outlives(self) -> None:
+            self._meetings_needed = meetings
+
+    return Hasty
+
+
+@pytest.mark.parametrize("relays", [1, 2, 3])
+def test_relays_that_subscribe_anew_at_encrypted_batches_lose_and_repeat_nothing(relays: int) -> None:
+    worlds = [FailoverWorld(seed, relays=relays) for seed in SEEDS]
+    assert sum(world.lost for world in worlds) == 0
+    assert sum(world.repeated for world in worlds) == 0
+    assert not any(world.is_stuck for world in worlds)
+
+
+@pytest.mark.parametrize("meetings", [1, MEETINGS])
+def test_control_carrying_a_beginning_that_became_false_loses(meetings: int) -> None:
+    """Another relay met the messages before it once more, while this relay subscribed anew."""
+    worlds = [FailoverWorld(seed, relays=2, beginning=after(meetings)) for seed in SEEDS]
+    assert sum(world.lost for world in worlds) > 0
+
+
+def test_control_forgetting_its_beginning_never_gets_past_an_encrypted_batch() -> None:
+    assert any(FailoverWorld(seed, relays=1, beginning=Forgetful).is_stuck for seed in range(10))
+
+
+def test_a_beginning_over_subscriptions_takes_more_meetings() -> None:
+    it = Beginning()
+    first = Position(7, 3, -1)
+    assert it.see(first, 0) is Sign.ASK
+    it.outlives()
+    assert [it.see(first, 0) for _ in range(3)] == [Sign.ASK, Sign.ASK, Sign.BEGUN]
+    assert it.see(Position(7, 2, -1), 0) is Sign.ASK, "an earlier message begins anew"

@@ -1,10 +1,9 @@
-"""Reading of a message in the intake: a timer whose way has not begun, or the reason why it is none.
-
-An SDK puts a complete envelope there. Any other client states only the due time (``tw-due``), and the relay makes the
-envelope from data that the broker has stored: so a replay after a crash gives the same envelope.
-"""
+"""Readings of messages: a timer, or the reason why it is none."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from timewheel.core.durations import MINUTE_MS, spelled
 from timewheel.core.envelope import (
@@ -20,16 +19,76 @@ from timewheel.core.envelope import (
     read_due,
 )
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.longest_delay import beyond
 from timewheel.core.plan import Plan
-from timewheel.relay.machine.commands import PROBE, Reading, judged
+
+
+class Unreadable(NamedTuple):
+    """A message that this relay can neither read nor carry."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A relay's own message at a topic's end: once received, so are all before it (broker-facts: empty-needs-proof)."""
+
+
+PROBE = Probe()
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A message of an entry that is set aside as a whole; the entry's last message stands for all of them."""
+
+
+PASSED_OVER = PassedOver()
+
+Reading = Envelope | EnvelopeError | Unreadable | Probe | PassedOver | None
+"""The reading of a message's properties; None if they contain no envelope."""
+
+
+FOREIGN = "no envelope: a foreign producer's message"
+
+
+def why_dead(reading: Reading) -> str:
+    """Return why a message that is no timer goes to the dead-letter topic, as a sentence."""
+    if isinstance(reading, Unreadable):
+        return reading.reason
+    return str(reading) if isinstance(reading, EnvelopeError) else FOREIGN
+
+
+def of_large_batch(batch_index: int, batch_size: int) -> Unreadable | PassedOver | None:
+    """Return the reading of a message in an oversized batch, whatever its content; None if the content decides."""
+    if batch_size <= LARGEST_BATCH:
+        return None
+    if batch_index < batch_size - 1:
+        return PASSED_OVER
+    return Unreadable(
+        f"a batch of {batch_size} messages, set aside as a whole: a relay takes {LARGEST_BATCH} in one entry at most; "
+        "let its producer put fewer into a batch (batchingMaxMessages), and send those timers again"
+    )
+
+
+def judged(properties: dict[str, str]) -> Reading:
+    """Return a message's envelope, or its error as a value."""
+    try:
+        envelope = Envelope.read(properties)
+    except EnvelopeError as error:
+        return error
+    return PROBE if envelope is None and PROBE_PROPERTY in properties else envelope
+
 
 ENTERED_SLACK_MS = 5 * MINUTE_MS
 """How far the "entered" time of an envelope may be from its publish: a publish that waited, a clock that differs."""
 
 
 def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Plan) -> Reading:
-    """Read a message of the intake.
+    """Read a message of the intake: a timer whose way has not begun, or the reason why it is none.
+
+    An SDK puts a complete envelope there. Any other client states only the due time (``tw-due``), and the relay makes
+    the envelope from data that the broker has stored: so a replay after a crash gives the same envelope.
 
     Args:
         properties: Its properties. For a timer they are changed to those of its next hop: with `ID_PROPERTY` and
@@ -42,7 +101,10 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Pla
         return _written(properties, publish_ms, plan)
     due = properties.get(DUE_PROPERTY)
     if due is None:
-        return PROBE if PROBE_PROPERTY in properties else _without_due_time(properties)
+        if PROBE_PROPERTY in properties:
+            return PROBE
+        problem = f"neither {DUE_PROPERTY} (UTC milliseconds) nor {TIMER_PROPERTY}"
+        return EnvelopeError(f"a message in the intake has no due time: {problem}", properties.get(ID_PROPERTY))
     try:
         due_ms = read_due(due)
     except EnvelopeError as error:
@@ -81,10 +143,3 @@ def _written(properties: dict[str, str], publish_ms: int, plan: Plan) -> Reading
 
 def _beyond(which: str, delay_ms: int, plan: Plan, found: str) -> EnvelopeError:
     return EnvelopeError(f"{which} {spelled(delay_ms)} after the publish, {beyond(delay_ms, plan)}", found)
-
-
-def _without_due_time(properties: dict[str, str]) -> EnvelopeError:
-    return EnvelopeError(
-        f"a message in the intake has no due time: neither {DUE_PROPERTY} (UTC milliseconds) nor {TIMER_PROPERTY}",
-        properties.get(ID_PROPERTY),
-    )
