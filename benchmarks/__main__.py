@@ -23,8 +23,7 @@ from types import ModuleType
 
 import benchmarks
 from benchmarks.machine import load, processor, short
-from benchmarks.page import merged, section, title
-from benchmarks.result import Result
+from benchmarks.result import Result, merged, section, title
 from timewheel.testing.settings import version_asked_for
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from timewheel.spark_planner import Cells
 
-__all__ = ["HAS_NO_GAPS", "LARGE_GAPS", "PLANS", "ROWS", "Comparison", "compared", "main", "uniform_peak"]
 
 ROWS: Mapping[str, int] = {
     "mixture": 650_000,

@@ -19,8 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mixture import write_mixture
-from benchmarks.planner import QUICK_SIZES, RIVALS, SIZES, cells_of, on_the_same_cores, session, timed, tools
+from benchmarks.planner import (
+    QUICK_SIZES,
+    RIVALS,
+    SIZES,
+    cells_of,
+    on_the_same_cores,
+    session,
+    timed,
+    tools,
+    write_mixture,
+)
 from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]

@@ -19,9 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.footprint import JVM, WORKERS, watched
-from benchmarks.mixture import write_mixture
-from benchmarks.planner import QUICK_SIZES, SIZES, on_the_same_cores, tools
+from benchmarks.planner import JVM, QUICK_SIZES, SIZES, WORKERS, on_the_same_cores, tools, watched, write_mixture
 from benchmarks.result import Result, table
 
 __all__ = ["main", "tools"]

@@ -25,9 +25,8 @@ from typing import Any, NamedTuple
 import psutil
 import pulsar
 
-from benchmarks.relays import peak_mb, running_relays
 from benchmarks.result import Result, table
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.service import connected, now_ms, peak_mb, provisioned, running_relays, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core import Native, Plan, Tiered
 from timewheel.errors import TimewheelError

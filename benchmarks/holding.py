@@ -14,9 +14,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
 from timewheel.core import Envelope, Tiered
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology

@@ -7,8 +7,6 @@ import platform
 import re
 from pathlib import Path
 
-__all__ = ["load", "processor", "short"]
-
 
 def processor() -> str:
     """The processor's name and how many cores there are."""

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
-from benchmarks.service import connected, now_ms, provisioned, service
+from benchmarks.service import connected, cpu_s, now_ms, provisioned, running_relays, service
 from timewheel.broker.admin import AdminClient
 from timewheel.core import Envelope, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic

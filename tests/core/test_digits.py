@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.digits import MAX_DIGITS, whole_number
+from timewheel.core.durations import MAX_DIGITS, whole_number
 from timewheel.core.names import partition_of
 
 

@@ -11,8 +11,7 @@ import pytest
 from timewheel.core import errors
 from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TimewheelError
-from timewheel.core.longest_delay import DelayTooLong
-from timewheel.core.plan import Plan
+from timewheel.core.plan import DelayTooLong, Plan
 
 EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
     (errors.DurationError("5w", "no such unit"), ValueError),

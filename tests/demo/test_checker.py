@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.testing.evidence.checker import check
-from timewheel.testing.evidence.ledger import Entry, totals
+from timewheel.testing.evidence.ledger import Entry, check, totals
 
 IDS = st.sampled_from([f"t{number}" for number in range(12)])
 

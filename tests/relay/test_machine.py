@@ -15,8 +15,8 @@ from tests.support.machine_table import PAGE, TABLES, begin, lines, walked
 from timewheel.client.positions import Position
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import Envelope
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps

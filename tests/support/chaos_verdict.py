@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.support.chaos_audit import Copies
 from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled
 from tests.support.chaos_load import Sent
-from timewheel.testing.evidence.checker import Totals, check
+from timewheel.testing.evidence.ledger import Totals, check
 
 __all__ = [
     "Kill",

@@ -89,3 +89,17 @@ def spelled(duration_ms: int) -> str:
         whole, duration_ms = divmod(duration_ms, unit_ms)
         parts += [f"{whole}{unit}"] if whole else []
     return " ".join(parts) or format_duration(0)
+
+
+MAX_DIGITS = 18
+"""Every number with at most this many digits fits into 64 bits, and Python parses it without an error of its own."""
+
+
+def whole_number(text: str, max_digits: int = MAX_DIGITS) -> int | None:
+    """Parse decimal ASCII digits; None: the text is anything else, or too long.
+
+    Args:
+        text: Any text.
+        max_digits: Longest text that is parsed.
+    """
+    return int(text) if len(text) <= max_digits and text.isascii() and text.isdecimal() else None

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 PREFIX = "tw-"

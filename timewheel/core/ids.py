@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple, Protocol
 
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS
 from timewheel.core.names import partition_of
 

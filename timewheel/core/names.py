@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
+from array import array
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -324,3 +327,28 @@ def _duration(text: str) -> int | None:
         return parse_duration(text)
     except DurationError:
         return None
+
+
+_CACHED_KEYS = 16_384
+_CACHED_CHARS = 256
+"""Longest key that is cached: a broker takes keys of up to 5 MB."""
+
+
+def java_string_hash(text: str) -> int:
+    """Compute Java's ``String.hashCode()``, sign bit cleared: over UTF-16 code units, modulo 2**32."""
+    units = array("H")
+    units.frombytes(text.encode("utf-16-le", "surrogatepass"))
+    if sys.byteorder == "big":
+        units.byteswap()
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
+def partition_for_key(key: str, partitions: int) -> int:
+    """Return the partition of a key, 0 to ``partitions - 1``, like `JavaStringHash` routing."""
+    return (_cached_hash if len(key) <= _CACHED_CHARS else java_string_hash)(key) % partitions
+
+
+_cached_hash = lru_cache(maxsize=_CACHED_KEYS)(java_string_hash)

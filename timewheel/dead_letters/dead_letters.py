@@ -10,7 +10,7 @@ from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, message
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
 from timewheel.client.positions import EntryPosition, Position
-from timewheel.core.digits import whole_number
+from timewheel.core.durations import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.grouping import LARGEST_BATCH

@@ -13,8 +13,7 @@ from timewheel.demo.foresight import Foresight
 from timewheel.demo.results import Result
 from timewheel.demo.settings import DAYS
 from timewheel.demo.table import HEADER, LABELS, row_texts, where_we_lose
-from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.ledger import recount_command
+from timewheel.testing.evidence.ledger import Totals, recount_command
 
 CAPTION = (
     "Gap ranges of one subscription, same trace. Dashed: what the broker keeps. Vertical: unload. "

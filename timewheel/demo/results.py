@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.extras import ExtraMissing, need_extras
 from timewheel.core.gap_law import peak
 from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
 from timewheel.demo.foresight import Foresight
-from timewheel.demo.nearness import figures, outside
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
-from timewheel.demo.verdict import Lateness, Measured, Verdict, lateness
-from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.ledger import Entry, totals
-from timewheel.testing.evidence.messages import Done
-from timewheel.testing.evidence.predicted_gaps import predicted_gaps, predicted_pending
+from timewheel.demo.verdict import Lateness, Measured, Verdict, figures, lateness, outside
+from timewheel.testing.evidence.journal import Done
+from timewheel.testing.evidence.ledger import Entry, Totals, totals, write_ledger
+from timewheel.testing.evidence.trace import predicted_gaps, predicted_pending
 
 GRID_PER_DAY = 20
 """Moments at which the law is evaluated."""
@@ -198,3 +199,31 @@ def _behind_ms(unacked_originals: int, sends: Sequence[tuple[int, int]], late: L
     sent_ms = [sent_ms for sent_ms, _ in sends]
     burst_ms = max(sent_ms, default=0) - min(sent_ms, default=0)
     return max(unacked_originals * burst_ms // max(len(sends), 1), late.max_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Paths of a run's results."""
+
+    results: Path
+    ledger: Path
+    report: Path
+
+    @classmethod
+    def under(cls, folder: Path) -> Files:
+        """Build the paths in a folder."""
+        return cls(results=folder / "results.json", ledger=folder / "ledger.csv", report=folder / "report.html")
+
+
+def save(result: Result, files: Files) -> None:
+    """Write JSON, ledger and, if its libraries are installed, the report; their folder must exist."""
+    files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
+    write_ledger(files.ledger, result.entries.items())
+    try:
+        need_extras("a report", "report")
+    except ExtraMissing:
+        files.report.unlink(missing_ok=True)  # a report of an earlier run must not stay beside this run's ledger
+        return
+    from timewheel.demo.report import report_page  # noqa: PLC0415 - its drawing library is an extra
+
+    files.report.write_text(report_page(result, files.ledger), encoding="utf-8")

@@ -21,9 +21,9 @@ import pulsar
 
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY
-from timewheel.demo.connecting import connect
+from timewheel.demo.player import connect
 from timewheel.demo.settings import NAMESPACE
-from timewheel.testing.evidence.checker import Totals, check
+from timewheel.testing.evidence.ledger import Totals, check
 from timewheel.testing.evidence.trace import payload, timer_id
 
 TIMERS = 400

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import PLAIN, SchemeName
-from timewheel.demo.verdict import Lateness, Measured
+from timewheel.demo.verdict import Lateness, Measured, gap_band
 
 LABELS: dict[SchemeName, str] = {
     "native": "native, raw client",

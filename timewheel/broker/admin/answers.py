@@ -8,8 +8,8 @@ from http import HTTPStatus
 
 import httpx
 
+from timewheel.core.connection import expires_ms_of, role_of
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
-from timewheel.core.tokens import expires_ms_of, role_of
 
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""

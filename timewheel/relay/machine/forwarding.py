@@ -13,8 +13,8 @@ from typing import Any
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import LARGE_BYTES
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.relay.machine.arrivals import Arrivals
 from timewheel.relay.machine.beginning import Beginning, Sign
 from timewheel.relay.machine.commands import (

@@ -20,8 +20,7 @@ from timewheel.core.envelope import (
     read_due,
 )
 from timewheel.core.errors import EnvelopeError
-from timewheel.core.longest_delay import beyond
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Plan, beyond
 from timewheel.relay.machine.commands import PROBE, Reading, judged
 
 ENTERED_SLACK_MS = 5 * MINUTE_MS
