@@ -107,13 +107,7 @@ def uniform_peak(timers: float, span_ms: float, longest_ms: float) -> float:
 
 
 def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> Iterator[Comparison]:
-    """Every plan on a workload.
-
-    Args:
-        workload: Its name.
-        cells: Its statistic.
-        exact_of: Counts the peak of a plan on it.
-    """
+    """Every plan on a workload."""
     from timewheel.spark_planner import Constraints, evaluate  # noqa: PLC0415 - the planner is an extra
     from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415
 

@@ -14,17 +14,15 @@ that was certain; a million read within 5 s.
 
 from __future__ import annotations
 
-import argparse
 import random
 import resource
-import statistics
 import threading
 import time
 from functools import partial
 from typing import Any
 
 from benchmarks.lateness import Clocked, due_times_ms
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, medians_in_turns, rate_rows, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.client.cancellation_log import PACK_PROPERTY, CancellationLog
 from timewheel.client.hooks import Hooks
@@ -103,22 +101,9 @@ def handling(client: Any, broker: Broker, timers: int, live: int, rounds: int) -
         "with [cancel]": {"cancel": Cancel(), "live": 0},
         f"and {live:,} live cancellations": {"cancel": Cancel(), "live": live},
     }
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(rounds):
-        for way in list(ways)[:: 1 if number % 2 else -1]:
-            rates[way].append(rate(client, broker, timers, **ways[way]))
-    medians = {way: statistics.median(found) for way, found in rates.items()}
-    before = medians["without [cancel]"]
-    return [
-        Result(
-            question="handling",
-            subject=way,
-            figures={"timers/s": median, "ratio": median / before, "rounds": rounds},
-            goal="" if way == "without [cancel]" else f"ratio at least {GOAL_RATE}",
-            met=None if way == "without [cancel]" else median / before >= GOAL_RATE,
-        )
-        for way, median in medians.items()
-    ]
+    plays = {way: partial(rate, client, broker, timers, **options) for way, options in ways.items()}
+    goals = dict.fromkeys(list(ways)[1:], GOAL_RATE)
+    return rate_rows("handling", medians_in_turns(plays, rounds), goals, rounds)
 
 
 class Cancelling:
@@ -225,6 +210,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer timers and cancellations")
-    main(parser.parse_args().quick)
+    alone(main)

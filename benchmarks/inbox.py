@@ -13,7 +13,6 @@ Goals: at most 3 times the two writes, which have no index to keep, and at most 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import sqlite3
@@ -29,7 +28,7 @@ import psycopg
 import redis
 import sqlalchemy
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
 from timewheel.consumers.inbox import Answer, Inbox, MemoryInbox, Owners, RedisInbox, SqlInbox, SqliteInbox, inbox_key
@@ -252,6 +251,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer keys")
-    main(parser.parse_args().quick)
+    alone(main)

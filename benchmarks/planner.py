@@ -40,7 +40,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, table, write_rows
 from timewheel.core import DAY_MS, HOUR_MS, MINUTE_MS, Calendar, Native, Plan, Tiered
 from timewheel.core.steps import Step, steps
 
@@ -561,5 +560,4 @@ if __name__ == "__main__":
     else:
         found = main(arguments.quick, sizes=arguments.rows, parts=arguments.parts)
         if arguments.json:
-            rows_found = [asdict(result) for result in found]
-            arguments.json.write_text(json.dumps(rows_found, indent=2) + "\n", encoding="utf-8")
+            write_rows(arguments.json, found)

@@ -53,11 +53,7 @@ def fill(client: Any, topic: str, timers: int, release_ms: int) -> None:
 
 
 def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers: int) -> tuple[float, Cpu]:
-    """Move them.
-
-    Returns:
-        Seconds, and CPU seconds.
-    """
+    """Move them."""
     plan = provisioned(broker, f"processes-{processes}", TIERS, partitions=PARTITIONS, max_delay_ms=60 * DAY_MS)
     tier = max(topology(plan, now_ms()).holding, key=lambda topic: topic.step.stay_ms).name
     release_ms = now_ms() + READY_MS

@@ -10,7 +10,6 @@ Goals: at least 0.9 of the messages per second, and at most 10 us more of the pr
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import threading
@@ -22,7 +21,7 @@ from typing import Any
 
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.core import Envelope, Plan, Tiered
 from timewheel.core.ids import TimerIds
@@ -186,6 +185,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer messages")
-    main(parser.parse_args().quick)
+    alone(main)

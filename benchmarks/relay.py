@@ -20,8 +20,6 @@ more with 1,000,000 timers held than with 10,000.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import statistics
 import threading
@@ -35,7 +33,7 @@ from typing import Any
 import psutil
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.core import Envelope, Hold, Holder, Plan, Router, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
@@ -270,11 +268,7 @@ def acknowledge(consumer: Any, confirmed: list[Any], done: int, plan: Plan, *, e
 
 
 def speed(broker: Broker, kind: Kind, count: int, rounds: int) -> tuple[list[Result], list[Flow]]:
-    """The relay and its raw loops, in turns.
-
-    Returns:
-        The rows, and the relay's own rounds.
-    """
+    """The relay and its raw loops, in turns."""
     loops: dict[str, list[Flow]] = {name: [] for name in (RELAY, *kind.raw)}
     with connected(broker) as client:
         for number in range(rounds):
@@ -401,10 +395,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", action="store_true", help="one line of JSON per row as well")
-    options = parser.parse_args()
-    for result in main(options.quick):
-        if options.json:
-            print(json.dumps({"subject": result.subject, **result.figures, "goal": result.goal, "met": result.met}))
+    alone(main)

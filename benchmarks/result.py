@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import ModuleType
 
 
@@ -28,12 +33,7 @@ class Result:
 
 
 def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -> str:
-    """Lay out one benchmark's results as a Markdown table, readable as plain text too.
-
-    Args:
-        results: The rows.
-        shown: Names of the figures to show; empty: all.
-    """
+    """Lay out one benchmark's results as a Markdown table, readable as plain text too."""
     names = list(dict.fromkeys(name for result in results for name in result.figures if not shown or name in shown))
     rows = [["", *names, "goal"]]
     rows += [
@@ -142,13 +142,46 @@ def sections(page: str) -> dict[str, str]:
 
 
 def merged(page: str, new: Mapping[str, str], order: Sequence[str]) -> str:
-    """A page with these sections in place of those of the same title.
-
-    Args:
-        page: As it is; empty: there is none.
-        new: Sections by title.
-        order: Titles in the order that they should stand in; sections of other titles come after them, as they are.
-    """
+    """A page with these sections in place of those of the same title."""
     found = {**sections(page), **new}
     titles = [*(name for name in order if name in found), *(name for name in found if name not in order)]
     return "\n\n".join([HEAD, *(found[name] for name in titles)]) + "\n"
+
+
+def write_rows(path: Path, results: Iterable[Result]) -> None:
+    path.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n", encoding="utf-8")
+
+
+def alone(main: Callable[[bool], list[Result]]) -> None:
+    """Run a benchmark as a program of its own."""
+    parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer messages: to see that it runs, not how fast")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
+    arguments = parser.parse_args()
+    found = main(arguments.quick)
+    if arguments.json:
+        write_rows(arguments.json, found)
+
+
+def medians_in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Play all ways, in the opposite order in every other round; the median of each."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds):
+        for name in list(ways)[:: 1 if number % 2 else -1]:
+            found[name].append(ways[name]())
+    return {name: statistics.median(figures) for name, figures in found.items()}
+
+
+def rate_rows(question: str, rates: Mapping[str, float], goals: Mapping[str, float], rounds: int) -> list[Result]:
+    """Rates in timers a second, beside the first; a goal is the least ratio."""
+    base = next(iter(rates.values()))
+    return [
+        Result(
+            question=question,
+            subject=name,
+            figures={"timers/s": rate, "ratio": rate / base, "rounds": rounds},
+            goal=f"ratio at least {goals[name]}" if name in goals else "",
+            met=rate / base >= goals[name] if name in goals else None,
+        )
+        for name, rate in rates.items()
+    ]

@@ -1,4 +1,6 @@
-"""The broker that benchmarks run on: one that is given, or one of their own."""
+"""The broker that benchmarks run on: one that is given, or one of their own; and relays as processes of their own
+(`timewheel relay run`), so that what they take is told apart from all else.
+"""
 
 from __future__ import annotations
 

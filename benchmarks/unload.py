@@ -15,8 +15,6 @@ Goal: under 2 s with tiers and with a wheel, in the worst round.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import statistics
@@ -24,13 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pulsar
 
-from benchmarks.result import Result, table
+from benchmarks.result import Result, alone, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.broker.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
@@ -324,10 +321,4 @@ def main(quick: bool = False) -> list[Result]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the timers")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
-    arguments = parser.parse_args()
-    found = main(arguments.quick)
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in found], indent=2) + "\n", encoding="utf-8")
+    alone(main)

@@ -53,7 +53,8 @@ def example_of(kind: type[TimewheelError]) -> TimewheelError:
     return kind(*placed, **named)
 
 
-ALL = [example_of(getattr(errors, name)) for name in errors.__all__]
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TimewheelError)]
+ALL = [example_of(kind) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=lambda value: type(value).__name__)

@@ -12,8 +12,7 @@ from typing import Any, Protocol, Self
 import pulsar
 
 from tests.support.chaos_audit import AUDIT, count_copies, where_stored
-from tests.support.chaos_conductor import Conductor, NotInTime
-from tests.support.chaos_crew import Post
+from tests.support.chaos_conductor import Conductor, NotInTime, Post
 from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
@@ -26,8 +25,6 @@ from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.provision.provisioning import ensure
 from timewheel.testing.process import OwnedProcess
-
-__all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]
 
 BUSINESS = "billing"
 """The plan's other subscription, `chaos_audit.AUDIT`, has no consumer."""

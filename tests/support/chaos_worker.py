@@ -37,8 +37,6 @@ from timewheel.provision import FormerTopics
 from timewheel.relay import Relay, compactor
 from timewheel.relay.driver import former_topic_drainer, hop_batches, partition
 
-__all__ = ["CONSUMER_POINTS", "Fuse", "Job", "Role"]
-
 Role = Literal["relay", "service", "consumer"]
 """A service is the command `timewheel relay run` itself; only its client is watched."""
 

@@ -1,4 +1,4 @@
-"""Cancellations: cancellations and replacements of timers, as values.
+"""Cancellations: cancellations and replacements of timers, as values and as a table in memory.
 
 A cancellation names a timer id or a group, and a limit: timers whose generation (whose stamp in the group) is below the
 limit are dead. Cancellations are merged by maximum and never taken back. So readers may read a cancellation twice,
@@ -8,6 +8,7 @@ late, or in any order, and all readers come to the same result in the end (broke
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum, unique
 from threading import Lock
@@ -56,13 +57,7 @@ class Cancellation(NamedTuple):
 
 
 def latest_forget_ms(max_delay_ms: int, keep_ms: int, written_ms: int) -> int:
-    """Return the time until which a plan's cancellation can matter. A day is added for clocks that differ.
-
-    Args:
-        max_delay_ms: The plan's ``max_delay``.
-        keep_ms: The plan's ``keep``.
-        written_ms: Time at which the cancellation was written, UTC milliseconds.
-    """
+    """Return the time until which a plan's cancellation can matter. A day is added for clocks that differ."""
     return written_ms + max_delay_ms + keep_ms + DAY_MS
 
 
@@ -117,10 +112,6 @@ def _checked(latest_ms: int, dead_letter: object, name: object, cut: object, for
 def packs(cancellations: Iterable[Cancellation], max_bytes: int = PACK_BYTES) -> Iterator[bytes]:
     """Pack many cancellations into few messages of the log. A repeated or partial pack does no harm: it only adds
     cancellations.
-
-    Args:
-        cancellations: Cancellations in any order.
-        max_bytes: Size limit of one message.
     """
     lines: list[bytes] = []
     size = 0
@@ -193,26 +184,14 @@ class CancelResult(NamedTuple):
 
 
 def answer_of(due_ms: int | None, confirmed_ms: int, skew_ms: int) -> Answer:
-    """Return the guarantee of a stored cancellation.
-
-    Args:
-        due_ms: Due time of the timer; None: unknown.
-        confirmed_ms: Time at which the cancellation was confirmed.
-        skew_ms: Largest difference between clocks, by the plan.
-    """
+    """Return the guarantee of a stored cancellation."""
     if due_ms is None:
         return Answer.UNSEEN
     return Answer.CERTAIN if confirmed_ms < due_ms - skew_ms else Answer.TOO_CLOSE
 
 
 def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:
-    """Return whether a timer arrives when its cancellation may have been forgotten, so that an operator must decide.
-
-    Args:
-        envelope: The timer's envelope.
-        now_ms: UTC milliseconds.
-        keep_ms: The plan's ``keep``.
-    """
+    """Return whether a timer arrives when its cancellation may have been forgotten, so that an operator must decide."""
     return now_ms - first_wanted_ms(envelope) > keep_ms
 
 
@@ -243,7 +222,7 @@ class CancellationTable:
         # Names by the time to forget them. A name whose time was postponed stands in an earlier bucket too, at most
         # once in each. Timers and groups are separate: a list of names costs a third of a list of pairs, in memory and
         # in time.
-        self._buckets: dict[int, tuple[list[str], list[str]]] = {}
+        self._buckets: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
 
     def __len__(self) -> int:
         """Return the number of cancellations in the table."""
@@ -297,19 +276,11 @@ class CancellationTable:
             put_off = True
         table[name] = (cut, forget_ms)
         if put_off:
-            number = forget_ms // BUCKET_MS
-            bucket = self._buckets.get(number)
-            if bucket is None:
-                bucket = self._buckets[number] = ([], [])
-            bucket[kind == "group"].append(name)
+            self._buckets[forget_ms // BUCKET_MS][kind == "group"].append(name)
         return True
 
     def forget(self, now_ms: int) -> int:
-        """Forget the cancellations for which no timer can arrive any more, and return their number.
-
-        Args:
-            now_ms: UTC milliseconds.
-        """
+        """Forget the cancellations for which no timer can arrive any more, and return their number."""
         # A bucket is over when its end has passed: none of its cancellations is needed then.
         over = [bucket for bucket in self._buckets if (bucket + 1) * BUCKET_MS <= now_ms]
         forgotten = 0
@@ -324,9 +295,7 @@ class CancellationTable:
 
     def live(self) -> Iterator[Cancellation]:
         """Iterate over all cancellations in the table, as they are now."""
-        for kind, table in self._tables():
-            for name, (cut, forget_ms) in list(table.items()):
-                yield Cancellation(kind, name, cut, forget_ms)
-
-    def _tables(self) -> Iterable[tuple[Literal["timer", "group"], dict[str, tuple[int, int]]]]:
-        return (("timer", self._timers), ("group", self._groups))
+        for name, found in list(self._timers.items()):
+            yield Cancellation("timer", name, *found)
+        for name, found in list(self._groups.items()):
+            yield Cancellation("group", name, *found)

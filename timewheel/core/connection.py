@@ -156,9 +156,6 @@ class Connection:
 
         A client's identity comes from one layer alone: a token replaces OAuth2 of the lower layers, and a certificate
         replaces their key.
-
-        Args:
-            lower: The layer with lower precedence.
         """
         taken = {field.name: getattr(lower, field.name) for field in fields(self) if getattr(self, field.name) is None}
         for group in (_AUTHENTICATION, _IDENTITY):
@@ -168,19 +165,11 @@ class Connection:
         return replace(self, **taken, sources={**sources, **self.sources})
 
     def given_by(self, source: Callable[[str], str]) -> Connection:
-        """Return this layer, with the source of its URLs.
-
-        Args:
-            source: Names the option, variable or key of a field.
-        """
+        """Return this layer, with the source of its URLs."""
         return replace(self, sources={name: source(name) for name in _URLS if getattr(self, name) is not None})
 
     def is_given(self, url: str) -> bool:
-        """Return whether a URL comes from a layer above the defaults.
-
-        Args:
-            url: ``service_url`` or ``admin_url``.
-        """
+        """Return whether a URL comes from a layer above the defaults."""
         return url in self.sources or getattr(self, url) not in (None, getattr(DEFAULTS, url))
 
 
@@ -230,11 +219,7 @@ def oauth2_of(given: Mapping[str, Any]) -> OAuth2:
 
 @contextmanager
 def named_by(source: Callable[[str], str]) -> Iterator[None]:
-    """Let errors of settings name the place where the user gave them.
-
-    Args:
-        source: Names the option or variable of a field.
-    """
+    """Let errors of settings name the place where the user gave them."""
     try:
         yield
     except BadConnection as error:

@@ -67,15 +67,7 @@ def load_connection(path: Path) -> Connection:
 
 
 def parse_connection(text: str, folder: Path) -> Connection:
-    """Read a connection from the text of a connection file.
-
-    Args:
-        text: TOML.
-        folder: Base of relative paths.
-
-    Raises:
-        BadConnection: See `load_connection`.
-    """
+    """Read a connection from the text of a connection file."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -100,12 +92,7 @@ def parse_connection(text: str, folder: Path) -> Connection:
 
 
 def is_open_to_others(path: Path, connection: Connection) -> bool:
-    """Return whether a file itself holds a secret, and users other than its owner may read it.
-
-    Args:
-        path: The connection file.
-        connection: Its content.
-    """
+    """Return whether a file itself holds a secret, and users other than its owner may read it."""
     oauth2 = connection.oauth2
     holds_secret = connection.token is not None or (oauth2 is not None and oauth2.key_file is None)
     return holds_secret and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))

@@ -1,4 +1,6 @@
-"""Durations as people write them (``"90s"``, ``"12h"``, ``"5d"``) and as code counts them: whole milliseconds."""
+"""Durations as people write them (``"90s"``, ``"12h"``, ``"5d"``) and as code counts them: whole milliseconds; and
+numbers in untrusted text.
+"""
 
 from __future__ import annotations
 
@@ -96,10 +98,5 @@ MAX_DIGITS = 18
 
 
 def whole_number(text: str, max_digits: int = MAX_DIGITS) -> int | None:
-    """Parse decimal ASCII digits; None: the text is anything else, or too long.
-
-    Args:
-        text: Any text.
-        max_digits: Longest text that is parsed.
-    """
+    """Parse decimal ASCII digits; None: the text is anything else, or too long."""
     return int(text) if len(text) <= max_digits and text.isascii() and text.isdecimal() else None

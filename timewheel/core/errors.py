@@ -359,13 +359,7 @@ class TokenNotGiven(TimewheelError, ConnectionError):
 
 
 def did_you_mean(given: object, known: Iterable[str], place: str = "") -> str:
-    """Return a clause with the nearest known word, for the end of an error's limit; empty if no word is near.
-
-    Args:
-        given: The value as given; only text is near to a word.
-        known: The words that are allowed.
-        place: Clause for the place of the known words, such as `` of [tiered]``.
-    """
+    """Return a clause with the nearest known word, for the end of an error's limit; empty if no word is near."""
     if not isinstance(given, str):
         return ""
     by_lower = {word.lower(): word for word in known}

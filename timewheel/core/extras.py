@@ -1,4 +1,6 @@
-"""Extras: libraries that are imported only at their use, and the line that installs missing libraries."""
+"""Extras: libraries that are imported only at their use, the line that installs missing ones, and packages whose names
+are loaded on first use, because their modules are heavy.
+"""
 
 from __future__ import annotations
 

@@ -86,12 +86,7 @@ def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
 
 
 def is_native_id(timer_id: str, topic: str) -> bool:
-    """Return whether a timer id is a `native_id` of a topic: a shadow has copied the message from a position there.
-
-    Args:
-        timer_id: The timer id.
-        topic: Full name of the topic, or of a partition of it.
-    """
+    """Return whether a timer id is a `native_id` of a topic: a shadow has copied the message from a position there."""
     place, _, entry = timer_id.rpartition(":")
     part, _, ledger = place.rpartition(":")
     if not part or whole_number(ledger) is None or whole_number(entry) is None:
@@ -102,12 +97,5 @@ def is_native_id(timer_id: str, topic: str) -> bool:
 
 
 def place_id(part: str, ledger: int, entry: int, batch_index: int = -1) -> str:
-    """Name a message by the position at which it is stored; the name has any length.
-
-    Args:
-        part: Full name of a partition, or of a topic without partitions.
-        ledger: Ledger of the message's entry.
-        entry: Number of the entry in its ledger.
-        batch_index: Index of the message in a batch; -1: the entry is not a batch.
-    """
+    """Name a message by the position at which it is stored; the name has any length."""
     return f"{part}:{ledger}:{entry}" + (f":{batch_index}" if batch_index >= 0 else "")

@@ -73,12 +73,7 @@ def partition_of(partition_topic_name: str) -> tuple[str, int]:
 
 
 def parts_of(topic: str, partitions: int) -> tuple[str, ...]:
-    """Return the names under which a broker stores a topic: its partitions, or the topic itself if it has none.
-
-    Args:
-        topic: Full name, without a partition suffix.
-        partitions: Number of partitions; 0: the topic is not partitioned.
-    """
+    """Return the names under which a broker stores a topic: its partitions, or the topic itself if it has none."""
     return tuple(partition_topic(topic, number) for number in range(partitions)) or (topic,)
 
 
@@ -154,10 +149,6 @@ class Names:
         """Return the name under which a broker stores a partition of a topic of the plan.
 
         An unpartitioned due topic is stored under its own name, whichever partition a timer comes from.
-
-        Args:
-            topic: Full name, without a partition suffix.
-            partition: Index of the partition, below the plan's ``own_partitions``.
         """
         return partition_topic(topic, partition) if self.is_partitioned(topic) else topic
 

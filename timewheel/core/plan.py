@@ -574,12 +574,7 @@ class DelayTooLong(SendRefused):
 
 
 def beyond(delay_ms: int, plan: Plan) -> str:
-    """Describe how a delay exceeds the limits, with the remedy; the end of a sentence.
-
-    Args:
-        delay_ms: Delay above the plan's ``max_delay``.
-        plan: Plan whose other limits the remedy respects.
-    """
+    """Describe how a delay exceeds the limits, with the remedy; the end of a sentence."""
     fact = f"beyond the plan's max_delay of {format_duration(plan.max_delay_ms)}"
     enough_ms = parse_duration(rounded_up(delay_ms)) if delay_ms <= MAX_DURATION_MS else delay_ms
     try:

@@ -1,4 +1,4 @@
-"""Plan files that may change while a process runs: read whole, and compared by their content.
+"""Plan files that may change while a process runs: read whole, and compared by their content and their plans.
 
 File times are not compared: Kubernetes changes a mounted file by replacing a link, and an editor may keep the time.
 """
@@ -42,12 +42,7 @@ class PlanChanges:
 
 
 def plan_changes(old: Iterable[Plan], new: Iterable[Plan]) -> PlanChanges:
-    """Compare the served plans with the desired plans. Plans are matched by due topic; several of a topic, in order.
-
-    Args:
-        old: Plans that are served.
-        new: Plans that should be served.
-    """
+    """Compare the served plans with the desired plans. Plans are matched by due topic; several of a topic, in order."""
     ended, unchanged = list(old), []
     begun = []
     for plan in new:
@@ -78,11 +73,7 @@ class PlanTexts:
     texts: tuple[tuple[Path, str], ...]
 
     def plans(self) -> tuple[Plan, ...]:
-        """Parse all files.
-
-        Raises:
-            PlanError: A plan is wrong; the error names its file.
-        """
+        """Parse all files."""
         return tuple(parse_plan(text, path) for path, text in self.texts)
 
 

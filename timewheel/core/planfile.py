@@ -57,12 +57,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def mended_line(text: str, error: Exception) -> str:
-    """Return the line of the complaint with quotes around its words; empty: it would be no better.
-
-    Args:
-        text: The text that is no TOML.
-        error: The complaint of TOML's reader.
-    """
+    """Return the line of the complaint with quotes around its words; empty: it would be no better."""
     at, lines = line_of(error), lines_of(text)
     if not at:
         return ""
@@ -233,11 +228,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def read_plan_text(path: Path) -> str:
-    """Read the text of a file that can be a plan.
-
-    Raises:
-        PlanError: The file cannot be read, or cannot be a plan.
-    """
+    """Read the text of a file that can be a plan."""
     if path.exists() and not path.is_file():
         raise PlanError("file", str(path), "must be a regular file: a pipe, a device or a folder may never end")
     try:

@@ -1,4 +1,10 @@
-"""Topology: the topics, subscriptions and policies that must exist on the broker before a plan's first publish."""
+"""Topology: the topics, subscriptions and policies that must exist on the broker before a plan's first publish; and
+former topics, under timewheel's names beside the due topic, which do not belong to the present plan.
+
+Examples of former topics are a removed tier, a ring of another geometry, an interval of another length. Timers may
+still wait in them, and their names describe them completely (broker-facts: topics-outside-the-plan). Relays drain
+former holding topics by the present plan's routing; consumers drain former due topics.
+"""
 
 from __future__ import annotations
 

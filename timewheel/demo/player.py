@@ -1,4 +1,4 @@
-"""The process of a scheme: publishes the trace, consumes it, and records the history of every timer.
+"""The process of a scheme, and its side in the parent: it publishes the trace, consumes it, and records every timer.
 
 Each scheme has its own process, so that its load never delays another scheme through a shared interpreter. The parent
 holds the other end of a pipe; when that closes, for any reason, the process ends.
@@ -72,15 +72,7 @@ class Way(Protocol):
 def way_of(
     client: RecordingClient, plan: Plan, journal: Journal, order: Connect | None = None, out: Path | None = None
 ) -> Way:
-    """Build the clients of a plan: the raw client for native and behind a shadow, the SDK for all other schemes.
-
-    Args:
-        client: Records deliveries and acknowledgements.
-        plan: The scheme's plan.
-        journal: Records sends and handlings.
-        order: For a shadow: addresses of the brokers.
-        out: For a shadow: folder of its plan and its log.
-    """
+    """Build the clients of a plan: the raw client for native and behind a shadow, the SDK for all other schemes."""
     if plan.intake:
         assert order is not None, "a shadow is a process of its own"
         assert out is not None, "it writes files"
@@ -392,11 +384,7 @@ class Players:
             player.connection.send(Finish())
 
     def listen(self, timeout_s: float) -> None:
-        """Process the players' reports, waiting at most ``timeout_s`` for the first report.
-
-        Raises:
-            PlayerFailed: A player failed or ended.
-        """
+        """Process the players' reports, waiting at most ``timeout_s`` for the first report."""
         waiting: dict[Connection, _Player] = {
             player.connection: player for player in self._players.values() if player.done is None
         }

@@ -22,12 +22,7 @@ CAPTION = (
 
 
 def report_page(result: Result, ledger: Path) -> str:
-    """Render the page as HTML.
-
-    Args:
-        result: Result of the run.
-        ledger: Its file, which lies beside the page.
-    """
+    """Render the page as HTML."""
     settings, broker = result.settings, result.broker
 
     def days(at_ms: int) -> float:

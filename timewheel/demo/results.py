@@ -1,4 +1,4 @@
-"""Turns the data of players and gauges into rows and JSON. Pure."""
+"""Turns the data of players and gauges into rows, JSON and files."""
 
 from __future__ import annotations
 
@@ -121,15 +121,7 @@ class Result:
 
 
 def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, done: Done) -> Measured:
-    """Build a scheme's row.
-
-    Args:
-        settings: Settings of the run.
-        scheme: Name of the scheme.
-        start_ms: When it began to publish, UTC milliseconds.
-        seen: Data of its gauge.
-        done: Results of its player.
-    """
+    """Build a scheme's row."""
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     end_ms = max((due_ms for _, due_ms in sends), default=start_ms + settings.scheme_ms(scheme))
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))

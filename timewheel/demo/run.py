@@ -1,4 +1,4 @@
-"""A run of the demo, from the broker's start to the verdict."""
+"""A run of the demo, from the broker's start to the verdict: topics, players, sampler, unload, trial of the checker."""
 
 from __future__ import annotations
 
@@ -301,19 +301,7 @@ def expected_s(settings: Settings) -> float:
 
 
 def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: float = 0) -> Result:
-    """Play everything and save the results under ``settings.out``.
-
-    Args:
-        settings: Settings of the run.
-        screen: Output of the progress.
-        began_s: ``time.monotonic()`` of the command's start.
-        then_s: Time from the end of the play to the verdict.
-
-    Raises:
-        DemoFailed: A step took too long.
-        PlayerFailed: A scheme's process ended.
-        BrokerUnavailable, BrokerFailed: There is no broker.
-    """
+    """Play everything and save the results under ``settings.out``."""
     settings.out.mkdir(parents=True, exist_ok=True)
     with Players(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
         crew.start(settings.schemes)  # they import their modules while the broker starts

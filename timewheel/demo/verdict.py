@@ -1,4 +1,10 @@
-"""The promises, and the verdict which of them are broken. Pure. `nearness` compares a run with the law: no promise."""
+"""The promises, and the verdict which of them are broken; and figures with bands, which are no promise. Pure.
+
+The bands tell the distance of a run from the law, which describes a machine that is on time. On a busy machine timers
+are handled late. Each timer that is due and not handled yet adds or removes at most one gap, and each is acknowledged
+late, so that an unload at that time may redeliver it. So both bands are those of a machine on time, widened by the most
+timers that were overdue at one moment (`Measured.overdue`).
+"""
 
 from __future__ import annotations
 
@@ -126,14 +132,7 @@ class Verdict:
 
 
 def judge(rows: Sequence[Measured], *, limit: int, sabotaged: Totals | None, honest: Totals | None) -> Verdict:
-    """Check the measurements against the promises, which a machine of any speed keeps.
-
-    Args:
-        rows: A row per scheme that played.
-        limit: Gap ranges of a subscription that the broker keeps.
-        sabotaged: The checker's totals with a relay that acknowledges before it publishes; None: not played.
-        honest: Its totals with the twin that publishes first.
-    """
+    """Check the measurements against the promises, which a machine of any speed keeps."""
     broken = [f"{row.scheme}: {sentence}" for row in rows for sentence in _broken_by(row, limit)]
     if sabotaged is not None and sabotaged.lost == 0:
         broken.append("checker: it saw no loss under a relay that acknowledges before it publishes")
@@ -227,36 +226,23 @@ class Figure:
 
 
 def gap_band(law_peak: float, overdue: int, *, is_max: bool = False) -> Band:
-    """Compute the band of the peak of gaps.
+    """Compute the band of the peak of gaps, beside which so many timers were overdue at one moment.
 
-    Args:
-        law_peak: Peak according to the law.
-        overdue: Most timers that were due and not handled at one moment.
-        is_max: The law gives an upper limit, as behind a shadow: copies that are published together are adjacent,
-            while the law has originals between them.
+    Behind a shadow the law gives an upper limit (``is_max``): copies that are published together are adjacent, while
+    the law has originals between them.
     """
     slack = PEAK_PART * law_peak + ROOTS * sqrt(law_peak) + overdue
     return Band(least=0.0 if is_max else max(0.0, law_peak - slack), most=law_peak + slack)
 
 
 def again_band(due_per_ms: float, overdue: int) -> Band:
-    """Compute the band of handled messages that an unload redelivers: their acknowledgements were under way.
-
-    Args:
-        due_per_ms: Timers that become due in a millisecond.
-        overdue: As for gaps: late timers are handled, and acknowledged, in one go.
-    """
+    """Compute the band of handled messages that an unload redelivers: their acknowledgements were under way."""
     mean = UNDER_WAY_MS * due_per_ms
     return Band(least=0.0, most=mean + ROOTS * sqrt(mean) + overdue)
 
 
 def figures(rows: Sequence[Measured], due_per_ms: float) -> list[Figure]:
-    """Return every figure that has a band.
-
-    Args:
-        rows: A row per scheme that played.
-        due_per_ms: Timers that become due in a millisecond.
-    """
+    """Return every figure that has a band."""
     return [figure for row in rows for figure in _figures(row, due_per_ms)]
 
 
@@ -288,12 +274,7 @@ def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
 
 
 def outside(rows: Sequence[Measured], due_per_ms: float) -> list[str]:
-    """Describe each scheme with figures outside their bands, in a sentence with its lag, which is the usual reason.
-
-    Args:
-        rows: A row per scheme that played.
-        due_per_ms: Timers that become due in a millisecond.
-    """
+    """Describe each scheme with figures outside their bands, in a sentence with its lag, which is the usual reason."""
     found = []
     for row in rows:
         far = [figure for figure in _figures(row, due_per_ms) if not figure.is_near]

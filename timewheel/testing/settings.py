@@ -1,4 +1,6 @@
-"""The version and the settings that a broker for tests starts with; all other settings keep the broker's default."""
+"""The choice of the broker for tests, its version, and the settings that it starts with; all others keep the broker's
+default.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a scheme's timers, recorded as they happen."""
+"""The events of a scheme's timers, recorded as they happen, and the messages between parent and player."""
 
 from __future__ import annotations
 

@@ -32,13 +32,7 @@ class Totals:
 
 
 def check(*, attempted: Collection[str], acknowledged: Collection[str], handled: Mapping[str, int]) -> Totals:
-    """Count the timers by outcome.
-
-    Args:
-        attempted: Ids of all sends begun.
-        acknowledged: Ids of the sends that the broker confirmed.
-        handled: How often each id reached the handler.
-    """
+    """Count the timers by outcome."""
     begun, confirmed = set(attempted), set(acknowledged)
     seen = {timer for timer, times in handled.items() if times > 0}
     return Totals(

@@ -1,4 +1,4 @@
-"""The trace that every scheme plays, the same for the same seed."""
+"""The trace that every scheme plays, the same for the same seed, and the gaps that the law of gaps predicts for it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,8 @@ BINS_PER_DAY = 50
 def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
     """Compute the due topics and arrival times of timers, by the plan's own routing.
 
-    Args:
-        plan: The scheme's plan.
-        sends: (sent, due) of every timer, UTC milliseconds.
-
-    Returns:
-        (arrival, acknowledged) per due topic. Without failures a timer is acknowledged when it is due, or, if a shadow
-        moves it, as soon as it has arrived.
+    Sends are (sent, due), the result (arrival, acknowledged) per due topic, UTC milliseconds. Without failures a timer
+    is acknowledged when it is due, or, if a shadow moves it, as soon as it has arrived.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -70,27 +65,14 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
 
 
 def predicted_pending(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int]) -> list[int]:
-    """Compute how many timers are pending in due topics at each moment, if no consumer lags.
-
-    Args:
-        plan: The scheme's plan.
-        sends: (sent, due) of every timer, UTC milliseconds.
-        at_ms: Moments, UTC milliseconds.
-    """
+    """Compute how many timers are pending in due topics at each moment, if no consumer lags."""
     stays = [stay for stays in arrivals_by_topic(plan, sends).values() for stay in stays]
     arrived, acknowledged = sorted(arrival for arrival, _ in stays), sorted(leaves for _, leaves in stays)
     return [bisect_right(arrived, moment) - bisect_right(acknowledged, moment) for moment in at_ms]
 
 
 def predicted_gaps(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int], day_ms: int) -> list[float]:
-    """Compute the law's mean number of gaps at each moment, summed over the scheme's due topics.
-
-    Args:
-        plan: The scheme's plan.
-        sends: (sent, due) of every timer, UTC milliseconds.
-        at_ms: Moments, ascending, UTC milliseconds.
-        day_ms: Length of a day.
-    """
+    """Compute the law's mean number of gaps at each moment, summed over the scheme's due topics."""
     bin_ms = max(1, day_ms // BINS_PER_DAY)
     total = [0.0] * len(at_ms)
     for arrivals in arrivals_by_topic(plan, sends).values():
