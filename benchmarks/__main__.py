@@ -55,7 +55,6 @@ def measured(module: ModuleType, command: str) -> str:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Run them; 1 if a goal was missed."""
     asked = questions()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which; all if none is given: {', '.join(asked)}")

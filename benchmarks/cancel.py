@@ -65,7 +65,6 @@ def cancellation_others(client: Any, plan: Plan, count: int) -> None:
 
 
 def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, live: int) -> float:
-    """Timers a second that one consumer handles of a backlog."""
     plan = provisioned(broker, "cancel", cancel=cancel)
     with DelayedProducer(client, plan) as producer:
         for _ in range(timers):
@@ -95,7 +94,6 @@ def rate(client: Any, broker: Broker, timers: int, *, cancel: Cancel | None, liv
 
 
 def handling(client: Any, broker: Broker, timers: int, live: int, rounds: int) -> list[Result]:
-    """The first question."""
     ways: dict[str, dict[str, Any]] = {
         "without [cancel]": {"cancel": None, "live": 0},
         "with [cancel]": {"cancel": Cancel(), "live": 0},
@@ -122,7 +120,6 @@ class Cancelling:
             self._timers.append((timer.due_ms - self._random.randint(*CLOSE_MS), timer))
 
     def run(self) -> None:
-        """Cancel each in its time."""
         for at_ms, timer in sorted(self._timers):
             time.sleep(max(at_ms - now_ms(), 0) / 1_000)
             self._producer.cancel_async(timer, partial(self._reported, timer.id))
@@ -170,7 +167,6 @@ def lateness(client: Any, broker: Broker, timers: int) -> Result:
 
 
 def start(client: Any, broker: Broker, live: int) -> Result:
-    """The third question."""
     plan = provisioned(broker, "cancel-start", cancel=Cancel())
     cancellation_others(client, plan, live)
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -195,7 +191,6 @@ def start(client: Any, broker: Broker, live: int) -> Result:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask all three; quick: fewer timers and cancellations."""
     timers, live, many, rounds = (2_000, 10_000, 100_000, 1) if quick else (20_000, 100_000, 1_000_000, ROUNDS)
     with service() as broker, connected(broker) as client:
         # The start first: memory that was used before would be used again.

@@ -95,7 +95,6 @@ def side_by_side(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) ->
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Result]:
-    """Ask; quick: two small sizes, once."""
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="timewheel-bench-cells-") as folder, on_the_same_cores() as duckdb:
         spark = session()

@@ -33,7 +33,6 @@ COMMAND_MB = "Python MB"
 
 
 def run(path: Path, plan: Path) -> tuple[float, dict[str, float]]:
-    """Seconds, and the most memory."""
     # By name of the module: the command need not be on the path.
     command = [sys.executable, "-m", "timewheel", "plan", str(path), "-o", str(plan)]
     command += ["--due-topic", "persistent://public/default/bench", "--subscription", "bench"]
@@ -47,7 +46,6 @@ def run(path: Path, plan: Path) -> tuple[float, dict[str, float]]:
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None) -> list[Result]:
-    """Ask; quick: two small sizes."""
     results: list[Result] = []
     first: dict[str, float] = {}
     wanted = sorted(sizes or (QUICK_SIZES if quick else SIZES))

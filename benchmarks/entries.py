@@ -112,7 +112,6 @@ def play(client: Any, plan: Plan, seconds: int) -> Sender:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Play it once."""
     with service() as broker, connected(broker) as client, AdminClient(broker.admin_url) as admin:
         plan = provisioned(broker, "entries", TIERS, guard_ms=GUARD_MS, max_delay_ms=2 * LONGEST_MS)
         sender = play(client, plan, QUICK_SECONDS if quick else SECONDS)

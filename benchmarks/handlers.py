@@ -52,14 +52,12 @@ class Countdown:
 
     @property
     def rate(self) -> float:
-        """Timers a second."""
         if self._left:
             raise RuntimeError(f"{self._left} of {self._timers} timers did not come")
         return self._timers / (self._ended_s - self._began_s)
 
 
 def on_threads(workers: int = 1, **options: Any) -> Way:
-    """A plain function on worker threads."""
 
     def play(client: Any, plan: Plan, timers: int) -> float:
         with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE, **options) as consumer:
@@ -83,7 +81,6 @@ def coroutines_of_threads(client: Any, plan: Plan, timers: int) -> float:
 
 
 def on_a_loop(client: Any, plan: Plan, timers: int) -> float:
-    """An ``async def`` under `AsyncDelayedConsumer`."""
 
     async def play() -> float:
         async with AsyncDelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
@@ -110,7 +107,6 @@ WAYS: dict[str, tuple[Way, float | None]] = {
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Ask; quick: fewer timers and rounds."""
     timers, rounds = (4_000, 1) if quick else (40_000, ROUNDS)
     with service() as broker, connected(broker) as client:
 

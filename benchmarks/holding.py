@@ -64,7 +64,6 @@ def at_rest(process: psutil.Process, idle_s: float) -> float:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Start it and look."""
     with service() as broker, connected(broker) as client:
         plan = provisioned(
             broker, "holding", TIERS, partitions=QUICK_PARTITIONS if quick else PARTITIONS, max_delay_ms=60 * DAY_MS

@@ -96,7 +96,6 @@ def due_times_ms(timers: int) -> list[int]:
 
 
 def raw(client: Any, broker: Broker, timers: int) -> Result:
-    """Plain delayed delivery."""
     plan = provisioned(broker, "raw")
     consumer = client.subscribe(plan.due_topic, "bench", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(plan.due_topic, block_if_queue_full=True)
@@ -144,7 +143,6 @@ WAYS: tuple[Way, ...] = (
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure all ways and print a table; quick: fewer timers."""
     timers = 1_000 if quick else 6_000
     with service() as broker, connected(broker) as client:
         results = [way(client, broker, timers) for way in WAYS]

@@ -27,5 +27,4 @@ def short(machine: str) -> str:
 
 
 def load() -> str:
-    """The load average of the last minute."""
     return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"

@@ -256,7 +256,6 @@ TIERS = Plan(
 
 
 def tools() -> str:
-    """Whose versions the figures depend on."""
     names = {"pyspark": "Spark", "duckdb": "DuckDB", "polars": "Polars"}
     return ", ".join(f"{name} {importlib.metadata.version(package)}" for package, name in names.items())
 
@@ -379,7 +378,6 @@ def best_of_all(
 
 
 def cells_of(spark: Any, path: Path) -> Any:
-    """The planner's one pass over a history of one topic."""
     from timewheel.spark_planner import ColumnMapping  # noqa: PLC0415
     from timewheel.spark_planner.history.read import assessed  # noqa: PLC0415
     from timewheel.spark_planner.summary.statistic import statistic_of  # noqa: PLC0415 - see count_natively
@@ -476,7 +474,6 @@ def verdict(results: Sequence[Result], sizes: Sequence[int]) -> list[Result]:
 
 
 def session() -> Any:
-    """Spark on as many cores as the others get."""
     from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
     return local_session(cores=CORES)
@@ -502,19 +499,16 @@ def on_the_same_cores() -> Iterator[Any]:
 
 
 def rounds_of(rows: int) -> int:
-    """How often each way is timed."""
     return ROUNDS if rows < FEWER_FROM_ROWS else FEWER_ROUNDS
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
     began_s = time.perf_counter()
     work()
     return time.perf_counter() - began_s
 
 
 def main(quick: bool = False, *, sizes: Sequence[int] | None = None, parts: Sequence[str] = PARTS) -> list[Result]:
-    """Ask the three questions; quick: two small sizes, which no goal is about."""
     missing = [name for name in ("pyspark", "duckdb", "polars") if importlib.util.find_spec(name) is None]
     if missing:
         raise SystemExit(

@@ -53,7 +53,6 @@ def fill(client: Any, topic: str, timers: int, release_ms: int) -> None:
 
 
 def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers: int) -> tuple[float, Cpu]:
-    """Move them."""
     plan = provisioned(broker, f"processes-{processes}", TIERS, partitions=PARTITIONS, max_delay_ms=60 * DAY_MS)
     tier = max(topology(plan, now_ms()).holding, key=lambda topic: topic.step.stay_ms).name
     release_ms = now_ms() + READY_MS
@@ -76,7 +75,6 @@ def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Play it with each number of processes."""
     timers, found = QUICK_TIMERS if quick else TIMERS, []
     one_s = 0.0
     with service() as broker, connected(broker) as client, AdminClient(broker.admin_url) as admin:

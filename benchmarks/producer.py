@@ -127,7 +127,6 @@ def our_way(client: Any, plan: Plan) -> Way:
 
 
 def pace(way: Way, delay_ms: int, messages: int) -> Pace:
-    """One round."""
     countdown = Countdown(messages + 1)
     with way(countdown) as send:
         send(delay_ms)  # opens our producer: that is not what is measured
@@ -142,7 +141,6 @@ def pace(way: Way, delay_ms: int, messages: int) -> Pace:
 
 
 def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: int) -> Result:
-    """Take turns and compare."""
     plan = provisioned(broker, f"producer-{where}", TIERED)
     raw_plan = provisioned(broker, f"producer-{where}-raw", TIERED)
     raw_topic = raw_plan.due_topic + (".tw.tier-5d" if where == "tier" else "")
@@ -176,7 +174,6 @@ def compare(client: Any, broker: Broker, where: str, *, messages: int, pairs: in
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure both kinds of topic."""
     messages, pairs = (4_000, 4) if quick else (20_000, 12)
     with service() as broker, connected(broker) as client:
         results = [compare(client, broker, where, messages=messages, pairs=pairs) for where in ("tier", "due")]

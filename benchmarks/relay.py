@@ -129,7 +129,6 @@ def source_of(plan: Plan) -> str:
 
 
 def fill(client: Any, plan: Plan, count: int, *, entered_ms: int, left_ms: int) -> None:
-    """Put timers into the larger tier."""
     missing = threading.Semaphore(0)
     failures: list[Any] = []
 
@@ -184,13 +183,11 @@ class FlowTimer:
         self._seen: list[tuple[float, int]] = []
 
     def see(self, confirmed: int) -> None:
-        """So many are confirmed by now."""
         seen = self._seen
         if len(seen) < 3 and confirmed >= (1, IN_FLOW, self._count - IN_FLOW)[len(seen)]:
             seen.append((time.perf_counter(), confirmed))
 
     def flow(self) -> Flow:
-        """All are confirmed now."""
         (first_s, _), (flows_s, flows_at), (ends_s, ends_at) = self._seen
         return Flow(
             per_s=(ends_at - flows_at) / (ends_s - flows_s),
@@ -200,7 +197,6 @@ class FlowTimer:
 
 
 def relay_flow(client: Any, plan: Plan, count: int) -> Flow:
-    """Our relay on a full tier."""
     timer = FlowTimer(count)
     relay = Relay(client, plan, max_in_flight=IN_FLIGHT).start()
 
@@ -219,7 +215,6 @@ def relay_flow(client: Any, plan: Plan, count: int) -> Flow:
 
 
 def raw_flow(client: Any, plan: Plan, count: int, left_ms: int, batching: Mapping[str, Any]) -> Flow:
-    """A raw loop on a full tier."""
     route = Router(plan).route(now_ms() + left_ms, now_ms())
     destination = partition_topic(route.topic, 0)
     deliver_at = None if isinstance(route, Hold) and plan.holds_in_relay else now_ms() + left_ms
@@ -322,7 +317,6 @@ def _figures(flows: list[Flow]) -> dict[str, float]:
 
 
 def _hold(service_url: str, plan: Plan, said: Connection, stop: Connection) -> None:
-    """A process that holds, and tells its memory."""
     client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with Relay(client, plan) as relay:
         eventually(
@@ -378,7 +372,6 @@ def memory(broker: Broker, many: int) -> list[Result]:
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure each kind of hop, then memory."""
     found: list[Result] = []
     with service() as broker:
         flows: list[list[Flow]] = []

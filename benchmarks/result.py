@@ -51,7 +51,6 @@ def table(results: Sequence[Result], *, shown: AbstractSet[str] = frozenset()) -
 
 
 def goal_line(result: Result) -> str:
-    """The goal and whether it was met."""
     return "" if result.met is None else f"{result.goal}: {'met' if result.met else 'MISSED'}"
 
 
@@ -134,7 +133,6 @@ def _figure(name: str, value: float | str) -> str:
 
 
 def sections(page: str) -> dict[str, str]:
-    """The sections of a page by their titles, in order."""
     found: dict[str, str] = {}
     for part in ("\n" + page).split("\n" + _MARK)[1:]:
         found[part.partition("\n")[0].strip()] = (_MARK + part).strip()
@@ -142,7 +140,6 @@ def sections(page: str) -> dict[str, str]:
 
 
 def merged(page: str, new: Mapping[str, str], order: Sequence[str]) -> str:
-    """A page with these sections in place of those of the same title."""
     found = {**sections(page), **new}
     titles = [*(name for name in order if name in found), *(name for name in found if name not in order)]
     return "\n\n".join([HEAD, *(found[name] for name in titles)]) + "\n"
@@ -153,7 +150,6 @@ def write_rows(path: Path, results: Iterable[Result]) -> None:
 
 
 def alone(main: Callable[[bool], list[Result]]) -> None:
-    """Run a benchmark as a program of its own."""
     parser = argparse.ArgumentParser(description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer messages: to see that it runs, not how fast")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
@@ -173,7 +169,6 @@ def medians_in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> di
 
 
 def rate_rows(question: str, rates: Mapping[str, float], goals: Mapping[str, float], rounds: int) -> list[Result]:
-    """Rates in timers a second, beside the first; a goal is the least ratio."""
     base = next(iter(rates.values()))
     return [
         Result(

@@ -69,7 +69,6 @@ def least_us(work: dict[str, Callable[[list[int]], None]], due_times_ms: list[in
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure every scheme."""
     rng = random.Random(SEED)
     due_times_ms = [NOW_MS + rng.randrange(30 * DAY_MS) for _ in range(2_000 if quick else 10_000)]
     work = {

@@ -37,7 +37,6 @@ def service() -> Iterator[Broker]:
 
 @contextmanager
 def connected(broker: Broker) -> Iterator[Any]:
-    """A quiet client."""
     client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         yield client

@@ -313,7 +313,6 @@ def compare(client: Any, broker: Broker, *, timers: int, rounds: int) -> list[Re
 
 
 def main(quick: bool = False) -> list[Result]:
-    """Measure all schemes and print a table; quick: a tenth of the timers."""
     with service() as broker, connected(broker) as client:
         results = compare(client, broker, timers=QUICK_TIMERS if quick else TIMERS, rounds=ROUNDS)
     print(table(results))

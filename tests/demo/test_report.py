@@ -218,7 +218,6 @@ def test_an_empty_chart_is_drawn(browser: Browser, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a demo."""
     folder = tmp_path_factory.mktemp("demo")
     files = Files.under(folder)
     save(demo_result(folder), files)

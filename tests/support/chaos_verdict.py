@@ -85,7 +85,6 @@ class Verdict:
 
 
 def judge(sent: Mapping[str, Sent], events: Iterable[Event], copies: Copies) -> Verdict:
-    """Count the outcomes."""
     handled = [event for event in events if isinstance(event, Handled)]
     by_process = Counter((event.pid, event.timer_id, event.generation) for event in handled)
     lateness = sorted(event.at_ms - event.due_ms for event in handled) or [0]

@@ -106,7 +106,6 @@ class Job:
     admin_url: str = ""
 
     def arguments(self) -> list[str]:
-        """Return the command line that runs the job."""
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
 
     @classmethod

@@ -225,7 +225,6 @@ class CancellationTable:
         self._buckets: defaultdict[int, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
 
     def __len__(self) -> int:
-        """Return the number of cancellations in the table."""
         return len(self._timers) + len(self._groups)
 
     def is_dead(self, envelope: Envelope) -> bool:

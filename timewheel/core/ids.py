@@ -53,7 +53,6 @@ class TimerIds:
         self._newest = (-1, "")
 
     def new(self, now_ms: int) -> str:
-        """Return the next id."""
         # Many ids are made within the same millisecond: they share everything but the counter. A single tuple, so that
         # threads never mix the time of one id with the prefix of another.
         made_ms, prefix = self._newest

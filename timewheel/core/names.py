@@ -215,7 +215,6 @@ class TierTopic(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The topic's full name."""
         return f"{self.prefix}.{'delay' if self.by_broker else 'tier'}-{format_duration(self.stay_ms)}"
 
     @classmethod
@@ -246,7 +245,6 @@ class SlotTopic(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The topic's full name."""
         return f"{self.prefix}.ring-{format_duration(self.slot_ms)}-{self.slots}.{self.slot:03d}"
 
     @classmethod

@@ -60,20 +60,17 @@ def a_subscription(name: object) -> None:
 
 
 def a_tuple(name: str, value: object) -> None:
-    """Require a tuple."""
     # A list would make the plan mutable and unhashable; a text would count as its letters.
     if not isinstance(value, tuple):
         raise PlanError(name, value, "must be a tuple")
 
 
 def a_truth(name: str, value: object) -> None:
-    """Require a boolean."""
     if not isinstance(value, bool):
         raise PlanError(name, value, "true or false")
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Require an allowed value."""
     if value not in allowed:
         raise PlanError(name, value, f"one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
 

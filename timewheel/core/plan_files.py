@@ -73,7 +73,6 @@ class PlanTexts:
     texts: tuple[tuple[Path, str], ...]
 
     def plans(self) -> tuple[Plan, ...]:
-        """Parse all files."""
         return tuple(parse_plan(text, path) for path, text in self.texts)
 
 

@@ -35,7 +35,6 @@ ONE_PARTITION = 1
 def foresee(
     spark: SparkSession, result: Result, ledger: Path, *, began_s: float, on_progress: ProgressCallback = no_report
 ) -> Foresight:
-    """Read a run's ledger as a history, predict every scheme, and choose a plan for the trace."""
     history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), on_progress=on_progress)
     rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
     settings = result.settings

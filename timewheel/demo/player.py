@@ -272,7 +272,6 @@ def _publish(
 
 
 def _done(journal: Journal, recorded: RecordingClient) -> Done:
-    """Combine journal and recorder into rows."""
     business = recorded.business
     entries = [
         Entry(timer=timer_id(index), due_ms=journal.due_ms[index], attempted_ms=at_ms, confirmed_ms=confirmed_ms)
@@ -357,27 +356,22 @@ class Players:
         self._players: dict[SchemeName, _Player] = {}
 
     def start(self, schemes: Sequence[SchemeName]) -> None:
-        """Start processes; they wait for `connect`."""
         for scheme in schemes:
             if scheme not in self._players:
                 self._players[scheme] = _Player(self._settings, scheme)
 
     def connect(self, scheme: SchemeName, service_url: str, admin_url: str) -> None:
-        """Make a scheme's player connect; its topics must exist."""
         self._players[scheme].connection.send(Connect(service_url=service_url, admin_url=admin_url))
 
     def is_ready(self, scheme: SchemeName) -> bool:
-        """Return whether a scheme's player is connected."""
         return self._players[scheme].ready
 
     def publish(self, scheme: SchemeName, start_ms: int) -> None:
-        """Make a scheme's player publish from ``start_ms`` on."""
         player = self._players[scheme]
         player.start_ms = start_ms
         player.connection.send(Publish(start_ms=start_ms))
 
     def finish(self, scheme: SchemeName) -> None:
-        """Ask a player for its results, once."""
         player = self._players[scheme]
         if not player.finishing:
             player.finishing = True
@@ -393,7 +387,6 @@ class Players:
             self._take(waiting[ready])
 
     def progress(self, scheme: SchemeName) -> Progress:
-        """Return the last progress that a player reported."""
         return self._players[scheme].progress
 
     def start_ms(self, scheme: SchemeName) -> int | None:
@@ -402,7 +395,6 @@ class Players:
         return player.start_ms if player is not None else None
 
     def results(self) -> dict[SchemeName, Done]:
-        """Return the results of the players that are done."""
         return {scheme: player.done for scheme, player in self._players.items() if player.done is not None}
 
     def __enter__(self) -> Self:

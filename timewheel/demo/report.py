@@ -22,7 +22,6 @@ CAPTION = (
 
 
 def report_page(result: Result, ledger: Path) -> str:
-    """Render the page as HTML."""
     settings, broker = result.settings, result.broker
 
     def days(at_ms: int) -> float:

@@ -101,7 +101,6 @@ class Result:
         return outside(self.rows, self.due_per_ms)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the single timers, as JSON values."""
         settings = asdict(self.settings)
         return {
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
@@ -121,7 +120,6 @@ class Result:
 
 
 def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, done: Done) -> Measured:
-    """Build a scheme's row."""
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     end_ms = max((due_ms for _, due_ms in sends), default=start_ms + settings.scheme_ms(scheme))
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
@@ -203,7 +201,6 @@ class Files:
 
     @classmethod
     def under(cls, folder: Path) -> Files:
-        """Build the paths in a folder."""
         return cls(results=folder / "results.json", ledger=folder / "ledger.csv", report=folder / "report.html")
 
 

@@ -103,7 +103,6 @@ class Stage:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def play(self) -> None:
-        """Run the play from the first topic to the last late timer."""
         for scheme in sorted(
             self._settings.schemes, key=lambda scheme: scheme != "shadow"
         ):  # a shadow's start takes longest
@@ -128,7 +127,6 @@ class Stage:
         self._until("playing", self._all_finished)
 
     def result(self, began_s: float) -> Result:
-        """Count and judge the run."""
         settings = self._settings
         self._sampler.stop()
         done = self._crew.results()
@@ -301,7 +299,6 @@ def expected_s(settings: Settings) -> float:
 
 
 def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: float = 0) -> Result:
-    """Play everything and save the results under ``settings.out``."""
     settings.out.mkdir(parents=True, exist_ok=True)
     with Players(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
         crew.start(settings.schemes)  # they import their modules while the broker starts

@@ -189,12 +189,10 @@ class Sampler:
         self.error: BaseException | None = None
 
     def add(self, name: str, gauge: Gauge) -> None:
-        """Sample another scheme from now on."""
         with self._lock:
             self._gauges[name] = gauge
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -127,7 +127,6 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """True if every promise was kept."""
         return not self.broken
 
 
@@ -217,7 +216,6 @@ class Figure:
 
     @property
     def is_near(self) -> bool:
-        """True if the figure lies in its band."""
         return self.value in self.band
 
     def __str__(self) -> str:
@@ -242,7 +240,6 @@ def again_band(due_per_ms: float, overdue: int) -> Band:
 
 
 def figures(rows: Sequence[Measured], due_per_ms: float) -> list[Figure]:
-    """Return every figure that has a band."""
     return [figure for row in rows for figure in _figures(row, due_per_ms)]
 
 

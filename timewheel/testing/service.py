@@ -29,14 +29,10 @@ class Broker(Protocol):
         ...
 
     @property
-    def admin_url(self) -> str:
-        """URL of the admin REST interface."""
-        ...
+    def admin_url(self) -> str: ...
 
     @property
-    def version(self) -> str:
-        """Version of the broker's Pulsar."""
-        ...
+    def version(self) -> str: ...
 
     def unload(self, topic: str) -> None:
         """Unload a topic; it is loaded again on use."""

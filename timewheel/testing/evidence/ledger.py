@@ -32,7 +32,6 @@ class Totals:
 
 
 def check(*, attempted: Collection[str], acknowledged: Collection[str], handled: Mapping[str, int]) -> Totals:
-    """Count the timers by outcome."""
     begun, confirmed = set(attempted), set(acknowledged)
     seen = {timer for timer, times in handled.items() if times > 0}
     return Totals(
@@ -74,7 +73,6 @@ class Entry:
 
     @property
     def early(self) -> bool:
-        """True if it was handled before its due time."""
         return 0 < self.handled_ms < self.due_ms
 
 
@@ -93,7 +91,6 @@ COLUMNS = (
 
 
 def totals(entries: Iterable[Entry]) -> Totals:
-    """Count a scheme's entries with the checker."""
     entries = list(entries)
     return check(
         attempted=[entry.timer for entry in entries if entry.attempted_ms],
