@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -329,7 +329,9 @@ class PlayerFailed(TimewheelError, RuntimeError):
         super().__init__(f"the player of {scheme} failed:\n{text}")
 
 
-class _Player:
+class Player:
+    """The process of a scheme, seen from the parent; it waits for `connect`."""
+
     def __init__(self, settings: Settings, scheme: SchemeName) -> None:
         context = multiprocessing.get_context("spawn")  # a fork after a Pulsar client exists can deadlock
         self.connection, theirs = context.Pipe()
@@ -343,56 +345,60 @@ class _Player:
         self.finishing = False
         self.done: Done | None = None
 
+    def connect(self, service_url: str, admin_url: str) -> None:
+        """Make it connect; its topics must exist."""
+        self.connection.send(Connect(service_url=service_url, admin_url=admin_url))
+
+    def publish(self, start_ms: int) -> None:
+        self.start_ms = start_ms
+        self.connection.send(Publish(start_ms=start_ms))
+
+    def finish(self) -> None:
+        """Ask for its results, once."""
+        if not self.finishing:
+            self.finishing = True
+            self.connection.send(Finish())
+
+    def take(self) -> None:
+        """Process its next report."""
+        try:
+            report = self.connection.recv()
+        except EOFError:
+            self.process.join(JOIN_TIMEOUT_S)
+            raise PlayerFailed(self.scheme, f"its process {exit_words(self.process.exitcode)}") from None
+        match report:
+            case Ready():
+                self.ready = True
+            case Progress():
+                self.progress = report
+            case Done():
+                self.done = report
+            case Failed(text=text):
+                raise PlayerFailed(self.scheme, text)
+
 
 class Players:
-    """All players of a run.
-
-    Args:
-        settings: Settings of the run.
-    """
+    """The players of all schemes of a run, by scheme: started, listened to, and never left running."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._players: dict[SchemeName, _Player] = {}
+        self._players: dict[SchemeName, Player] = {}
 
-    def start(self, schemes: Sequence[SchemeName]) -> None:
-        for scheme in schemes:
-            if scheme not in self._players:
-                self._players[scheme] = _Player(self._settings, scheme)
+    def start(self) -> None:
+        for scheme in self._settings.schemes:
+            self._players[scheme] = Player(self._settings, scheme)
 
-    def connect(self, scheme: SchemeName, service_url: str, admin_url: str) -> None:
-        self._players[scheme].connection.send(Connect(service_url=service_url, admin_url=admin_url))
-
-    def is_ready(self, scheme: SchemeName) -> bool:
-        return self._players[scheme].ready
-
-    def publish(self, scheme: SchemeName, start_ms: int) -> None:
-        player = self._players[scheme]
-        player.start_ms = start_ms
-        player.connection.send(Publish(start_ms=start_ms))
-
-    def finish(self, scheme: SchemeName) -> None:
-        player = self._players[scheme]
-        if not player.finishing:
-            player.finishing = True
-            player.connection.send(Finish())
+    def __getitem__(self, scheme: SchemeName) -> Player:
+        return self._players[scheme]
 
     def listen(self, timeout_s: float) -> None:
         """Process the players' reports, waiting at most ``timeout_s`` for the first report."""
-        waiting: dict[Connection, _Player] = {
+        waiting: dict[Connection, Player] = {
             player.connection: player for player in self._players.values() if player.done is None
         }
         for ready in wait(list(waiting), timeout_s):
             assert isinstance(ready, Connection)
-            self._take(waiting[ready])
-
-    def progress(self, scheme: SchemeName) -> Progress:
-        return self._players[scheme].progress
-
-    def start_ms(self, scheme: SchemeName) -> int | None:
-        """Return the start time that a player was given; None: not yet."""
-        player = self._players.get(scheme)
-        return player.start_ms if player is not None else None
+            waiting[ready].take()
 
     def results(self) -> dict[SchemeName, Done]:
         return {scheme: player.done for scheme, player in self._players.items() if player.done is not None}
@@ -409,19 +415,3 @@ class Players:
                 player.process.kill()
                 player.process.join()
             player.process.close()
-
-    def _take(self, player: _Player) -> None:
-        try:
-            report = player.connection.recv()
-        except EOFError:
-            player.process.join(JOIN_TIMEOUT_S)
-            raise PlayerFailed(player.scheme, f"its process {exit_words(player.process.exitcode)}") from None
-        match report:
-            case Ready():
-                player.ready = True
-            case Progress():
-                player.progress = report
-            case Done():
-                player.done = report
-            case Failed(text=text):
-                raise PlayerFailed(player.scheme, text)

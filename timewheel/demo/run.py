@@ -78,7 +78,7 @@ class Stage:
         self._admin = admin
         self._facts = facts
         self._gauges: dict[SchemeName, Gauge] = {}
-        self._sampler = Sampler(admin, settings.day_ms // SAMPLES_PER_DAY, lambda _name, _sample: None)
+        self._sampler = Sampler(admin, settings.day_ms // SAMPLES_PER_DAY)
         self._workers = workers
         self._then_s = then_s
         self._began_ms = now_ms()
@@ -164,13 +164,12 @@ class Stage:
 
     def _prepare(self, scheme: SchemeName) -> None:
         """Create a scheme's topics, and make its player connect."""
-        self._crew.start([scheme])
         self._ensure(self._settings.plan(scheme), now_ms())
-        self._crew.connect(scheme, self._facts.service_url, self._facts.admin_url)
+        self._crew[scheme].connect(self._facts.service_url, self._facts.admin_url)
 
     def _begin(self, scheme: SchemeName) -> None:
         """Start a scheme's player once it is connected; the first player at once, the others in their turn."""
-        self._until("connecting", lambda: self._crew.is_ready(scheme), timeout_s=READY_TIMEOUT_S)
+        self._until("connecting", lambda: self._crew[scheme].ready, timeout_s=READY_TIMEOUT_S)
         plan = self._settings.plan(scheme)
         start_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme)) if self._gauges else now_ms()
         if not self._gauges:
@@ -182,8 +181,8 @@ class Stage:
                 self._ensure(plan, moment_ms)
         gauge = Gauge(plan, moments_ms, self._settings.day_ms)
         self._gauges[scheme] = gauge
-        self._sampler.add(scheme, gauge)
-        self._crew.publish(scheme, start_ms)
+        self._sampler.add(gauge)
+        self._crew[scheme].publish(start_ms)
 
     def _ensure(self, plan: Plan, at_ms: int) -> None:
         def make() -> None:
@@ -198,7 +197,7 @@ class Stage:
     def _all_published(self) -> bool:
         first = self._settings.schemes[0]
         latest_ms = self._start_ms(first) + LATEST_UNLOAD * self._settings.scheme_ms(first)
-        attempted = [self._crew.progress(scheme).attempted for scheme in self._settings.schemes]
+        attempted = [self._crew[scheme].progress.attempted for scheme in self._settings.schemes]
         return min(attempted) == self._settings.messages or now_ms() > latest_ms
 
     def _unload_all(self) -> None:
@@ -229,10 +228,10 @@ class Stage:
         asked_ms = self._asked_ms.setdefault(scheme, now_ms())
         if now_ms() > asked_ms + DONE_TIMEOUT_S * 1000:
             raise DemoFailed(f"the player of {scheme} does not hand over its results")
-        self._crew.finish(scheme)
+        self._crew[scheme].finish()
 
     def _is_over(self, scheme: SchemeName) -> bool:
-        progress = self._crew.progress(scheme)
+        progress = self._crew[scheme].progress
         handled, moved_ms = self._moved.get(scheme, (-1, 0))
         if progress.handled > handled:
             # On a busy machine a scheme may be late by minutes: that is no loss.
@@ -263,7 +262,7 @@ class Stage:
         settings = self._settings
         planned_ms = [max(now_ms(), self._began_ms + settings.start_offset_ms(one)) for one in settings.schemes]
         ends_ms = [
-            (self._crew.start_ms(scheme) or start_ms) + settings.scheme_ms(scheme)
+            (self._crew[scheme].start_ms or start_ms) + settings.scheme_ms(scheme)
             for scheme, start_ms in zip(settings.schemes, planned_ms, strict=True)
         ]
         return max(0.0, (max(ends_ms) + AFTER_LAST_DUE_MS - now_ms()) / 1000) + VERDICT_S + self._then_s
@@ -272,7 +271,7 @@ class Stage:
         return {name: gauge.samples[-1].due_gaps for name, gauge in list(self._gauges.items()) if gauge.samples}
 
     def _start_ms(self, scheme: SchemeName) -> int:
-        start_ms = self._crew.start_ms(scheme)
+        start_ms = self._crew[scheme].start_ms
         assert start_ms is not None
         return start_ms
 
@@ -301,7 +300,7 @@ def expected_s(settings: Settings) -> float:
 def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: float = 0) -> Result:
     settings.out.mkdir(parents=True, exist_ok=True)
     with Players(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
-        crew.start(settings.schemes)  # they import their modules while the broker starts
+        crew.start()  # they import their modules while the broker starts
         broker = LocalPulsar(settings.version, config=settings.broker_config(), progress=screen.say)
         try:
             starting = workers.submit(broker.start)
