@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 import pulsar
@@ -74,9 +73,7 @@ class Stage:
         save_plan(self.plan, self.plan_file)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def relay(self, name: str, *, hop_rules: RulesName = "right", lists: bool = False, **job: Any) -> Post:

@@ -15,7 +15,7 @@ from timewheel.core.errors import AdminError, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.core.topology import topology
-from timewheel.demo.live import Screen, State
+from timewheel.demo.live import PlainScreen, State
 from timewheel.demo.player import Players, connect
 from timewheel.demo.results import BrokerFacts, Files, Result, Seen, measure, save
 from timewheel.demo.sabotage import CheckerTrial, try_checker
@@ -65,7 +65,7 @@ class Stage:
     def __init__(
         self,
         settings: Settings,
-        screen: Screen,
+        screen: PlainScreen,
         crew: Players,
         admin: AdminClient,
         facts: BrokerFacts,
@@ -297,7 +297,7 @@ def expected_s(settings: Settings) -> float:
     return BROKER_START_S + (settings.play_ms + AFTER_LAST_DUE_MS) / 1000 + VERDICT_S
 
 
-def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: float = 0) -> Result:
+def run_demo(settings: Settings, screen: PlainScreen, *, began_s: float, then_s: float = 0) -> Result:
     settings.out.mkdir(parents=True, exist_ok=True)
     with Players(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
         crew.start()  # they import their modules while the broker starts
@@ -336,7 +336,7 @@ def _facts(broker: LocalPulsar, settings: Settings, profile: BrokerProfile) -> B
     )
 
 
-def _introduce(screen: Screen, facts: BrokerFacts, settings: Settings, seconds: float) -> None:
+def _introduce(screen: PlainScreen, facts: BrokerFacts, settings: Settings, seconds: float) -> None:
     lowered = ", ".join(f"{name}={value}" for name, value in facts.config.items())
     due_topic = next(spec.name for spec in topology(settings.plan(settings.schemes[0]), now_ms()).topics)
     stats = f"{facts.admin_url}/admin/v2/{partition_topic(due_topic, 0).replace('://', '/')}"

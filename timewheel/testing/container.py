@@ -24,7 +24,6 @@ from timewheel.testing.settings import COMMON_SETTINGS, ELSEWHERE, VERSION_VARIA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from testcontainers.core.container import DockerContainer
 
@@ -213,9 +212,7 @@ class PulsarContainer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _known_urls(self) -> tuple[str, str]:

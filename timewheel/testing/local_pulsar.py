@@ -26,7 +26,6 @@ from timewheel.testing.settings import STANDALONE_SETTINGS, version_asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 START_TIMEOUT_S = 120.0
 """A broker is healthy in about 5 s on an idle machine; a busy machine gets this long, twice."""
@@ -258,9 +257,7 @@ class LocalPulsar:
             self.stop()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _running(self) -> OwnedProcess:
