@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
@@ -13,19 +13,17 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, TimewheelError
 from timewheel.core.names import partition_topic
-from timewheel.core.plan import Calendar, Plan, Tiered
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.topology import topology
 from timewheel.demo.live import PlainScreen, State
 from timewheel.demo.player import Players, connect
-from timewheel.demo.results import BrokerFacts, Files, Result, Seen, measure, save
+from timewheel.demo.results import BrokerFacts, Files, Result, measure, save
 from timewheel.demo.sabotage import CheckerTrial, try_checker
 from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import DEFAULT_LIMIT, SchemeName, Settings
 from timewheel.demo.verdict import judge
 from timewheel.inspect.profile import profile_of
 from timewheel.provision.provisioning import ensure
-from timewheel.relay.driver.prefetch import BROKER_HELD_ENTRIES
-from timewheel.relay.relay import MAX_IN_FLIGHT
 from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing import LocalPulsar
@@ -112,10 +110,10 @@ class Stage:
         self._until("playing", self._all_published)
         url, out = self._facts.service_url, self._settings.out
         self._trial_client = connect(url, out)
-        tried = self._in_background(lambda: try_checker(self._trial_client, url, out, self._has_ended))
+        tried = self._workers.submit(lambda: try_checker(self._trial_client, url, out, self._has_ended))
         self._until("playing", lambda: now_ms() >= self._began_ms + self._settings.unload_offset_ms)
         self._unloaded_ms = now_ms()
-        unloaded = self._in_background(self._unload_all)
+        unloaded = self._workers.submit(self._unload_all)
         self._until("unloading every topic", unloaded.done)
         unloaded.result()
         self._screen.say(
@@ -133,14 +131,7 @@ class Stage:
         rows = []
         for scheme, gauge in self._gauges.items():
             gauge.count_entries(self._admin)
-            seen = Seen(
-                plan=gauge.plan,
-                samples=gauge.samples,
-                entries_written=gauge.entries_written,
-                topics=gauge.topic_count,
-                in_flight_window=_in_flight_window(gauge.plan),
-            )
-            rows.append(measure(settings, scheme, self._start_ms(scheme), seen, done[scheme]))
+            rows.append(measure(settings, scheme, self._start_ms(scheme), gauge, done[scheme]))
         assert self._trial is not None
         trial = self._trial
         return Result(
@@ -190,7 +181,7 @@ class Stage:
             if plan.intake:  # as `timewheel shadow start` does
                 desired_for(self._admin, plan, ShadowState.SHADOWING, now_ms=now_ms())
 
-        ensured = self._in_background(make)
+        ensured = self._workers.submit(make)
         self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)
         ensured.result()
 
@@ -244,9 +235,6 @@ class Stage:
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    def _in_background(self, job: Callable[[], T]) -> Future[T]:
-        return self._workers.submit(job)
-
     def _until(self, phase: str, condition: Callable[[], bool], timeout_s: float = 3_600.0) -> None:
         """Listen to the players and show the state until the condition holds."""
         deadline = time.monotonic() + timeout_s
@@ -274,14 +262,6 @@ class Stage:
         start_ms = self._crew[scheme].start_ms
         assert start_ms is not None
         return start_ms
-
-
-def _in_flight_window(plan: Plan) -> int:
-    """Return the relay's limit of unacknowledged messages over all tiers, which also limits the gaps of broker-held
-    tiers.
-    """
-    tiers = len(plan.scheme.tiers_ms) if isinstance(plan.scheme, Tiered) else 0
-    return tiers * (MAX_IN_FLIGHT + BROKER_HELD_ENTRIES)
 
 
 BROKER_START_S = 8.0
