@@ -26,11 +26,11 @@ from timewheel.consumers.receiving.source import SingleSource, Source
 from timewheel.consumers.receiving.subscribing import Subscribing
 from timewheel.consumers.retry import NO_TOPICS
 from timewheel.core.clock import Clock
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import Random
+from timewheel.core.topology import FormerTopic
 from timewheel.hooks import Hook
 
 if TYPE_CHECKING:

@@ -24,13 +24,12 @@ from timewheel.broker.protocol.wire import data_field, number_field
 from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.cancel_policy import Cancel
 from timewheel.core.cancellations import Answer, Cancellation, packs
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import CANCELLATIONS_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Cancel, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.events import CancellationsUnknown
 from timewheel.producers import DelayedProducer

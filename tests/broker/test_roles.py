@@ -30,12 +30,11 @@ from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, Br
 from timewheel.broker.protocol.session import Authentication
 from timewheel.cli.access import Access
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.connection import DEFAULTS, Connection
+from timewheel.core.connection import DEFAULTS, Connection, Secret
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.core.names import Names
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.core.secret import Secret
 from timewheel.errors import CancelFailed, NothingToSample
 from timewheel.hooks import Event
 from timewheel.inspect.profile import profile_of

@@ -14,8 +14,8 @@ from tests.relay.relay_world import PLAN, START_MS, STAY_MS
 from tests.support.plans import plan_of
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps

@@ -12,8 +12,8 @@ from tests.relay.relay_world import PLAN, ROUTER, SOURCE_PARTITION, START_MS
 from timewheel.broker.protocol.wire import number_field
 from timewheel.client.positions import Position
 from timewheel.core.grouping import LARGEST_BATCH
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import NextHop
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.steps import steps
 from timewheel.relay.driver.dead_letter_writer import Verdicts
 from timewheel.relay.driver.session import Reader

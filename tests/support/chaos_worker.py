@@ -37,8 +37,6 @@ from timewheel.provision import FormerTopics
 from timewheel.relay import Relay, compactor
 from timewheel.relay.driver import former_topic_drainer, hop_producers, partition
 
-__all__ = ["CONSUMER_POINTS", "Fuse", "Job", "Role"]
-
 Role = Literal["relay", "service", "consumer"]
 """A service is the command `timewheel relay run` itself; only its client is watched."""
 
@@ -108,7 +106,6 @@ class Job:
     admin_url: str = ""
 
     def arguments(self) -> list[str]:
-        """Return the command line that runs the job."""
         return [sys.executable, "-m", "tests.support.chaos_worker", json.dumps(asdict(self))]
 
     @classmethod

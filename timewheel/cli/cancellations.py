@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from timewheel.cli.access import Access
     from timewheel.client.cancellation_log import CancellationLog
-    from timewheel.core.cancellation_table import CancellationTable
-    from timewheel.core.cancellations import Cancellation
+    from timewheel.core.cancellations import Cancellation, CancellationTable
 
 READ_TIMEOUT_MS = 120_000
 ASIDE_TIMEOUT_MS = 30_000

@@ -101,8 +101,7 @@ class ConnectionOptions:
         Raises:
             BadConnection: A layer is invalid; an empty token, as from an unset variable, is refused.
         """
-        from timewheel.core.connection import Connection, connection_of_environment, named_by
-        from timewheel.core.secret import Secret
+        from timewheel.core.connection import Connection, Secret, connection_of_environment, named_by
 
         if self.token is not None and not self.token.strip():
             raise BadConnection("--token", "is empty")

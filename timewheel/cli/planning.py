@@ -17,7 +17,7 @@ from timewheel.cli.long_running import stop_at_end
 from timewheel.cli.terminal import print_line, say
 from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
-from timewheel.core.plan_checks import a_subscription
+from timewheel.core.plan import a_subscription
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:

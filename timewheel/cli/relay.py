@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.cli.access import Access
-    from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
+    from timewheel.core.topology import FormerTopic
     from timewheel.relay import Relay
     from timewheel.relay.relay import PartitionStatus
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.broker.protocol.dialing import Dialer
-    from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.core.plan_files import PlanFiles as Files
     from timewheel.core.plan_files import PlanTexts
+    from timewheel.core.topology import FormerTopic
     from timewheel.hooks import Hook
     from timewheel.metrics import Metrics
     from timewheel.relay.service import RelayLike

@@ -64,7 +64,7 @@ def ensure(
     earlier plan and no relay would move them on, nothing is created; --remove-drained still removes empty topics, and
     all results are shown.
     """
-    from timewheel.core.former_topics import UndrainedTopics
+    from timewheel.core.topology import UndrainedTopics
     from timewheel.provision.former_removal import remove_drained as remove_topics
     from timewheel.provision.provisioning import ensure as ensure_topics
 

@@ -17,10 +17,9 @@ from timewheel.broker.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CO
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.escapes import pulsar_admin
-from timewheel.core.former_topics import UndrainedTopics
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.topology import TopicSpec, topology
+from timewheel.core.topology import TopicSpec, UndrainedTopics, topology
 from timewheel.provision.foreign_settings import (
     Finding,
     delayed_delivery_findings,

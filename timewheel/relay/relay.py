@@ -18,14 +18,13 @@ from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TopologyError
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.rng import Random, system_random
 from timewheel.core.routing import Router
-from timewheel.core.topology import HoldingTopic, Topology, entrances_of, topology
+from timewheel.core.topology import FormerTopic, HoldingTopic, Topology, entrances_of, topology
 from timewheel.hooks import Hook
 from timewheel.relay.compactor import CancellationCompactor
 from timewheel.relay.driver.former_topic_drainer import FormerTopicDrainer

@@ -14,10 +14,10 @@ from timewheel.client.reaching import reaching
 from timewheel.client.surface import ClientLike, ConsumerLike
 from timewheel.core.clock import Clock, SystemClock, wait_until
 from timewheel.core.errors import ClientMisuse, PlanError
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random, system_random
+from timewheel.core.topology import FormerTopic
 from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
 from timewheel.relay.driver.source import MEMORY_BYTES, Handle, Source

@@ -21,8 +21,8 @@ from tenacity.wait import WaitBaseT
 
 from timewheel.client.port_probe import mistake_in
 from timewheel.core.clock import Clock, SystemClock, pause
+from timewheel.core.connection import expires_ms_of, role_of
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.tokens import expires_ms_of, role_of
 
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""

@@ -31,12 +31,11 @@ from timewheel.broker.admin.stats import InternalStats, TopicStats
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.ids import place_id
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, namespace_of, partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step
-from timewheel.core.topology import TopicSpec, Topology, topology
+from timewheel.core.topology import FormerTopic, TopicSpec, Topology, topology
 from timewheel.inspect.doctor.seen import Asking, Head, Newest, Part, Seen, SeenTopic, Source, Unread
 from timewheel.inspect.doctor.settings import profile_by
 from timewheel.inspect.errors import NoSuchTarget

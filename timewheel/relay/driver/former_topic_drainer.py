@@ -13,8 +13,7 @@ import pulsar
 
 from timewheel.core.clock import wait_until
 from timewheel.core.errors import AdminError, TopologyError
-from timewheel.core.former_topics import FormerTopic
-from timewheel.core.topology import HoldingTopic
+from timewheel.core.topology import FormerTopic, HoldingTopic
 from timewheel.events import RelayDrainsFormerTopic, RelayFormerTopicsUnknown, RelayFormerTopicUnreadable
 from timewheel.relay.driver.partition import Partition, PartitionWorkers
 from timewheel.relay.driver.source import Tools

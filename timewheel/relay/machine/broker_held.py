@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import Drop, NextHop, ToDeadLetter
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.rng import Random
 from timewheel.relay.machine.backoff import Silence
 from timewheel.relay.machine.interface import (

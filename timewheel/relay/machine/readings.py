@@ -20,8 +20,7 @@ from timewheel.core.envelope import (
 )
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.grouping import LARGEST_BATCH
-from timewheel.core.longest_delay import beyond
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Plan, beyond
 
 
 class Unreadable(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 from timewheel.client.positions import Position
 from timewheel.core.envelope import Envelope
 from timewheel.core.grouping import LARGE_BYTES, PARTS_OF_ROOM
+from timewheel.core.limits import OutOfOrder
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet
-from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.rng import Random
 from timewheel.relay.machine.backoff import Backoff, Emptiness, Silence, is_proven
 from timewheel.relay.machine.interface import (
