@@ -261,6 +261,8 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     assert "token_expired" in run("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired).stderr
     assert "none.toml cannot be read" in ensure("--connection", str(tmp_path / "none.toml"))
     assert "token_file" in ensure("--token-file", str(tmp_path / "no-token"))
+    assert "not token and token_file" in ensure("--token", "a", "--token-file", "b")
+    assert "/nowhere" in ensure("--tls-ca", "/nowhere")
     assert "tls_trust_certs_file_path has no matching PEM" in ensure("--tls-ca", str(plan))
     issuer.away = True
     assert f"no token from {issuer.issuer_url}: status 503" in ensure("--connection", str(who("oauth2", "admin").file))

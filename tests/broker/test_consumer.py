@@ -17,7 +17,6 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
 from tests.broker.test_cancel import SCHEMES, TIERED, nothing_is_left, plan_on, provisioned
-from timewheel.broker.admin.client import AdminClient
 from timewheel.client.positions import Position
 from timewheel.consumers import (
     DelayedConsumer,
@@ -30,7 +29,7 @@ from timewheel.consumers import (
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
 from timewheel.core.cancel_policy import Cancel
 from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import ClientMisuse, TopologyError, UnsupportedAcknowledgement
+from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.ids import native_id
 from timewheel.core.keys import partition_for_key
 from timewheel.core.limits import hold_bound_ms, out_of_order_ms
@@ -77,18 +76,6 @@ def test_what_the_broker_delivers_ahead_of_its_time_is_held_and_nothing_is_early
     # How late a machine makes them is measured by benchmarks/lateness.py; one that is idle makes none late.
     assert min(handled.lateness_ms) <= ON_TIME_MS
     assert consumer.counts.early > 0  # the broker did deliver before the due time: it was held
-
-
-def test_past_due_timers_are_handed_out_at_once_and_their_lateness_is_told(client: Any, plan: Plan) -> None:
-    sender = Sender(client, plan)
-    sender.send("old", now_ms() - 60_000)
-    with DelayedConsumer(client, plan, SUBSCRIPTION) as consumer:
-        message = consumer.receive(5 * SECOND)
-        assert message.lateness is not None
-        assert message.lateness.total_seconds() >= 60
-        assert message.due_at is not None
-        assert message.due_at.tzinfo is dt.UTC
-        consumer.acknowledge(message)
 
 
 def test_what_is_far_too_early_is_published_again_under_its_due_time_byte_for_byte(
@@ -218,17 +205,6 @@ def test_arguments_that_cannot_be_honoured_are_refused(client: Any, topic: str) 
         with pytest.raises(SubscribeRefused, match=why) as refused:
             DelayedConsumer(client, native(topic), subscription, **options)
         assert [refused.value.argument] == [*(options or ["subscription"])]
-
-
-def test_a_missing_topic_is_an_error_that_names_the_command_and_nothing_is_created(
-    client: Any, pulsar_broker: Broker, topic: str
-) -> None:
-    with pytest.raises(TopologyError, match="timewheel topics ensure") as missing:
-        DelayedConsumer(client, native(topic), SUBSCRIPTION).start()
-    assert missing.value.topic == topic
-    with AdminClient(pulsar_broker.admin_url) as admin:
-        assert not [name for name in admin.topics.list("public/default") if name.startswith(topic)]
-        assert admin.topics.partitions(topic) in (None, 0)
 
 
 def test_key_shared_keeps_a_key_with_one_consumer(client: Any, pulsar_broker: Broker, topic: str) -> None:

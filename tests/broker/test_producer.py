@@ -263,16 +263,6 @@ def test_a_lower_limit_of_the_broker_is_payload_too_large_as_well(pulsar_client:
         producer.send(b"the producer goes on")
 
 
-def test_a_topic_that_was_not_provisioned_is_refused_and_not_created(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
-    plan = Plan(due_topic=topic, subscriptions=("billing",))
-    with DelayedProducer(pulsar_client, plan) as producer, pytest.raises(TopologyError, match="topics ensure"):
-        producer.send(b"x")
-    with AdminClient(pulsar_broker.admin_url) as admin:
-        assert not [name for name in admin.topics.list("public/default") if topic in name]
-
-
 def test_a_topic_with_fewer_partitions_than_the_plan_is_refused(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:

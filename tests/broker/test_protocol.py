@@ -360,9 +360,6 @@ def request_of(connection: socket.socket) -> tuple[str, Any]:
     return read_request(head + body)[0] if body else ("", None)
 
 
-THROUGH: dict[str, Any] = {"response": 1, "proxy_through_service_url": True}
-
-
 @pytest.mark.parametrize("way", ["redirect", "proxy"])
 def test_by_a_redirect_and_through_a_proxy_the_real_broker_is_reached(
     pulsar_client: Any, pulsar_broker: Broker, native: str, way: str

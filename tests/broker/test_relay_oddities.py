@@ -287,7 +287,9 @@ def test_a_relay_that_begins_anew_for_its_topics_sake_is_not_taken_for_none(stag
     between_good_ones(stage, lambda _: None)
     stage.admin.topics.terminate(stage.plan.due_topic)
     relay = stage.relay(start=False).start()
-    eventually(lambda: len(stage.events.named("relay_session_failed")) > 4, 60)
+    failed = eventually(lambda: [*stage.events.named("relay_session_failed")][4:], 60)
+    assert "TopicTerminated" in str(failed[0].fields["reason"])
+    eventually(lambda: not relay.ready)
     holds = [place for place in status_of(stage.admin, stage.plan).places if place.is_held and place.entries]
     assert holds
     assert all(place.consumers or place.begins_anew for place in holds)
