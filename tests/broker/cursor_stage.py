@@ -18,11 +18,6 @@ from timewheel.broker.admin.client import AdminClient
 from timewheel.core.broker_profile import AckFormat
 from timewheel.testing import LocalPulsar, eventually
 
-__all__ = [
-    "FORMATS", "CursorState", "Filled", "Listener", "Stage", "acknowledge_by_id", "backlog_of", "fill",
-    "received_again", "stage_of", "staged",
-]  # fmt: skip
-
 Flags = NDArray[np.bool_]
 
 RECEIVE_TIMEOUT_MS = 20_000

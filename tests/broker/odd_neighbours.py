@@ -21,8 +21,6 @@ from timewheel.shadow.machine.stretches import stretches_of
 from timewheel.shadow.walking import entries_in
 from timewheel.testing import eventually
 
-__all__ = ["GOOD", "Handled", "known_by", "unacknowledged"]
-
 GOOD = "good-"
 """How the payload of a good message begins."""
 TICK_MS = 1_050

@@ -30,8 +30,6 @@ from timewheel.testing.evidence.messages import Reported
 from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 
-__all__ = ["Played", "Sampled", "Trace", "play"]
-
 PACE_S = 0.001
 """How long a publisher waits when it is ahead of its pace. What is sent in one go arrives behind a tier in one go too,
 apart from what went to the due topic directly. The law supposes both mixed: with groups of 16 ms there are 2 % fewer.

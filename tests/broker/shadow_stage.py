@@ -26,8 +26,6 @@ from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import Broker, eventually
 
-__all__ = ["PlainConsumer", "ShadowStage", "moved", "shadow_plan", "staged"]
-
 
 class PlainConsumer:
     """A Shared consumer as a service has one: it handles, and acknowledges.

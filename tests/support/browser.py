@@ -12,8 +12,6 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-__all__ = ["Shown", "chromium", "shown"]
-
 DRAWN = "document.querySelectorAll('.chart').length === Object.keys(window.charts ?? {}).length"
 TIMEOUT_S = 30.0
 POLL_MS = 20

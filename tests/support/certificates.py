@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Identity", "make_authority", "make_identity"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:

@@ -18,8 +18,6 @@ from benchmarks.machine import short
 from tests.support.checkout import ROOT
 from tests.support.evidence_claims import CLAIMS, PLACE, Claim
 
-__all__ = ["PAGE", "Figure", "Ledger", "Row", "lines", "merged", "page", "rows", "rows_file"]
-
 PAGE = ROOT / "docs" / "evidence.md"
 HEAD = """# Evidence
 

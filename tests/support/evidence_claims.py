@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["CLAIMS", "PLACE", "Claim"]
-
 PLACE = re.compile(r"\{(?:(sum|least|farthest|apart) )?([^}]+)\}")
 """A figure in `found`: the word before its name, and its name."""
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from timewheel.core.plan import Plan
 from timewheel.core.steps import steps
 
-__all__ = ["Played", "native_peak", "play", "ranges_over_time"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
-__all__ = ["redelivered_exactly"]
-
 Flags = NDArray[np.bool_]
 
 

@@ -10,8 +10,6 @@ from tests.support.manual_clock import ManualClock
 from tests.support.redis_server import RedisServer
 from timewheel.consumers.inbox import Inbox, MemoryInbox, RedisInbox, SqliteInbox
 
-__all__ = ["MemoryStage", "RedisStage", "SqliteStage", "Stage", "shift_time"]
-
 _numbers = count()
 
 

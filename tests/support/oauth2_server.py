@@ -16,8 +16,6 @@ from urllib.parse import parse_qs
 from tests.support.certificates import Identity
 from tests.support.tokens import token_for
 
-__all__ = ["OAuth2Server", "oauth2_server"]
-
 SECRET = "swordfish-of-the-client"
 
 

@@ -13,8 +13,6 @@ import cramjam
 from tests.support.raw_producer import RawEntry, batch_member, metadata_of
 from timewheel.broker.protocol.fields import data_field, number_field
 
-__all__ = ["odd_entry"]
-
 HOUR_MS = 3_600_000
 NUMBERS = (0, 1, -1, 2, 127, 128, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 53, (1 << 63) - 1, -(1 << 63))
 NAMES = ("", "a", "tw-timer", "tw-id", "tw-due", "tw-from", "tw-for", "tw-group", "tw-dead-reason", "tw-parked-from")

@@ -19,8 +19,6 @@ from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.protocol.fields import data_field, number_field
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["FAR_MS", "KILLERS", "KILLING", "ODD", "SHARED", "STALLING", "WHOLE", "Odd", "Texts", "put", "put_good"]
-
 Texts = tuple[tuple[bytes, bytes], ...]
 
 LARGEST_BYTES = 5 * 1024 * 1024

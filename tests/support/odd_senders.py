@@ -11,8 +11,6 @@ from tests.support.other_languages import Line, java_command, lines_of
 from tests.support.processes import ran
 from timewheel.testing import Broker
 
-__all__ = ["SENDERS", "OddSender", "Target", "find_go"]
-
 HERE = Path(__file__).parent
 BUILD_TIMEOUT_S = 1_200
 """The client has many dependencies, which are compiled once on each machine."""

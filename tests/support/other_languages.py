@@ -20,20 +20,6 @@ from tests.support.checkout import ROOT
 from timewheel.testing import Broker
 from timewheel.testing.maven import broker_jars, find_java
 
-__all__ = [
-    "PROGRAMS",
-    "Line",
-    "PlainService",
-    "Program",
-    "Said",
-    "checked_by_node",
-    "java",
-    "java_command",
-    "lines_of",
-    "node",
-    "timers",
-]
-
 PROGRAMS = ROOT / "examples" / "other-languages"
 TIMEOUT_S = 240
 SHOWN_CHARS = 4_000

@@ -18,8 +18,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
 
-__all__ = ["ShadowPlay", "shadow_play"]
-
 
 class Written(NamedTuple):
     """An entry of the due topic: when it was stored, and when it is acknowledged."""

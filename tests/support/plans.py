@@ -8,8 +8,6 @@ from tests.core.plan_space import DUE_TOPIC
 from timewheel.core.plan import Plan
 from timewheel.core.schemes import Native, Scheme
 
-__all__ = ["plan_of", "shadow_of"]
-
 
 def plan_of(scheme: Scheme | None = None, /, **changes: Any) -> Plan:
     """Make a plan, by default with native delays."""

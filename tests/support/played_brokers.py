@@ -10,8 +10,6 @@ from tests.support.pulsar_messages import command_frame, connected, read_request
 from timewheel.broker.protocol.addresses import Address
 from timewheel.broker.protocol.errors import BrokerLost
 
-__all__ = ["Answering", "PlayedBrokers", "PlayedTransport", "found_at"]
-
 Answering = Callable[[Any], bytes]
 """Returns the answer to a request; empty: the broker is silent."""
 

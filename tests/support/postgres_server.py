@@ -18,8 +18,6 @@ from tests.support.processes import ran
 from timewheel.testing import eventually
 from timewheel.testing.process import OwnedProcess
 
-__all__ = ["postgres_server"]
-
 START_TIMEOUT_S = 120.0
 USER = "timewheel"
 INITDB = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C")

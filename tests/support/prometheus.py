@@ -18,8 +18,6 @@ from tests.support.checkout import ROOT
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
 
-__all__ = ["RULES", "Prometheus", "alerts", "need", "started"]
-
 RULES = sorted((ROOT / "monitoring" / "prometheus").glob("*.rules.yml"))
 START_TIMEOUT_S = 60
 

@@ -14,8 +14,6 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["COMMANDS", "Command", "lines_in", "problem_of"]
-
 TOPIC = re.compile(r"persistent://[^/ ]+/[^/ ]+/[^/ ]+")
 NAMESPACE = re.compile(r"[^/ ]+/[^/ ]+")
 TENANT = re.compile(r"[^/ ]+")

@@ -11,8 +11,6 @@ from typing import Any
 import google_crc32c
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["command_frame", "connected", "entry_frame", "message", "read_request"]
-
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
     "uint64": _FIELD.TYPE_UINT64,

@@ -16,8 +16,6 @@ from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.fields import data_field, data_tag, fields_of, number_field, number_tag
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["RawEntry", "RawProducer", "batch_member", "metadata_of"]
-
 _CONNECT, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR, _ERROR, _PING, _PONG = 2, 5, 6, 7, 8, 14, 18, 19
 """Types of commands; the field that holds a command's body has the number of its type."""
 _PROTOCOL_VERSION = 19

@@ -15,8 +15,6 @@ import redis
 from timewheel.testing import eventually
 from timewheel.testing.process import OwnedProcess
 
-__all__ = ["RedisServer", "redis_server"]
-
 START_TIMEOUT_S = 60.0
 SMALL_MS = 20_000
 """Timeout of an answer: long, since the machine may be busy."""

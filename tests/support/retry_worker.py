@@ -22,8 +22,6 @@ from timewheel.consumers import DelayedConsumer, DelayedMessage, FixedBackoff, R
 from timewheel.consumers.inbox import SqliteInbox
 from timewheel.core.plan import Plan
 
-__all__ = ["MAX_ATTEMPTS", "POINTS", "Job", "is_poison", "succeeds_at"]
-
 POINTS = ("in_handler", "before_ack", "after_ack")
 """``before_ack``: the message that will be acknowledged is done: handled, or its successor is stored and the inbox was
 updated.

@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-__all__ = ["FEW", "MANY", "main", "run"]
-
 FEW = 5
 """The most files with failed tests that are run again: tests of one file may share what failed, such as a play."""
 

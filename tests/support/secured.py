@@ -12,8 +12,6 @@ from tests.support.tokens import SECURED_SETTINGS
 from timewheel.testing import LocalPulsar
 from timewheel.testing.ports import free_ports
 
-__all__ = ["Secured", "secured_broker"]
-
 
 class Secured:
     """The broker, its TLS addresses, and its certificate authority.

@@ -29,8 +29,6 @@ from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.machine.states import State
 from timewheel.testing import LocalPulsar, eventually
 
-__all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
-
 EARLY_MS = 1_050
 """A broker delivers early by at most a tick."""
 

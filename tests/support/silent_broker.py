@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 
 from timewheel.core.names import partition_topic
 
-__all__ = ["SilentClient"]
-
 
 class SilentClient:
     """Opens producers that accept every message and never report a result.

@@ -7,8 +7,6 @@ from typing import Any
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.client.positions import EntryPosition
 
-__all__ = ["native_entry"]
-
 SOMEWHERE = EntryPosition(7, 11)
 
 

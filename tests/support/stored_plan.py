@@ -25,8 +25,6 @@ from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, namesp
 from timewheel.core.plan import Plan
 from timewheel.inspect.whereis import Routes
 
-__all__ = ["Sent", "StoredPlan"]
-
 LEDGER_ENTRIES = 5_000
 KEPT = 200
 """Entries before the mark-delete position that are still stored."""

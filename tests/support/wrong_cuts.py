@@ -13,8 +13,6 @@ from timewheel.consumers.receiving.questions import Questions
 from timewheel.core.cancellation_table import CancellationTable
 from timewheel.core.cancellations import Cancellation
 
-__all__ = ["CutRules", "break_rules", "merge_the_last", "step_unasked"]
-
 CutRules = Literal["right", "the last one counts"]
 
 

@@ -19,8 +19,6 @@ from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
 from timewheel.relay.driver.hop_batches import HopBatch, Member
 
-__all__ = ["WRONG_GROUPS", "HopClient", "RelayPoint", "RulesName", "WallClock"]
-
 RulesName = Literal[
     "right", "numbered by the start", "not cut at the mark", "both of these", "wall clock", "acknowledge first"
 ]
