@@ -235,10 +235,7 @@ KILLERS = (
 """Messages by which pulsar-client itself reads or writes beyond its memory, so that a consumer's process may crash: no
 SDK on it can prevent that.
 """
-STALLERS = (
-    "the last of three parts, alone",
-    "a part beyond the last",
-)
+STALLERS = ("the last of three parts, alone", "a part beyond the last")
 """Messages that a broker delivers to no consumer of a Shared subscription, and before which it reads no further
 entries: no client can prevent that (broker-facts: parts-alone-stall).
 """

@@ -57,13 +57,7 @@ class StoredPlan:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        now_ms: int,
-        sends: Sequence[tuple[int, int]],
-        *,
-        seed: int = 1,
-        late_ms: int = 20,
+        self, plan: Plan, now_ms: int, sends: Sequence[tuple[int, int]], *, seed: int = 1, late_ms: int = 20
     ) -> None:
         self.plan, self._now_ms = plan, now_ms
         self._source = random.Random(seed)
