@@ -84,12 +84,7 @@ class Confirming:
 
 
 class Sender(Confirming):
-    """Sends timers straight into the due topic that the plan routes to, with their envelopes.
-
-    Args:
-        client: A raw client.
-        plan: Of the due topic.
-    """
+    """Sends timers straight into the due topic that the plan routes to, with their envelopes."""
 
     def __init__(self, client: Any, plan: Plan) -> None:
         super().__init__()
@@ -108,12 +103,7 @@ class Sender(Confirming):
         properties: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        """Send one timer.
-
-        Args:
-            early_ms: How much earlier than the plan asks the broker is asked to deliver.
-            undelayed: Ask the broker for no delay at all.
-        """
+        """Send one timer."""
         due = self._router.to_due(due_ms, now_ms())
         topic = partition_topic(due.topic, partition)
         if topic not in self._producers:

@@ -28,16 +28,7 @@ TICK_MS = 1_050
 
 
 class Handled:
-    """What one consumer was given.
-
-    Attributes:
-        good: How often each.
-        odd: How often each.
-
-    Args:
-        due_ms: When all is due.
-        least_late_ms: So late the earliest may come.
-    """
+    """What one consumer was given."""
 
     def __init__(self, due_ms: int, *, least_late_ms: int = 0) -> None:
         self._due_ms = due_ms
@@ -98,10 +89,6 @@ class Handled:
 
     def await_good(self, wanted: Iterable[str], patience_s: float) -> dict[str, object]:
         """Wait for all of these; they came once each, and none early.
-
-        Args:
-            wanted: Their payloads.
-            patience_s: How late the last may come.
 
         Returns:
             Figures for the page of evidence.

@@ -44,8 +44,6 @@ class Trace:
 
     Args:
         delays_ms: In order of sending.
-        publish_ms: All are sent within this time, at an even pace.
-        sample_ms: Between two questions to the broker.
     """
 
     delays_ms: Sequence[int]
@@ -59,10 +57,7 @@ class Sampled:
 
     Args:
         asked_ms: Before that moment, UTC milliseconds.
-        answered_ms: After it.
         gap_count: `nonContiguousDeletedMessagesRanges` of the subscription.
-        acknowledged_before: How many acknowledgements the broker had taken in before that moment, by its own count.
-        acknowledged_after: And after it.
     """
 
     asked_ms: int
@@ -77,14 +72,9 @@ class Played:
     """One plan, all of its timers handled.
 
     Args:
-        version: Of Pulsar.
-        plan: With one partition.
         sends: (sent, due) of every timer in order of sending, UTC milliseconds.
         acknowledged_ms: When the acknowledgement of each entry of the due topic had returned, UTC milliseconds; in the
             order in which they did.
-        stored_ms: When each of these entries was published to the due topic, by the publishing client's clock.
-        redelivered: Deliveries after the acknowledgement had returned.
-        events: Warnings and errors that the SDK told its hooks.
         samples: Of the due topic, in order.
     """
 
@@ -225,10 +215,7 @@ def play(broker: LocalPulsar, plans: Sequence[Plan], trace: Trace, folder: Path)
     """Play a trace through plans at the same time, until the last timer is acknowledged.
 
     Args:
-        broker: Where.
         plans: With one partition and a due topic of their own, the subscription `SUBSCRIPTION`.
-        trace: What.
-        folder: For the clients' logs.
     """
     with ProcessPoolExecutor(len(plans), mp_context=multiprocessing.get_context("spawn")) as processes:
         playing = [

@@ -31,10 +31,7 @@ class PlainConsumer:
     """A Shared consumer as a service has one: it handles, and acknowledges.
 
     Attributes:
-        handled: Payloads, and how often.
         lateness_ms: Of the first handling of each, by payload; due times stand behind a space in the payload.
-        messages: The first of each, by payload.
-        latest: The last of each.
     """
 
     def __init__(self, client: Any, topic: str, subscription: str = BUSINESS, **options: Any) -> None:

@@ -51,12 +51,7 @@ def cluster() -> Iterator[LocalPulsar]:
 
 
 class Machine:
-    """A folder as its root, and what was started on it.
-
-    Args:
-        root: The folder.
-        broker: Stands in place of the addresses that the files name.
-    """
+    """A folder as its root, and what was started on it."""
 
     def __init__(self, root: Path, broker: Broker) -> None:
         self.root, self.broker = root, broker

@@ -233,12 +233,7 @@ class Line(NamedTuple):
 
 
 def lines_of(target: Mapping[str, Any], answer: Sequence[Mapping[str, Any]]) -> list[Line]:
-    """Return the lines that a panel draws for a query.
-
-    Args:
-        target: The query, as in the dashboard.
-        answer: Prometheus's result over a range of time.
-    """
+    """Return the lines that a panel draws for a query."""
     found = []
     for series in answer:
         points = [(float(at), float(value)) for at, value in series["values"] if math.isfinite(float(value))]

@@ -151,7 +151,6 @@ class Compared:
 
     Args:
         off: The furthest that a sample lies outside of what was counted from its first moment to its last.
-        width: How far the least and the most of that are apart, in the median.
         off_by_the_clock: The furthest from the count half way between question and answer. The client keeps
             acknowledgements back for 100 ms and sends them together, so the broker is behind.
     """

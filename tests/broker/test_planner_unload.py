@@ -72,10 +72,6 @@ class Case:
 
     Args:
         workload: Of `tests.support.workloads`.
-        scheme: Of the plan.
-        rows: Timers.
-        days: In which they are sent.
-        partitions: Of the due topic.
         restart: Unload everything and end and start the broker, instead of unloading topics one by one.
     """
 

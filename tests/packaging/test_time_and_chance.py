@@ -59,7 +59,6 @@ class Breach(NamedTuple):
     """A forbidden use.
 
     Attributes:
-        line: Line of the text.
         what: The full name that is used, or the method with brackets: ``wait()``.
     """
 

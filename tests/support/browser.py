@@ -166,14 +166,7 @@ def chromium() -> Iterator[Browser]:
 def shown(
     browser: Browser, path: Path, *, width: int = 1_200, colors: Literal["light", "dark"] = "light"
 ) -> Iterator[Shown]:
-    """Open a page until the block ends.
-
-    Args:
-        browser: Opens the page.
-        path: The page's file.
-        width: Width of the window, pixels.
-        colors: Color scheme that the reader prefers.
-    """
+    """Open a page until the block ends; its width is in pixels."""
     page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=colors)
     try:
         seen = Shown(page)

@@ -41,9 +41,7 @@ def timewheel(
 
     Args:
         words: Behind ``timewheel``.
-        cwd: Its folder.
         env: All of its variables; None: those of this process.
-        entered: On its standard input.
         timeout: In seconds; it is killed then, and `subprocess.TimeoutExpired` raised.
     """
     arguments = list(map(str, words))

@@ -31,7 +31,6 @@ def copy_of_checkout(target: Path, *, links: bool) -> Path:
     """Copy the project's files, without leftovers of former builds.
 
     Args:
-        target: A folder that does not exist yet.
         links: False writes each link as a text file with its target, as git does if the file system has no links.
     """
     for path in files():

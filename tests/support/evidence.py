@@ -53,12 +53,9 @@ class Row:
     """A play of a proof.
 
     Args:
-        proof: Its name.
         pulsar: The broker's version; None: there was no broker.
         seed: Seed of its random choices; None: it has none.
         date: UTC.
-        machine: The machine that it ran on, with its load.
-        figures: Its results.
     """
 
     proof: str

@@ -16,14 +16,7 @@ PLACE = re.compile(r"\{(?:(sum|least|farthest|apart) )?([^}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A line of the page.
-
-    Args:
-        proofs: Pattern of its proofs' names.
-        test: Their file, below tests/.
-        text: What the proofs show.
-        found: Their figures.
-    """
+    """A line of the page."""
 
     proofs: str
     test: str

@@ -24,10 +24,6 @@ class Played:
 
     Args:
         topic: Calendar interval, or 0.
-        partition: Index.
-        arrival_ms: When each timer arrived in its due topic.
-        acknowledged_ms: When it was acknowledged.
-        hops: Number of its hops.
     """
 
     topic: Integers

@@ -150,7 +150,6 @@ class Verdict(NamedTuple):
 
     Attributes:
         lost: Keys whose effect never happened.
-        extra: Number of surplus effects.
     """
 
     lost: frozenset[str]

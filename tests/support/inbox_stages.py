@@ -14,12 +14,7 @@ _numbers = count()
 
 
 class Stage(Protocol):
-    """A store of claims.
-
-    Attributes:
-        inbox: The opened inbox.
-        keeps: Whether claims outlive the process.
-    """
+    """A store of claims."""
 
     inbox: Inbox
     keeps: bool

@@ -20,13 +20,7 @@ SECRET = "swordfish-of-the-client"
 
 
 class OAuth2Server:
-    """The state of the server.
-
-    Attributes:
-        given: Number of tokens that it issued.
-        life_s: Lifetime of each token.
-        away: Refuse all requests.
-    """
+    """The state of the server."""
 
     def __init__(self, port: int) -> None:
         self.issuer_url = f"https://127.0.0.1:{port}"

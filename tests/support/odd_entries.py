@@ -34,7 +34,6 @@ def odd_entry(rng: random.Random, now_ms: int) -> RawEntry:
     """Make a random odd entry.
 
     Args:
-        rng: Decides all choices.
         now_ms: UTC milliseconds.
     """
     return rng.choice(_KINDS)(rng, now_ms)

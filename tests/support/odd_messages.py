@@ -32,12 +32,8 @@ class Odd(NamedTuple):
     """An odd message, in addition to the needs of its place.
 
     Args:
-        name: Name of the oddity.
         properties: Follow the properties of its place; a property of the same name replaces that of the place.
-        fields: Further fields of its metadata, encoded.
-        payload: Its bytes as stored.
         messages: Number of messages that it declares; 0: it is no batch.
-        without: Names of properties of its place that it lacks.
     """
 
     name: str

@@ -20,10 +20,7 @@ class Target(NamedTuple):
     """A topic that a program sends to.
 
     Args:
-        topic: Its name.
         deliver_at_ms: The time for delivery by the broker; 0: not delayed.
-        is_timer: Whether a message there needs an envelope.
-        without: A pattern of names of odd messages that are not sent there.
     """
 
     topic: str
@@ -36,7 +33,6 @@ class OddSender(NamedTuple):
     """The program of a language.
 
     Args:
-        language: Its name.
         built: Builds the program in a folder and returns its command, so that the command only has to send.
     """
 

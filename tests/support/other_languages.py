@@ -64,11 +64,7 @@ class PlainService:
     """Runs ``PlainService.java`` as a process until `end`; a context manager.
 
     Args:
-        broker: The broker.
-        topic: Topic of its timers.
-        subscription: Its own, Shared.
         far: Number of timers far from due that it sends first.
-        between: After this number of far timers it sends a timer that it handles at once.
         rate: Timers a second from then on.
     """
 

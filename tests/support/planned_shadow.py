@@ -32,10 +32,7 @@ class ShadowPlay:
 
     Attributes:
         due: Entries of the due topic in position order, a list for each partition.
-        moves: Copies that were published into the intake.
         hops: Publishes by relays: out of the intake, and from topic to topic.
-        max_hops: Highest number of hops of a timer.
-        reads: Messages that the mover and relays read.
         stale_entries: (from, until) of each original that is acknowledged and not due.
     """
 

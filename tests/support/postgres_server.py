@@ -36,11 +36,7 @@ SETTINGS = {
 
 @contextmanager
 def postgres_server(**others: str) -> Iterator[str]:
-    """Run a server for this block; yield its address as psycopg expects it.
-
-    Args:
-        others: Settings in place of the defaults here.
-    """
+    """Run a server for this block; yield its address as psycopg expects it."""
     programs = _programs()
     # Not pytest's folder: the path of a socket has 107 characters at most, and another user must get there.
     folder = Path(tempfile.mkdtemp(prefix="tw-postgres-"))

@@ -71,11 +71,7 @@ def assert_alerts(cases: Sequence[Mapping[str, Any]], folder: Path) -> None:
 
 
 class Prometheus:
-    """A running Prometheus.
-
-    Args:
-        url: Its own.
-    """
+    """A running Prometheus."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -109,9 +105,7 @@ def started(folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = ()
     """Run a Prometheus that scrapes each second.
 
     Args:
-        folder: Folder of its data.
         targets: Addresses by job; ``host:port``, or ``host:port/path/``.
-        rules: Files of rules.
     """
     (port,) = free_ports(1)
     config = {

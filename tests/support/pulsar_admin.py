@@ -34,9 +34,6 @@ class Command:
     """A sub-command.
 
     Args:
-        about: Pattern of its single argument.
-        needs: Required options, with the patterns of their values.
-        takes: Optional options, with the patterns of their values.
         flags: Options without a value; exactly one of them must be given.
     """
 

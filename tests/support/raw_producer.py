@@ -29,8 +29,6 @@ class RawEntry(NamedTuple):
 
     Attributes:
         metadata: Made by `metadata_of`, or any bytes.
-        payload: Any bytes.
-        messages: Number of messages that the command, not the metadata, declares.
         head: Bytes before the size of the metadata; None: the right checksum.
     """
 
@@ -57,17 +55,9 @@ def metadata_of(
     """Encode the metadata of an entry; texts and numbers are not checked, so that they can be wrong.
 
     Args:
-        sequence_id: Sequence id of the entry.
         publish_ms: UTC milliseconds; None: now.
         deliver_at_ms: UTC milliseconds.
         properties: With surrogates (`surrogateescape`) for bytes that are no UTF-8.
-        key: Partition key.
-        ordering_key: Key for Key_Shared.
-        schema_version: Any bytes.
-        compression: A number.
-        uncompressed_bytes: The declared size.
-        batch_size: The declared number of messages.
-        more: Any bytes, behind all fields.
     """
     numbers = {8: compression, 9: uncompressed_bytes, 11: batch_size, 19: deliver_at_ms}
     datas = {6: key, 16: schema_version, 18: ordering_key}
@@ -100,10 +90,7 @@ class RawProducer:
 
     Args:
         service_url: ``pulsar://host:port`` of a broker without authentication.
-        topic: Full name.
         name: Name of the producer; empty: the broker assigns a name.
-        client: Version that it gives of itself.
-        numbered_from: The first entry's number in the command, not in the metadata.
     """
 
     def __init__(

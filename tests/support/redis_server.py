@@ -21,13 +21,7 @@ SMALL_MS = 20_000
 
 
 class RedisServer:
-    """A Redis on a socket in a folder, so that it uses no port.
-
-    Args:
-        folder: Its own.
-        process: The process that runs it.
-        options: Options of its command line.
-    """
+    """A Redis on a socket in a folder, so that it uses no port."""
 
     def __init__(self, folder: Path, process: OwnedProcess, options: tuple[str, ...]) -> None:
         self._folder = folder

@@ -47,14 +47,9 @@ class Job:
     """The job of a process.
 
     Args:
-        service_url: The broker.
-        plan: The plan file.
-        subscription: Subscription of the consumer.
         failing: Whether its handlers fail; handlers of the other subscription succeed.
-        calls: File that records each call of the handler.
         inbox: The SQLite file; empty: no inbox.
         point: Where it kills itself; empty: nowhere.
-        passes: The pass of this point.
     """
 
     service_url: str

@@ -32,11 +32,6 @@ SOME_FAILED = 1
 def run(arguments: Sequence[str], pytest: Callable[[Sequence[str]], int], failed: Callable[[], Sequence[str]]) -> int:
     """Return the exit status of a run and, where it has one, of its second run.
 
-    Args:
-        arguments: Arguments of pytest.
-        pytest: Runs pytest, and returns its exit status.
-        failed: Returns the ids of the tests that failed in the last run.
-
     A test that ran alone is not run again: nothing else can have made it fail.
     """
     status = pytest(arguments)

@@ -13,10 +13,6 @@ class SilentClient:
 
     Args:
         closes: Whether the producers close at once; else a close waits until `release`.
-
-    Attributes:
-        closing: Topics of producers that were asked to close.
-        was_sent_to: Set once a producer has accepted a message.
     """
 
     def __init__(self, *, closes: bool) -> None:

@@ -15,8 +15,6 @@ def native_entry(publish_ms: int, due_ms: int, position: EntryPosition = SOMEWHE
 
     Args:
         publish_ms: When it was sent, UTC milliseconds.
-        due_ms: The time for delivery by the broker.
-        position: Its position.
     """
     nothing: Any = [None] * len(Entry._fields)
     return Entry(*nothing)._replace(

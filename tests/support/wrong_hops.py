@@ -86,13 +86,7 @@ WRONG_GROUPS: dict[RulesName, type[HopBatch]] = {
 
 
 class HopClient(Through):
-    """The client of a relay.
-
-    Args:
-        inner: The client's own object.
-        passing: Called at each point, on the thread that reaches it.
-        rules: With "acknowledge first", messages in flight are lost when the relay dies.
-    """
+    """The client of a relay."""
 
     def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right") -> None:
         super().__init__(inner)
