@@ -343,17 +343,6 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
     assert [(event.name, event.level) for event in stuck] == [("calendar_topic_stuck", "warning")], "once"
 
 
-def test_a_keeper_survives_a_broker_that_does_not_answer(plan: Plan) -> None:
-    events: list[Event] = []
-    clock = ManualClock(START_MS)
-    with AdminClient("http://127.0.0.1:1", retry_for_s=0) as nobody:
-        keeper = CalendarRoller(nobody, plan, clock, hooks=(events.append,))
-        assert keeper.tick() is None
-        clock.advance(MINUTE_MS)
-        assert keeper.tick() is None
-    assert [event.name for event in events] == ["calendar_roll_failed"] * 2
-
-
 INTERVAL_MS = 2_000
 
 

@@ -28,7 +28,7 @@ from timewheel.consumers import (
 )
 from timewheel.consumers.inbox import MemoryInbox, SqlInbox
 from timewheel.core.cancel_policy import Cancel
-from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import ID_PROPERTY, NUDGE_PROPERTY, Envelope
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.ids import native_id
 from timewheel.core.keys import partition_for_key
@@ -259,34 +259,6 @@ def test_a_negatively_acknowledged_timer_comes_again_after_its_delay_and_no_othe
             consumer.receive(1.5 * SECOND)
 
 
-def test_after_the_ack_time_out_the_timer_is_handed_out_again(client: Any, plan: Plan) -> None:
-    Sender(client, plan).send("slow", now_ms())
-    with DelayedConsumer(client, plan, SUBSCRIPTION, unacked_messages_timeout_ms=10_000) as consumer:
-        consumer.receive(5 * SECOND)
-        again = consumer.receive(25 * SECOND)
-        assert again.timer_id == "slow"
-        consumer.acknowledge(again)
-        assert consumer.counts.timed_out == 1
-
-
-def test_a_handler_that_raises_is_told_to_the_hooks_and_its_timer_comes_again(
-    client: Any, plan: Plan, pulsar_broker: Broker
-) -> None:
-    Sender(client, plan).send("a", now_ms())
-    events, calls = Events(), []
-
-    async def handler(message: DelayedMessage) -> None:
-        calls.append(message.timer_id)
-        if len(calls) < 3:
-            raise ValueError("boom")
-
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, negative_ack_redelivery_delay_ms=200, hooks=(events,))
-    with running(consumer, handler):
-        eventually(lambda: len(calls) == 3)
-        eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0)
-    assert [event.fields["error"] for event in events.named("handler_failed")] == ["ValueError('boom')"] * 2
-
-
 def test_a_handler_that_exits_ends_run(client: Any, plan: Plan) -> None:
     Sender(client, plan).send("a", now_ms())
 
@@ -319,27 +291,6 @@ def test_iteration_and_receive_time_out_as_pulsar_and_as_python_do(client: Any, 
             consumer.receive(SECOND)
     with pytest.raises(ClientMisuse, match="closed"):
         consumer.start()
-
-
-# ------------------------------------------------------------ foreign and garbled ones
-
-
-def test_messages_without_a_readable_envelope_are_handed_out_as_pulsar_delivers_them(client: Any, plan: Plan) -> None:
-    producer = client.create_producer(partition_topic(plan.due_topic, 0))
-    producer.send(b"foreign", properties={"who": "someone"})
-    producer.send(b"garbled", properties={ID_PROPERTY: "a", TIMER_PROPERTY: "1 2 3"})
-    events = Events()
-    with DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,)) as consumer:
-        foreign, garbled = consumer.receive(5 * SECOND), consumer.receive(5 * SECOND)
-        assert (foreign.data(), foreign.due_at, foreign.timer_id) == (b"foreign", None, None)
-        assert foreign.properties() == {"who": "someone"}
-        assert (garbled.data(), garbled.due_at, garbled.properties()) == (b"garbled", None, {})
-        assert garbled.envelope_error is not None
-        assert "garbled" in garbled.envelope_error
-        consumer.acknowledge(foreign)
-        consumer.acknowledge(garbled)
-        assert (consumer.counts.foreign, consumer.counts.envelope_errors) == (1, 1)
-    assert len(events.named("envelope_unreadable")) == 1
 
 
 def test_a_herd_is_handed_out_at_the_pace_that_was_asked_for(client: Any, plan: Plan, pulsar_broker: Broker) -> None:

@@ -103,18 +103,6 @@ def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(
         assert set(first.table.live()) == read_all(client, plan)
 
 
-def test_what_is_none_of_ours_is_told_and_passed_over(client: Any, plan: Plan) -> None:
-    producer = client.create_producer(partition_topic(Names(plan).cancellations, 0))
-    producer.send(b"hello")
-    producer.close()
-    write(client, plan, cancellations(1))
-    reading = Reading(client, plan)
-    with reading as log:
-        assert log.await_answer(log.ask(), WAIT_S * 1_000)
-        assert len(log.table) == 1
-    assert "hello" in str(reading.events.named("cancellations_unknown")[0].fields["error"])
-
-
 def test_a_log_that_moves_to_another_broker_is_read_on(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     with Reading(client, plan) as log:
         for number in range(5):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import _pulsar
 import pulsar
@@ -29,7 +29,6 @@ from timewheel.consumers import (
     DelayedConsumer,
     DelayedMessage,
     FixedBackoff,
-    Overdue,
     ParkTimer,
     RetryLater,
     RetryPolicy,
@@ -193,25 +192,6 @@ def test_handlers_and_who_receives_by_hand_say_what_they_want(client: Any, pulsa
             receiving.receive(SECOND)
     reasons = {one.properties()["tw-id"]: one.properties()[PARKED_REASON] for one in parked_in(client, plan, 2)}
     assert reasons == {"give up": "no such customer", "received": "seen enough"}
-
-
-@pytest.mark.parametrize("then", ["drop", "park"])
-def test_what_comes_too_late_to_be_of_use_is_dropped_or_parked(
-    client: Any, pulsar_broker: Broker, plan: Plan, then: Literal["drop", "park"]
-) -> None:
-    handled = Handled()
-    with DelayedProducer(client, plan) as producer:
-        late = producer.send(b"x", timer_id="late")
-        eventually(lambda: now_ms() - late.due_ms > 2_000, WAIT_S)
-        producer.send(b"x", timer_id="in time", deliver_after=SECOND)
-        consumer = DelayedConsumer(client, plan, SUBSCRIPTION, overdue=Overdue(2 * SECOND, then))
-        with running(consumer, handled):
-            eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
-            counts = consumer.counts
-    assert handled.times == {"in time": 1}
-    assert (counts.overdue, counts.parked) == ((1, 0) if then == "drop" else (0, 1))
-    for message in parked_in(client, plan, counts.parked):
-        assert "after its due time, and is useful for 2s only" in message.properties()[PARKED_REASON]
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared], ids=lambda one: one.name)

@@ -27,7 +27,7 @@ from timewheel.broker.admin.policies import MESSAGE_TTL_S
 from timewheel.broker.protocol.acknowledging import EntryAcknowledger
 from timewheel.broker.protocol.authentication import ByToken
 from timewheel.broker.protocol.dialing import Dialer
-from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused
+from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
 from timewheel.broker.protocol.reading import EntryReader
 from timewheel.cli.access import Access
 from timewheel.consumers import DelayedConsumer
@@ -399,19 +399,6 @@ def test_a_broker_whose_certificate_names_another_host_is_not_spoken_to(
     unchecked = dialer_of(secured, service_url=url, token=Secret(token_for("admin")), tls_validate_hostname=False)
     with EntryReader(unchecked, delivered_later[0]) as reader:
         assert len(reader.read(TIMEOUT_MS)) == 1
-
-
-def test_an_authority_that_is_not_trusted_ends_it(secured: Secured, delivered_later: tuple[str, int]) -> None:
-    dialer = dialer_of(secured, token=Secret(token_for("admin")), tls_trust_certs_file_path=None)
-    with pytest.raises(BrokerLost, match="trust its authority"):
-        EntryReader(dialer, delivered_later[0])
-
-
-def test_without_tls_at_the_port_of_tls_the_remedy_is_said(secured: Secured, delivered_later: tuple[str, int]) -> None:
-    url = secured.tls_service_url.replace("pulsar+ssl", "pulsar")
-    with pytest.raises(BinaryProtocolError) as refused:
-        EntryReader(dialer_of(secured, service_url=url), delivered_later[0])
-    assert "pulsar+ssl" in str(refused.value) or isinstance(refused.value, BrokerLost)
 
 
 @pytest.mark.parametrize("is_renewed", [True, False])

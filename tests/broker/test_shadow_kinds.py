@@ -25,7 +25,6 @@ from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.stats import SHADOW_ACKER
 from timewheel.core.durations import DAY_MS
-from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.names import Names
 from timewheel.shadow.desired_state import desired_for
 from timewheel.shadow.driver import move_session
@@ -444,19 +443,6 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
         eventually(lambda: shadow.view.desired.state is state, 60)
         back, topic = 0 if state is State.PAUSED else FIRST_NUDGE, on.plan.due_topic
         eventually(lambda: backlog(on.broker, topic, BUSINESS) == back, 60, message="nobody is to be given the nudge")
-
-
-def test_a_stir_that_says_it_is_of_a_far_year_does_not_keep_others_in_the_topic(pulsar_broker: Broker) -> None:
-    with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
-        shadow = on.shadow()
-        with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
-            for publish_ms in (MAX_TIME_MS, now_ms()):
-                nudge = metadata_of(
-                    properties={"tw-nudge": "1"}, deliver_at_ms=now_ms() + 3 * DAY_MS, publish_ms=publish_ms
-                )
-                raw.send(nudge)
-        eventually(lambda: shadow.shadow_status().movers[0].decisions[MoveDecision.NUDGE.value] == 2, 60)
-        eventually(lambda: backlog(on.broker, on.plan.due_topic, BUSINESS) == 0, 60)
 
 
 def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:
