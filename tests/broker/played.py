@@ -26,7 +26,6 @@ from timewheel.demo.ways import way_of
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import LocalPulsar, eventually
 from timewheel.testing.evidence.journal import Journal, now_ms
-from timewheel.testing.evidence.messages import Reported
 from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 
@@ -83,8 +82,6 @@ class Played:
     sends: Sequence[tuple[int, int]]
     acknowledged_ms: Mapping[Position, int]
     stored_ms: Mapping[Position, int]
-    redelivered: int
-    events: Mapping[str, Reported]
     samples: Sequence[Sampled]
 
     @property
@@ -205,8 +202,6 @@ class _Player:
             sends=list(zip(self._journal.attempted_ms, self._journal.due_ms, strict=True)),
             acknowledged_ms=dict(self._acks.returned_ms),
             stored_ms=dict(self._acks.stored_ms),
-            redelivered=self._acks.redelivered,
-            events=dict(self._journal.events),
             samples=list(self._samples),
         )
 

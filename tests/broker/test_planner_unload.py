@@ -8,7 +8,7 @@ unload tries all moments at once. `test_a_delayed_topic_in_real_time` leaves all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,6 @@ SETTINGS = {
     "maxUnackedMessagesPerSubscription": "0",
     "delayedDeliveryTickTimeMillis": "100",
 }
-Say = Callable[[object], None]
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -108,9 +107,7 @@ SHORT = ("ranges", "campaign")
     ],
     indirect=["stage"],
 )
-def test_an_unload_brings_again_what_the_planner_says(
-    stage: Stage, topic: str, say: Say, evidence: Evidence, name: str
-) -> None:
+def test_an_unload_brings_again_what_the_planner_says(stage: Stage, topic: str, evidence: Evidence, name: str) -> None:
     case, profile = CASES[name], profile_of(stage.admin)
     assert profile.ack_format == stage.ack_format
     sent_ms, due_ms = WORKLOADS[case.workload](np.random.default_rng(SEED), case.rows, case.days)
@@ -140,10 +137,6 @@ def test_an_unload_brings_again_what_the_planner_says(
         number: sum(received_again(stage.client, stage.admin, state) for state in states[number]) for number in counted
     }
 
-    say(f"{name}: Pulsar {profile.name}, {stage.ack_format}; ranges, delivered again, predicted")
-    for number, partitions in enumerate(states):
-        notes = ("judged" if number in judged else "") + (", received" if number in received else "")
-        say(f"  {sum(state.ranges for state in partitions):7,} {again[number]:7,} {predicted[number]:9,.1f} {notes}")
     assert again == by_rule, "the rule, on exactly what was acknowledged"
     assert received == {number: again[number] for number in counted}
     for number in judged:
@@ -155,8 +148,6 @@ def test_an_unload_brings_again_what_the_planner_says(
 
     found = evaluate(plan, cells, profile).redelivered
     mean = float(np.mean([again[number] for number, moment in enumerate(simulation.moments) if moment.even]))
-    say(f"  worst   {max(again):7,} {found.worst_entries:9,.1f}")
-    say(f"  mean    {mean:7,.0f} {found.mean_entries:9,.1f}")
     assert found.worst_entries == within(max(again))
     assert found.mean_entries == within(mean)
     (said,) = (number for number, moment in enumerate(simulation.moments) if moment.at_ms == found.worst_at_ms)
@@ -179,7 +170,7 @@ EDGE_LEDGERS = 24
 EDGE_RANGES = (METADATA_STORE_LIMIT, METADATA_STORE_LIMIT + 1, GAP_LIMIT + 1, GAP_LIMIT + 2)
 
 
-def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str, say: Say) -> None:
+def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str) -> None:
     """Nearly all is acknowledged, in as many ranges as each limit allows, and one more."""
     profile = profile_of(stage.admin)
     entries = EDGE_LEDGERS * LEDGER_ENTRIES
@@ -202,10 +193,6 @@ def test_the_limits_are_the_brokers_to_the_range(stage: Stage, topic: str, say: 
     stage.admin.topics.unload(filled.topic)
 
     again = [received_again(stage.client, stage.admin, state) for state in states]
-    say(
-        f"Pulsar {profile.name}, {stage.ack_format}: "
-        + ", ".join(f"{r}: {a:,}" for r, a in zip(EDGE_RANGES, again, strict=True))
-    )
     assert again == [
         redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format) for state in states
     ]
@@ -228,7 +215,7 @@ STOPS = (0.3, 0.5, 0.7)
 
 
 @pytest.mark.proof
-def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say, evidence: Evidence) -> None:
+def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, evidence: Evidence) -> None:
     """The broker holds and delivers, consumers acknowledge what they get until some moment, and it is unloaded."""
     profile = profile_of(stage.admin)
     plan = Plan(due_topic=topic, subscriptions=("s",), scheme=Native(), partitions=1)
@@ -251,9 +238,6 @@ def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say, eviden
     is_due = due_ms <= now_ms()
     received = [received_again(stage.client, stage.admin, state, is_due) for state in states]
 
-    say(f"in real time: Pulsar {profile.name}, {stage.ack_format}; ranges, delivered again, predicted")
-    for state, again, moment in zip(states, received, moments, strict=True):
-        say(f"  {state.ranges:7,} {again:7,} {predicted[moment]:9,.1f}")
     for state, again, moment in zip(states, received, moments, strict=True):
         assert again == redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format)
         assert again > 1_000
