@@ -6,7 +6,6 @@ import random
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -303,9 +302,7 @@ def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_anot
     handled_once(after, 20)
 
 
-def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
-    on: ShadowStage, say: Callable[[object], None]
-) -> None:
+def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(on: ShadowStage) -> None:
     """Due-now messages of many keys go on while far ones are moved and acknowledged twice a second."""
     first, second = (on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared) for _ in range(2))
     shadow = on.shadow()
@@ -331,7 +328,6 @@ def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
     stopping.set()
     thread.join()
     worst_ms.sort()
-    say(f"key shared: p50 {worst_ms[PROBES // 2]} ms, max {worst_ms[-1]} ms, moved {moved(shadow)}")
     # A machine that stalls makes some of them wait, and a shadow that keeps keys makes each of its turns wait.
     assert worst_ms[PROBES // 2] < 1_000
     assert shadow.shadow_status().acked_originals > 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -224,9 +224,7 @@ def test_the_journal_is_let_go_when_every_subscription_has_passed(on: ShadowStag
 
 @pytest.mark.short
 @pytest.mark.timeout(300)
-def test_sixty_thousand_timers_of_one_delay_keep_nothing_from_coming_at_once(
-    pulsar_broker: Broker, say: Callable[[object], None]
-) -> None:
+def test_sixty_thousand_timers_of_one_delay_keep_nothing_from_coming_at_once(pulsar_broker: Broker) -> None:
     plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS, guard_ms=HOUR_MS)
     with staged(pulsar_broker, plan) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
@@ -247,7 +245,6 @@ def test_sixty_thousand_timers_of_one_delay_keep_nothing_from_coming_at_once(
             eventually(partial(consumer.lateness_ms.__contains__, f"soon{number}"), 60)
             waits += [consumer.lateness_ms[f"now{number}"], consumer.lateness_ms[f"soon{number}"]]
         nudges = sum(one.nudges for one in shadow.shadow_status().movers)
-        say(f"60,000 of one delay: due now came within {max(waits)} ms; {nudges} nudges")
         # All came, where one that starves comes in three days; a machine that stalls keeps some of them for seconds.
         assert min(waits) < 1_600, "at once, but for the broker's tick"
         assert nudges >= 5

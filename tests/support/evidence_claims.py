@@ -187,8 +187,11 @@ peak off {apart counted/predicted}
 
 
 def _claims(lines: list[str]) -> tuple[Claim, ...]:
-    triples = zip(lines[::3], lines[1::3], lines[2::3], strict=True)
-    return tuple(Claim(proofs, *place.split(": ", 1), found) for proofs, place, found in triples)
+    found = []
+    for proofs, place, figures in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+        test, _, text = place.partition(": ")
+        found.append(Claim(proofs, test, text, figures))
+    return tuple(found)
 
 
 def _read() -> dict[str, tuple[Claim, ...]]:
