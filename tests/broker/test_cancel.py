@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
@@ -22,6 +21,7 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, ShiftedClock, left_in, now_ms, running
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from tests.support.reschedule_worker import NEW, arguments
 from tests.support.through import Through
 from tests.support.wrong_cuts import step_unasked
@@ -573,7 +573,7 @@ def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until
     with DelayedProducer(client, plan) as producer:
         older = producer.send(b"old", deliver_at=now_ms() + 15 * SECOND_MS, timer_id="moved")
         command = arguments(pulsar_broker.service_url, str(tmp_path / "plan.toml"), older, older.due_ms + SECOND_MS)
-        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        killed = ran(command, cwd=ROOT)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         if repeats:
             again = producer.reschedule(older, b"again", deliver_at=older.due_ms)

@@ -24,6 +24,7 @@ from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
 from tests.support.command_line import timewheel, well
 from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
+from tests.support.processes import ran
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.broker.admin import AdminClient
@@ -158,13 +159,7 @@ def test_both_doors_ask_for_the_role(who: Callable[..., Who], way: str, tmp_path
         admin.tenants.list()
     log = tmp_path / "client.log"
     # A process of its own: the client's log is the process's, and the first one decides where it goes.
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LOUD), str(me.file), str(log)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", textwrap.dedent(LOUD), str(me.file), str(log)])
     assert done.stdout == "AuthorizationError\n", done.stderr
     said = log.read_text() + done.stdout + done.stderr
     assert "DEBUG" in said
@@ -398,7 +393,7 @@ def admin_alone(pulsar_broker: Broker, tmp_path: Path, monkeypatch: pytest.Monke
     return file
 
 
-def ran(folder: Path, connection: Path, *words: str) -> str:
+def output_of(folder: Path, connection: Path, *words: str) -> str:
     """What a command printed that ended well."""
     done = well(timewheel(*words, "--connection", connection, cwd=folder))
     return done.stdout
@@ -414,10 +409,10 @@ def test_timers_are_cancelled_looked_at_and_relayed(
     assert "timewheel topics ensure plan.toml" in done.stderr, "also where there is nothing to look up yet"
     with AdminClient(pulsar_broker.admin_url) as admin:
         ensure(admin, plan, now_ms=admin.clock.now_ms())
-    assert "one" in ran(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
-    assert "one" in ran(tmp_path, admin_alone, "cancellations", "list", "plan.toml")
-    assert "1 cancellation" in ran(tmp_path, admin_alone, "cancellations", "compact", "plan.toml")
-    assert "remembered until" in ran(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
+    assert "one" in output_of(tmp_path, admin_alone, "timer", "cancel", "plan.toml", "one")
+    assert "one" in output_of(tmp_path, admin_alone, "cancellations", "list", "plan.toml")
+    assert "1 cancellation" in output_of(tmp_path, admin_alone, "cancellations", "compact", "plan.toml")
+    assert "remembered until" in output_of(tmp_path, admin_alone, "timer", "show", "plan.toml", "one")
     _runs("relay", pulsar_broker, plan, tmp_path, admin_alone)
 
 
@@ -429,13 +424,13 @@ def test_a_shadow_is_begun_looked_at_run_and_ended(
     with AdminClient(pulsar_broker.admin_url) as admin:
         admin.topics.create(topic, 1)
         admin.subscriptions.create(topic, "billing")
-    begun = ran(tmp_path, admin_alone, "shadow", "start", "plan.toml")
+    begun = output_of(tmp_path, admin_alone, "shadow", "start", "plan.toml")
     assert "timewheel shadow run plan.toml --connection" in begun
     assert "--service-url" not in begun, "the next command looks it up as well"
     _runs("shadow", pulsar_broker, plan, tmp_path, admin_alone)
-    assert "audit balances" in ran(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
-    assert "put back" in ran(tmp_path, admin_alone, "shadow", "abort", "plan.toml")
-    assert "native" in ran(tmp_path, admin_alone, "shadow", "status", "plan.toml")
+    assert "audit balances" in output_of(tmp_path, admin_alone, "shadow", "verify", "plan.toml")
+    assert "put back" in output_of(tmp_path, admin_alone, "shadow", "abort", "plan.toml")
+    assert "native" in output_of(tmp_path, admin_alone, "shadow", "status", "plan.toml")
 
 
 def _runs(kind: Literal["relay", "shadow"], broker: Broker, plan: Plan, folder: Path, connection: Path) -> None:

@@ -24,6 +24,7 @@ from tests.broker.test_gap_reload import SETTINGS, STATES, foretold
 from tests.broker.test_protocol import position_of, read_all, send_all
 from tests.broker.test_whereis import MAX_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
+from tests.support.processes import ran
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.protocol.acknowledging import EntryAcknowledger
 from timewheel.broker.protocol.dialing import Dialer
@@ -61,13 +62,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[LocalPulsar]:
 
 
 def run(broker: LocalPulsar, *arguments: str) -> subprocess.CompletedProcess[str]:
-    told = subprocess.run(
-        [sys.executable, "-m", "timewheel", *arguments, "--admin-url", broker.admin_url],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    told = ran([sys.executable, "-m", "timewheel", *arguments, "--admin-url", broker.admin_url])
     assert "Traceback" not in told.stderr, told.stderr
     return told
 

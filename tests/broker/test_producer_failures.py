@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -16,6 +15,7 @@ import pytest
 
 from tests.broker.due_topic import DAY_MS, HOUR_MS, TIER_1D, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from tests.support.through import Through
 from timewheel.broker.admin.client import AdminClient
 from timewheel.client.own_numbers import own_numbers
@@ -327,14 +327,7 @@ def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     make_plan(pulsar_broker, topic)
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, pulsar_broker.service_url, topic],
-        cwd=ROOT,
-        timeout=60,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", FORK, pulsar_broker.service_url, topic], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [
         b"from the parent",

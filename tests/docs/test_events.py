@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 from markdown_it import MarkdownIt
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 
 # What every block is tried with: one event, told as the SDK tells it.
 TOLD = """
+from tests.support.processes import ran
 from timewheel.events import CalendarTopicMissing, RelaySessionCrashed
 from timewheel.client.hooks import Hooks
 
@@ -30,7 +31,7 @@ def _block(word: str) -> str:
 
 
 def _stderr_of(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = ran([sys.executable, "-c", program], check=True)
     assert done.stdout == ""
     return done.stderr
 

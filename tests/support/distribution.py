@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.checkout import ROOT, files
+from tests.support.processes import ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +89,6 @@ def _only(folder: Path, pattern: str) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = ran(command, timeout=240)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")

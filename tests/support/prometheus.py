@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.support.checkout import ROOT
+from tests.support.processes import ran
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
 
@@ -64,9 +65,7 @@ def assert_alerts(cases: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Assert all cases of `alert_case`, by promtool."""
     file = folder / "tests.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(path) for path in RULES], "tests": list(cases)}))
-    done = subprocess.run(
-        [need("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran([need("promtool"), "test", "rules", str(file)], timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
