@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -37,10 +38,6 @@ from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 WAIT_S = 60
 SECOND = dt.timedelta(seconds=1)

@@ -14,11 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, ShiftedClock, left_in, now_ms, running
 from tests.support.checkout import ROOT
 from tests.support.processes import ran
@@ -43,10 +44,6 @@ from timewheel.errors import CancelFailed
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
 from timewheel.provision import FormerTopics, ensure
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 
 SOON = dt.timedelta(seconds=4)
 WAIT_S = 60

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import psutil
@@ -22,6 +22,7 @@ import tomli_w
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
+from tests.conftest import Evidence
 from tests.support.command_line import timewheel, well
 from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
 from tests.support.processes import ran
@@ -42,10 +43,6 @@ from timewheel.hooks import Event
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import Broker, eventually
 from timewheel.testing.ports import free_ports
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
-
 
 WAYS = ("token", "token_file", "certificate", "oauth2")
 

@@ -10,11 +10,12 @@ import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
 from tests.broker.test_cancel import SCHEMES, TIERED, nothing_is_left, plan_on, provisioned
 from timewheel.client.positions import Position
@@ -37,10 +38,6 @@ from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from tests.broker.conftest import Connect
-
 
 SECOND = dt.timedelta(seconds=1)
 ON_TIME_MS = 50

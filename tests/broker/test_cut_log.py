@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cramjam
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import Stage, plan_of
 from tests.broker.test_cancel import TIERED, nothing_is_left, plan_on, provisioned
@@ -38,13 +41,6 @@ from timewheel.provision import ensure
 from timewheel.relay import Relay, compactor
 from timewheel.relay.compactor import compact, is_worth_it
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.broker.conftest import Connect
-
 
 WAIT_S = 60
 

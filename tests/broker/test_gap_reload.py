@@ -7,20 +7,18 @@ batches. The broker tells the command its state, is unloaded twice, and a consum
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pulsar
 import pytest
 
 from tests.broker.cursor_stage import FORMATS, Stage, backlog_of, stage_of
+from tests.conftest import Evidence
 from timewheel.inspect.gaps import SubscriptionGaps, inspect_gaps
 from timewheel.inspect.gaps.facts import messages_again
 from timewheel.inspect.profile import limit_of
 from timewheel.testing import eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 LIMIT = 150
 IN_METADATA = 40

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,11 +19,6 @@ from tests.support.signals import heeding
 from timewheel.testing import BrokerFailed, BrokerUnavailable, eventually
 from timewheel.testing.maven import broker_jars, find_java
 from timewheel.testing.process import OwnedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 SLEEPER = ["sleep", "600"]
 

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.broker.played import Played, Trace, play
+from tests.conftest import Evidence
 from tests.support.exact_play import native_peak
 from tests.support.observed_acks import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from tests.support.own_broker import own_broker
@@ -30,9 +30,6 @@ from timewheel.spark_planner.exact.ranges import Grid
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import plan_for, predict
 from timewheel.spark_planner.traffic import survey
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 Integers = NDArray[np.int64]
 

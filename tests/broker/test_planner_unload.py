@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from tests.broker.cursor_stage import (
     stage_of,
 )
 from tests.broker.due_topic import now_ms
+from tests.conftest import Evidence
 from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
 from tests.support.workloads import WORKLOADS
@@ -38,9 +39,6 @@ from timewheel.inspect.profile import profile_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.summary.cells import Cells
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 LEDGER_ENTRIES = 500
 GAP_LIMIT = 1_100

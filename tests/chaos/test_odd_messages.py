@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pulsar
 import pytest
@@ -18,6 +18,7 @@ from tests.broker.due_topic import now_ms
 from tests.broker.odd_neighbours import GOOD, Handled, unacknowledged
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
+from tests.conftest import Evidence
 from tests.support.odd_messages import FAR_MS, KILLING, ODD, SHARED, STALLING, WHOLE, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.broker.admin.client import AdminClient
@@ -29,9 +30,6 @@ from timewheel.core.topology import topology
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.stored_timers import timers_in
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 AHEAD_MS = 25_000
 """So much later than the play begins is all due: longer than sending takes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -16,6 +16,7 @@ from tests.broker.due_topic import now_ms
 from tests.broker.odd_neighbours import Handled, known_by, unacknowledged
 from tests.broker.relay_stage import BUSINESS, plan_of
 from tests.broker.shadow_stage import ShadowStage
+from tests.conftest import Evidence
 from tests.support.odd_senders import SENDERS, Target, find_go
 from tests.support.other_languages import Line
 from timewheel.broker.admin.client import AdminClient
@@ -28,9 +29,6 @@ from timewheel.shadow.machine.states import State
 from timewheel.shadow.stored_timers import properties_in
 from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 PATIENCE_S = 120
 STANDS_MS = 50_000
