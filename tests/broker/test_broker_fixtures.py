@@ -20,8 +20,6 @@ from timewheel.testing.settings import version_asked_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from timewheel.testing import Broker
 
 

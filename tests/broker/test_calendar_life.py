@@ -30,7 +30,6 @@ from timewheel.testing import Broker, eventually
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
     from timewheel.hooks import Event
-    from timewheel.testing import Broker
 
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -47,8 +47,6 @@ from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Evidence
     from tests.support.prometheus import Prometheus
     from timewheel.testing import LocalPulsar

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pulsar
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, now_ms
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
@@ -44,16 +47,6 @@ from timewheel.producers import DelayedProducer
 from timewheel.provision.provisioning import ensure
 from timewheel.testing import eventually
 from timewheel.watch import check
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.broker.conftest import Connect
-    from tests.support.secured import Secured
-    from timewheel.hooks import Event
-
 
 LIFE_S = 20
 """Of a token: long enough for the process to start with it, on a busy machine too."""

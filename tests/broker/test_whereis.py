@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Evidence
-    from timewheel.core.plan import Plan
     from timewheel.testing import Broker
 
 
