@@ -187,10 +187,10 @@ def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_sub
         assert dict(handled.times) == {"t3": 1, "t4": 1, "t5": 1}
 
 
-def test_a_timer_that_replaces_itself_comes_once_as_the_last_one(
+def test_what_is_replaced_moved_or_cancelled_as_a_group_comes_once_as_the_last_one_or_not_at_all(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
-    last: list[bytes] = []
+    came: defaultdict[str | None, list[tuple[bytes, int | None]]] = defaultdict(list)
     with DelayedProducer(client, plan) as producer:
         ended = threading.Semaphore(0)
         for number in range(20):
@@ -207,48 +207,35 @@ def test_a_timer_that_replaces_itself_comes_once_as_the_last_one(
         producer.send_async(b"last", told, deliver_after=SOON, timer_id="debounced", replace=True)
         assert ended.acquire(timeout=WAIT_S)
         assert errors == [None]
-    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    with running(consumer, lambda message: last.append(message.data())):
-        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-        assert consumer.counts.cancelled == 20
-    assert last == [b"last"]
 
-
-def test_a_rescheduled_timer_comes_at_its_new_time_only(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    came: list[tuple[bytes, int]] = []
-    with DelayedProducer(client, plan) as producer:
         first = producer.send(b"first", deliver_after=dt.timedelta(seconds=3), timer_id="moved")
         second = producer.reschedule(first, b"second", deliver_after=dt.timedelta(seconds=5))
         third = producer.reschedule(second, b"third", deliver_after=dt.timedelta(seconds=4))
         assert first.generation < second.generation < third.generation
-        assert [timer.superseded and timer.superseded.answer for timer in (first, second, third)] == [
-            None,
-            Answer.CERTAIN,
-            Answer.CERTAIN,
-        ]
+        answers = [timer.superseded and timer.superseded.answer for timer in (first, second, third)]
+        assert answers == [None, Answer.CERTAIN, Answer.CERTAIN]
         with pytest.raises(CancelRefused, match="was sent to"):
             producer.reschedule(third._replace(due_topic="persistent://public/default/other"), b"")
-    with running(
-        DelayedConsumer(client, plan, SUBSCRIPTION), lambda message: came.append((message.data(), message.generation))
-    ):
-        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert came == [(b"third", third.generation)]
 
-
-def test_one_cut_off_cancels_a_whole_group_and_not_what_joins_it_later(
-    client: Any, pulsar_broker: Broker, plan: Plan
-) -> None:
-    handled = Handled()
-    with DelayedProducer(client, plan) as producer:
         for number in range(40):
             group = "order 7" if number % 2 else "order 8"
             producer.send(b"x", deliver_after=SOON, timer_id=f"t{number}", group=group)
-        cancelled = producer.cancel_group("order 7")
-        producer.send(b"x", deliver_after=SOON, timer_id="later", group="order 7")
-    assert cancelled.answer is Answer.UNSEEN
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+        assert producer.cancel_group("order 7").answer is Answer.UNSEEN
+        producer.send(b"x", deliver_after=SOON, timer_id="joined later", group="order 7")
+
+    def handle(message: DelayedMessage) -> None:
+        came[message.timer_id].append((message.data(), message.generation))
+
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with running(consumer, handle):
         eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
-    assert dict(handled.times) == {**{f"t{number}": 1 for number in range(0, 40, 2)}, "later": 1}
+        assert consumer.counts.cancelled == 20 + 2 + 20
+    assert [data for data, _ in came.pop("debounced")] == [b"last"]
+    assert came.pop("moved") == [(b"third", third.generation)]
+    assert {name: len(each) for name, each in came.items()} == {
+        **{f"t{number}": 1 for number in range(0, 40, 2)},
+        "joined later": 1,
+    }
 
 
 def test_the_asyncio_producer_cancels_and_replaces_as_well(client: Any, pulsar_broker: Broker, plan: Plan) -> None:

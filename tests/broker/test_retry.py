@@ -548,9 +548,9 @@ def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: i
         eventually(lambda: consumer.counts.parked == count and left(broker, plan) == 0, WAIT_S)
 
 
-def largest(producer: Any, room: int) -> bytes:
+def largest(producer: Any, name: str, room: int) -> bytes:
     """The largest payload that a producer takes, but for so much."""
-    own = Envelope("large", now_ms(), now_ms()).properties()
+    own = Envelope(name, now_ms(), now_ms()).properties()
     for less in range(room, room + 400, 2):
         payload = os.urandom(MAX_BYTES - less)
         try:
@@ -561,42 +561,32 @@ def largest(producer: Any, room: int) -> bytes:
     raise AssertionError("no size is taken")
 
 
-def test_a_large_timer_is_parked_whole_without_its_error(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+def test_what_is_large_is_parked_whole_or_in_parts_and_a_key_of_bytes_stays(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
     producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
-    payload = largest(producer, 1_000)
+    large, in_parts = largest(producer, "large", 1_000), largest(producer, "in parts", 0)
     producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
-    given_up(client, pulsar_broker, plan, 2, attempts=2)
-    found = {message.properties()["tw-id"]: message for message in parked_in(client, plan, 2)}
-    assert found["large"].data() == payload
-    assert "tw-parked-error" not in found["large"].properties()
-    assert found["large"].properties()["tw-parked-reason"].startswith("it was tried 2 times")
-    assert "€" in found["small"].properties()["tw-parked-error"]
-
-
-def test_the_largest_that_a_client_sends_is_parked_in_parts(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
-    payload = largest(producer, 0)
-    producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
-    given_up(client, pulsar_broker, plan, 2, attempts=2)
-    parts = [message for message in parked_in(client, plan, 8) if message.properties()["tw-id"] == "large"]
-    assert [part.properties()["tw-parked-part"] for part in parts] == [
-        *(f"payload {number}/6" for number in range(1, 7)),
-        "rest 1/1",
-    ]
-    assert b"".join(part.data() for part in parts[:-1]) == payload
-    assert json.loads(parts[-1].data())["properties"]["tw-id"] == "large"
-    assert "it cannot be stored to be tried again" in parts[0].properties()["tw-parked-reason"]
-
-
-def test_a_key_of_bytes_stays_through_another_attempt(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
     building = _pulsar.MessageBuilder()
     building.content(b"x")
     building.properties(Envelope("odd", now_ms(), now_ms()).properties())
     building.partition_key(b"\xff\x00k")
     producer._producer.send(building.build())
-    given_up(client, pulsar_broker, plan, 1, attempts=2)
-    (message,) = parked_in(client, plan, 1)
+    given_up(client, pulsar_broker, plan, 4, attempts=2)
+    found: dict[str, list[Any]] = {}
+    for message in parked_in(client, plan, 1 + 7 + 1 + 1):
+        found.setdefault(message.properties()["tw-id"], []).append(message)
+
+    (whole,), (small,), (odd,), parts = (found[name] for name in ("large", "small", "odd", "in parts"))
+    assert whole.data() == large
+    assert "tw-parked-error" not in whole.properties()
+    assert whole.properties()["tw-parked-reason"].startswith("it was tried 2 times")
+    assert "€" in small.properties()["tw-parked-error"]
+    told = [part.properties()["tw-parked-part"] for part in parts]
+    assert told == [*(f"payload {number}/6" for number in range(1, 7)), "rest 1/1"]
+    assert b"".join(part.data() for part in parts[:-1]) == in_parts
+    assert json.loads(parts[-1].data())["properties"]["tw-id"] == "in parts"
+    assert "it cannot be stored to be tried again" in parts[0].properties()["tw-parked-reason"]
     with pytest.raises(UnicodeDecodeError) as caught:
-        message.partition_key()
+        odd.partition_key()
     assert caught.value.object == b"\xff\x00k"
