@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +96,6 @@ def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(
         assert first.await_answer(first.ask(), WAIT_S * 1_000)
         assert written <= set(first.table.live())
         assert set(first.table.live()) == read_all(client, plan)
-
-
-def test_a_log_that_moves_to_another_broker_is_read_on(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
-    with Reading(client, plan) as log:
-        for number in range(5):
-            write(client, plan, cancellations(10, prefix=f"{number}-"))
-            pulsar_broker.unload(partition_topic(log.topic, 0))
-            question = log.ask()
-            eventually(partial(log.is_answered, question), WAIT_S)
-            assert len(log.table) == 10 * (number + 1)
 
 
 def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(
