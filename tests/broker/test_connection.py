@@ -95,10 +95,6 @@ def who(secured: Secured, issuer: OAuth2Server, tmp_path: Path) -> Callable[...,
     return write
 
 
-def run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    return timewheel(*arguments, timeout=timeout_s)
-
-
 def shown(relay: RelayProcess) -> str:
     """All that others can see of it: log, pages, command lines."""
     family = [psutil.Process(relay.process.pid), *psutil.Process(relay.process.pid).children(recursive=True)]
@@ -115,7 +111,7 @@ def test_relay_and_commands_are_who_the_file_says_and_show_nothing_of_it(
     more = ["--processes", "2"] if way == "token" else []
     with Stage(secured.broker, plan_of()) as stage:
         save_plan(stage.plan, tmp_path / "plan.toml")
-        ensured = well(run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file)))
+        ensured = well(timewheel("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file)))
         with RelayProcess(secured.broker, stage.plan, tmp_path, connection=me.file, more=more) as relay:
             relay.await_ready()
             stage.hold([2_100])
@@ -193,7 +189,7 @@ def test_an_option_comes_before_the_variable_and_that_before_the_file(
     save_plan(plan_of(), me.file.with_name("plan.toml"))
 
     def refused(*options: str) -> str:
-        return sentence_of(run("topics", "ensure", str(me.file.with_name("plan.toml")), *options))
+        return sentence_of(timewheel("topics", "ensure", str(me.file.with_name("plan.toml")), *options))
 
     monkeypatch.setenv("TIMEWHEEL_CONNECTION", str(me.file))
     assert "role is 'of-the-file'" in refused()
@@ -242,7 +238,7 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     save_plan(plan_of(), plan)
 
     def ensure(*options: str) -> str:
-        return sentence_of(run("topics", "ensure", str(plan), *options))
+        return sentence_of(timewheel("topics", "ensure", str(plan), *options))
 
     assert "the answer is no JSON; is the admin URL that of a broker?" in ensure("--admin-url", f"http://{proxy}")
     assert "--admin-url must begin with http://" in ensure("--admin-url", "broker:8080")
@@ -250,7 +246,8 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     assert "CERTIFICATE_VERIFY_FAILED" in ensure("--admin-url", secured.tls_url)
     expired = token_for("admin", expires_s=int(time.time()) - 60)
     # This broker takes whoever shows nothing valid for a stranger whom it lets in; the command tells all the same.
-    assert "token_expired" in run("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired).stderr
+    gaps = timewheel("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired)
+    assert "token_expired" in gaps.stderr
     assert "none.toml cannot be read" in ensure("--connection", str(tmp_path / "none.toml"))
     assert "token_file" in ensure("--token-file", str(tmp_path / "no-token"))
     assert "not token and token_file" in ensure("--token", "a", "--token-file", "b")
@@ -260,10 +257,10 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     assert f"no token from {issuer.issuer_url}: status 503" in ensure("--connection", str(who("oauth2", "admin").file))
 
     def relay(*options: str) -> str:
-        return sentence_of(run("relay", "run", str(plan), *options))
+        return sentence_of(timewheel("relay", "run", str(plan), *options))
 
     assert "--service-url must begin with pulsar://" in relay("--service-url", f"http://{proxy}")
-    assert "--http" in run("relay", "run", str(plan), "--http", "8080").stderr
+    assert "--http" in timewheel("relay", "run", str(plan), "--http", "8080").stderr
     assert f"cannot listen on 127.0.0.1 port {proxy.rpartition(':')[2]}" in relay("--http", proxy)
 
 
@@ -293,7 +290,7 @@ def test_a_relay_that_cannot_begin_says_why(
         options = ["--service-url", urls[case], "--admin-url", secured.broker.admin_url]
         options += ["--token", token] if case == "expired" else []
         began_s = time.monotonic()
-        done = run("relay", "run", str(plan), *options, timeout_s=120)
+        done = timewheel("relay", "run", str(plan), *options, timeout=120)
     assert options[1] in sentence_of(done)
     if case == "expired":
         told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]

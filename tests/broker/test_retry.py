@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import random
 import subprocess
 import threading
@@ -19,7 +18,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, left_in, now_ms, running
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, largest, left_in, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_on, provisioned
 from tests.support.command_line import timewheel, well
 from timewheel.broker.admin import AdminClient
@@ -533,9 +532,6 @@ def test_the_status_tells_what_is_tried_again_and_what_is_parked(
     assert expected in said.stdout, said.stderr
 
 
-MAX_BYTES = 5 * 1024 * 1024
-
-
 def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: int) -> None:
     """All fail, with much to say about it, until they are parked."""
 
@@ -548,24 +544,12 @@ def given_up(client: Any, broker: Broker, plan: Plan, count: int, *, attempts: i
         eventually(lambda: consumer.counts.parked == count and left(broker, plan) == 0, WAIT_S)
 
 
-def largest(producer: Any, name: str, room: int) -> bytes:
-    """The largest payload that a producer takes, but for so much."""
-    own = Envelope(name, now_ms(), now_ms()).properties()
-    for less in range(room, room + 400, 2):
-        payload = os.urandom(MAX_BYTES - less)
-        try:
-            producer.send(payload, properties=own)
-        except pulsar.MessageTooBig:
-            continue
-        return payload
-    raise AssertionError("no size is taken")
-
-
 def test_what_is_large_is_parked_whole_or_in_parts_and_a_key_of_bytes_stays(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
     producer = client.create_producer(Names(plan).part(plan.due_topic, 0), batching_enabled=False)
-    large, in_parts = largest(producer, "large", 1_000), largest(producer, "in parts", 0)
+    large = largest(producer, Envelope("large", now_ms(), now_ms()), room=1_000)
+    in_parts = largest(producer, Envelope("in parts", now_ms(), now_ms()))
     producer.send(b"small", properties=Envelope("small", now_ms(), now_ms()).properties())
     building = _pulsar.MessageBuilder()
     building.content(b"x")

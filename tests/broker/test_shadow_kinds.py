@@ -15,7 +15,7 @@ import pulsar
 import pytest
 from pulsar.schema import AvroSchema, JsonSchema, Record, String
 
-from tests.broker.due_topic import backlog, crypto_keys, now_ms
+from tests.broker.due_topic import V1, V2, backlog, crypto_keys, now_ms
 from tests.broker.relay_stage import BUSINESS
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage, moved, shadow_plan, staged
 from tests.broker.test_shadow_life import AHEAD_MS as FAR_AHEAD_MS
@@ -103,14 +103,6 @@ def test_every_compression_and_every_part_of_a_message_comes_as_it_was_sent(on: 
         assert message.ordering_key() == sent.get("ordering_key", ""), case
         assert message.event_timestamp() == sent.get("event_timestamp", 0), case
         assert set(message.properties()) - set(sent["properties"]) == {"tw-id", "tw-timer"}, case
-
-
-V1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
-V2: dict[str, Any] = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "string"}, {"name": "count", "type": "int", "default": 3}],
-}
 
 
 def test_records_of_two_versions_of_a_schema_are_read_by_a_reader_of_the_new_one(on: ShadowStage) -> None:
