@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from tests.broker.due_topic import Handled, now_ms, running
 from tests.broker.relay_stage import Stage, plan_of
+from tests.broker.shadow_stage import PlainConsumer
 from tests.support.command_line import timewheel
 from tests.support.own_broker import own_broker
 from timewheel.broker.admin.client import AdminClient
@@ -107,16 +108,6 @@ def produce(client: Any, plan: Plan, sends: list[tuple[int, int]], ended: thread
         producer.close()
 
 
-def consume(client: Any, topic: str, ended: threading.Event) -> None:
-    consumer = client.subscribe(topic, SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Shared)
-    while not ended.is_set():
-        try:
-            consumer.acknowledge(consumer.receive(200))
-        except pulsar.Timeout:
-            continue
-    consumer.close()
-
-
 def native_plan(**changes: Any) -> Plan:
     return replace(
         Plan(
@@ -140,20 +131,17 @@ def live() -> Iterator[Live]:
     with own_broker(config) as broker, AdminClient(broker.admin_url) as admin:
         client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         ensure(admin, plan, now_ms=now_ms())
-        threads = [
-            threading.Thread(target=produce, args=(client, plan, sends, ended)),
-            threading.Thread(target=consume, args=(client, plan.due_topic, ended)),
-        ]
-        for thread in threads:
-            thread.start()
+        consumer = PlainConsumer(client, plan.due_topic, SUBSCRIPTION)
+        thread = threading.Thread(target=produce, args=(client, plan, sends, ended))
+        thread.start()
         try:
             # Until it is full.
             eventually(lambda: bool(sends) and sends[-1][0] - sends[0][0] > LONGEST_MS, 60)
             yield Live(broker, admin, plan, sends)
         finally:
             ended.set()
-            for thread in threads:
-                thread.join(30)
+            thread.join(30)
+            consumer.close()
             client.close()
 
 
