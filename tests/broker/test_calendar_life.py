@@ -30,7 +30,6 @@ from timewheel.testing import Broker, eventually
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
     from timewheel.hooks import Event
-    from timewheel.testing import Broker
 
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
@@ -341,17 +340,6 @@ def test_a_keeper_rolls_now_and_then_and_says_what_happened(admin: AdminClient, 
         keeper.tick()
     stuck = [event for event in events if event.fields.get("topic") == second]
     assert [(event.name, event.level) for event in stuck] == [("calendar_topic_stuck", "warning")], "once"
-
-
-def test_a_keeper_survives_a_broker_that_does_not_answer(plan: Plan) -> None:
-    events: list[Event] = []
-    clock = ManualClock(START_MS)
-    with AdminClient("http://127.0.0.1:1", retry_for_s=0) as nobody:
-        keeper = CalendarRoller(nobody, plan, clock, hooks=(events.append,))
-        assert keeper.tick() is None
-        clock.advance(MINUTE_MS)
-        assert keeper.tick() is None
-    assert [event.name for event in events] == ["calendar_roll_failed"] * 2
 
 
 INTERVAL_MS = 2_000

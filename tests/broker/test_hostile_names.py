@@ -39,16 +39,7 @@ RECEIVE_MS = 10_000
 
 @dataclass(frozen=True)
 class Stage:
-    """Topics of a namespace that somebody named, and a plan whose topics he may send to.
-
-    Args:
-        options: By which a command reaches the broker's web service.
-        service: By which it reaches the broker.
-        namespace: With the topic.
-        topic: Of others, with delayed messages and gaps.
-        plan_file: Of the plan.
-        folder: For what commands write.
-    """
+    """Topics of a namespace that somebody named, and a plan whose topics he may send to."""
 
     options: tuple[str, ...]
     service: tuple[str, ...]

@@ -8,10 +8,12 @@ import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.broker.conftest import Connect
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.relay_stage import BUSINESS, Stage
 from tests.broker.relay_stage import plan_of as short_plan
@@ -45,13 +47,6 @@ from timewheel.provision.former_removal import remove_drained
 from timewheel.provision.former_topics import FormerTopics
 from timewheel.relay import Relay
 from timewheel.testing import Broker, eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.broker.conftest import Connect
-    from timewheel.testing import Broker
-
 
 SECOND = dt.timedelta(seconds=1)
 OTHER = "audit"

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import Evidence
 from tests.support.other_languages import PlainService
 from tests.support.own_broker import own_broker
 from tests.support.shadow_play import ShadowPlay
@@ -29,9 +29,6 @@ from timewheel.shadow.machine.states import caught_up_in, desired_in
 from timewheel.shadow.machine.stretches import Stretch
 from timewheel.shadow.walking import entries_in
 from timewheel.testing import LocalPulsar, eventually
-
-if TYPE_CHECKING:
-    from tests.conftest import Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

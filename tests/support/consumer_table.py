@@ -13,8 +13,6 @@ from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
 from timewheel.consumers.in_flight import Stage
 
-__all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
-
 PAGE = ROOT / "docs" / "state-machines.txt"
 TABLES = {"where nothing can be cancelled": False, "where timers can be cancelled": True}
 SEEDS = range(3_000)

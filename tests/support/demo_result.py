@@ -15,8 +15,6 @@ from timewheel.demo.settings import ALL_SCHEMES, DAYS, SchemeName, Settings
 from timewheel.demo.verdict import Lateness, Measured, Verdict
 from timewheel.testing.evidence.ledger import Totals
 
-__all__ = ["demo_result"]
-
 START_MS = 1_800_000_000_000
 SAMPLES_PER_DAY = 12
 PEAKS: dict[SchemeName, int] = dict(zip(ALL_SCHEMES, (10_143, 352, 347, 1_294, 321, 357), strict=True))

@@ -13,8 +13,6 @@ from tests.support.checkout import ROOT
 from tests.support.drawn import drawn, outline
 from timewheel.relay.machine.interface import State
 
-__all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
-
 PAGE = ROOT / "docs" / "state-machines.txt"
 TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
     "relay-held": (walk_tier, walk_slot),

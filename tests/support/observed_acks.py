@@ -14,8 +14,6 @@ from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.counting import FOUND_SCHEMA, found_batch, found_rows, gap_counts
 from timewheel.spark_planner.exact.ranges import NEVER_MS, DuePartition, GapCounts, Grid, RangeCounter, distinct
 
-__all__ = ["ACKNOWLEDGED_MS", "ENTRY", "LEDGER", "PARTITION", "count_acks"]
-
 Integers = NDArray[np.int64]
 
 PARTITION = "partition"

@@ -7,8 +7,6 @@ from typing import Any
 from tests.core.plan_space import DUE_TOPIC
 from timewheel.core.plan import Native, Plan, Scheme
 
-__all__ = ["plan_of", "shadow_of"]
-
 
 def plan_of(scheme: Scheme | None = None, /, **changes: Any) -> Plan:
     """Make a plan, by default with native delays."""

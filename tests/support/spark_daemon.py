@@ -11,8 +11,6 @@ import os
 import sys
 from importlib import import_module
 
-__all__: list[str] = []
-
 FOR_WORKERS = (
     "pandas",
     "pyarrow",

@@ -12,8 +12,6 @@ from timewheel.consumers.engine import Engine
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.core.cancellations import Cancellation, CancellationTable
 
-__all__ = ["CutRules", "break_rules", "merge_the_last", "step_unasked"]
-
 CutRules = Literal["right", "the last one counts"]
 
 

@@ -21,8 +21,6 @@ from timewheel.shadow.driver.copies import Copies
 from timewheel.shadow.driver.move_session import MoveSession
 from timewheel.shadow.machine.move_decider import moved_from
 
-__all__ = ["STALLED", "ShadowRules", "shadow_by"]
-
 STALLED = "stalled"
 
 ShadowRules = Literal["right", "acks-first", "named-late-lane"]
