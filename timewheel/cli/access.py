@@ -93,17 +93,7 @@ this timeout once.
 
 
 class Access:
-    """Makes clients that present the current token, or the current certificate, whenever they connect.
-
-    Args:
-        connection: All layers, including the defaults.
-        hooks: Receive an event when a token has expired, or when a later token request fails.
-        admin_option: The command's option for the admin URL.
-
-    Raises:
-        BadConnection: A file that the connection names cannot be read.
-        TokenNotGiven: The authorization server issues no token now.
-    """
+    """Makes clients that present the current token, or the current certificate, whenever they connect."""
 
     def __init__(self, connection: Connection, hooks: tuple[Hook, ...], *, admin_option: str = "--admin-url") -> None:
         self.connection = connection
@@ -113,11 +103,7 @@ class Access:
         self._token = _token_reader(connection, self._tls, hooks)
 
     def admin(self, hooks: tuple[Hook, ...] | None = None) -> AbstractContextManager[AdminClient]:
-        """Return an admin client.
-
-        Args:
-            hooks: Receive the client's events; None: the hooks of this `Access`.
-        """
+        """Return an admin client."""
         from timewheel.broker.admin.client import AdminClient
 
         assert self.connection.admin_url is not None, "one of the defaults"
@@ -133,26 +119,13 @@ class Access:
         return admin
 
     def _entries(self, admin: Callable[[], AdminClient]) -> EntrySource:
-        """What reads single entries by the brokers' own protocol.
-
-        Args:
-            admin: Says where a topic's broker is, if no service URL was given.
-        """
+        """What reads single entries by the brokers' own protocol."""
         from timewheel.shadow.stored_entries import StoredEntries
 
         return StoredEntries(lambda topic: self.dialer(self.service_url_of(topic, admin()), connect_ms=LOOK_CONNECT_MS))
 
     def service_url_of(self, topic: str, admin: AdminClient | None = None) -> str:
-        """Return the connection's service URL; if only an admin URL was given, the address of the topic's broker.
-
-        Args:
-            topic: Full name.
-            admin: Looks the topic up; None: a client for this call.
-
-        Raises:
-            LookupFailed: The broker reports no address of its own protocol.
-            AdminError: The lookup failed.
-        """
+        """Return the connection's service URL; if only an admin URL was given, the address of the topic's broker."""
         from timewheel.broker.protocol.errors import LookupFailed
 
         url = self.connection.service_url
@@ -169,11 +142,7 @@ class Access:
 
     @contextmanager
     def client_and_admin(self, topic: str) -> Iterator[tuple[Any, AdminClient, str]]:
-        """Open a client and an admin client, and give them with the service URL, which is looked up once.
-
-        Raises:
-            TimewheelError: As `service_url_of` and `client`.
-        """
+        """Open a client and an admin client, and give them with the service URL, which is looked up once."""
         with self.admin() as admin:
             url = self.service_url_of(topic, admin)
             with self.client(topic, url=url) as client:
@@ -183,18 +152,7 @@ class Access:
     def client(
         self, topic: str, *, url: str | None = None, operation_timeout_seconds: int = OPERATION_TIMEOUT_S
     ) -> Iterator[Any]:
-        """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``.
-
-        Args:
-            topic: See `service_url_of`.
-            url: The service URL, if the caller looked it up; None: `service_url_of` the topic.
-            operation_timeout_seconds: As for `pulsar.Client`.
-
-        Raises:
-            BadConnection: `pulsar.Client` rejects the service URL.
-            BrokerUnreachable: No broker answers there; with the state of the port, and the option to change.
-            TimewheelError: Any other error of the client, with the service URL.
-        """
+        """Open a `pulsar.Client`, and close it at the end; its log goes to the standard logger ``pulsar``."""
         import pulsar
 
         from timewheel.client.reaching import BrokerUnreachable, ReachingClient
@@ -223,15 +181,7 @@ class Access:
                 client.close()
 
     def dialer(self, service_url: str | None = None, **options: Any) -> Dialer:
-        """What connects by the brokers' own protocol.
-
-        Args:
-            service_url: None: the connection's.
-            options: Further arguments of it.
-
-        Raises:
-            BadConnection: The service URL is none.
-        """
+        """What connects by the brokers' own protocol."""
         from timewheel.broker.protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.broker.protocol.dialing import Dialer
         from timewheel.client.port_probe import mistake_in
@@ -283,13 +233,7 @@ class Access:
         return self._hint("service_url", "--service-url pulsar://HOST:6650", found_by)
 
     def _hint(self, url: str, option: str, found_by: str | None = None) -> str:
-        """Return where a URL came from, and how to give another.
-
-        Args:
-            url: ``service_url`` or ``admin_url``.
-            option: The command's option for it, with an example.
-            found_by: The source of a URL that no layer gave.
-        """
+        """Return where a URL came from, and how to give another."""
         source = found_by or self.connection.sources.get(url)
         came = "It is the default" if source is None else f"It comes from {source}"
         # An option comes before a variable.

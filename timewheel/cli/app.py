@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from timewheel.cli.broker import broker
 from timewheel.cli.broker_profile import profile
@@ -115,10 +116,10 @@ def _options(
     context: typer.Context,
     *,
     traceback: Annotated[
-        bool, typer.Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Print the traceback of an error.")
+        bool, Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Print the traceback of an error.")
     ] = False,
     version: Annotated[  # noqa: ARG001 - its callback acts before the function runs
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Long delays on Apache Pulsar that survive reloads of a topic."""

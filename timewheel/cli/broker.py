@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from timewheel.cli.long_running import Stopped, stop_at_end
 from timewheel.cli.options import AsJson
@@ -22,13 +23,11 @@ def broker(
     *,
     version: Annotated[
         str | None,
-        typer.Option(
-            "--version", envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar to run."
-        ),
+        Option(envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar to run."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting, as in broker.conf; may be given again."),
+        Option("--set", metavar="NAME=VALUE", help="A broker setting, as in broker.conf; may be given again."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
+from typer import Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import with_options, writing
@@ -26,15 +27,14 @@ class ProfileOptions(AdminOptions):
 
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile",
+        Option(
             show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
             help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
         ),
     ] = None
     admin_url: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--broker",
             metavar="URL",
             help="Instead of --profile: web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
@@ -46,14 +46,6 @@ class ProfileOptions(AdminOptions):
 
         The first that is given counts: the profile of the options; that of the sample; that of the broker that the
         connection's variables or file name; the default.
-
-        Args:
-            sampled: Profile of the broker from which the history was sampled.
-
-        Raises:
-            typer.BadParameter: Both a name and a URL are given, or the name is neither a version nor a TOML file.
-            AdminError: The broker does not answer.
-            ProfileError: A number is out of its range.
         """
         if self.profile is not None:
             if self.admin_url is not None:
@@ -78,12 +70,7 @@ class ProfileOptions(AdminOptions):
 
 
 def stored_profile(name: str) -> BrokerProfile:
-    """Return the profile of a Pulsar version, or of a file: TOML with the fields of `BrokerProfile`.
-
-    Raises:
-        typer.BadParameter: The name is neither a version nor a TOML file.
-        ProfileError: A number is out of its range.
-    """
+    """Return the profile of a Pulsar version, or of a file: TOML with the fields of `BrokerProfile`."""
     import tomllib
 
     if name in PROFILE_NAMES:
@@ -103,10 +90,10 @@ def stored_profile(name: str) -> BrokerProfile:
 def profile(
     *,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
+        Path | None, Option("-o", "--out", help="Write the profile here, as TOML; else print it.", dir_okay=False)
     ] = None,
     cluster: AdminOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one line of JSON instead of TOML.")] = False,
 ) -> None:
     """Read a broker's profile, its limits and tick, from its settings; without a superuser's token, from its version's
     defaults.

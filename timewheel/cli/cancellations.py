@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
@@ -38,11 +39,11 @@ cancellations = command_group("cancellations", "List cancellations; compact thei
 def list_(
     plan_file: PlanFile,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these ids or groups.", show_default=False)
+        list[str] | None, Argument(metavar="[NAME]...", help="Only these ids or groups.", show_default=False)
     ] = None,
     *,
     most: Annotated[
-        int, typer.Option("--limit", min=1, help="Number of cancellations to show, the newest first.")
+        int, Option("--limit", min=1, help="Number of cancellations to show, the newest first.")
     ] = DEFAULT_LIMIT,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
@@ -69,12 +70,7 @@ def list_(
 
 @cancellations.command()
 @with_options
-def compact(
-    plan_file: PlanFile,
-    *,
-    cluster: ConnectionOptions,
-    as_json: AsJson = False,
-) -> None:
+def compact(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson = False) -> None:
     """Compact the log of cancellations: rewrite the cancellations in effect in packs, and let the broker remove all
     earlier entries.
 
@@ -100,12 +96,7 @@ def _plan(plan_file: Path) -> Plan:
 
 
 def known_cancellations(plan: Plan, access: Access) -> CancellationTable | None:
-    """What is cancelled, for a command that has more to tell; None: nothing can be, or it is told why nobody knows.
-
-    Args:
-        plan: Whose.
-        access: Makes the client.
-    """
+    """What is cancelled, for a command that has more to tell; None: nothing can be, or it is told why nobody knows."""
     import pulsar
 
     if plan.cancel is None:

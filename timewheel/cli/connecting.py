@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Option
 
 from timewheel.cli.terminal import print_error
 from timewheel.core.errors import BadConnection
@@ -37,11 +38,7 @@ _FOLLOWED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """The options of a command that connects to a cluster: a group for `timewheel.cli.options.with_options`.
-
-    Args:
-        context: Context of the command, for `words`; None: no option was typed.
-    """
+    """The options of a command that connects to a cluster: a group for `timewheel.cli.options.with_options`."""
 
     admin_option: ClassVar[str] = "--admin-url"
     """The option for the admin URL, which errors name."""
@@ -49,32 +46,20 @@ class ConnectionOptions:
     context: typer.Context | None = None
     service_url: Annotated[
         str | None,
-        typer.Option(
-            "--service-url",
-            help="Service URL of the brokers; else PULSAR_SERVICE_URL.",
-            show_default="pulsar://localhost:6650",
-        ),
+        Option(help="Service URL of the brokers; else PULSAR_SERVICE_URL.", show_default="pulsar://localhost:6650"),
     ] = None
     admin_url: Annotated[
         str | None,
-        typer.Option(
-            "--admin-url",
-            help="Web service of any broker; else PULSAR_ADMIN_URL.",
-            show_default="http://localhost:8080",
-        ),
+        Option(help="Web service of any broker; else PULSAR_ADMIN_URL.", show_default="http://localhost:8080"),
     ] = None
     token: Annotated[
-        str | None,
-        typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
+        str | None, Option(help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see.")
     ] = None
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File with the bearer token, read at every connect.")
-    ] = None
-    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None
+    token_file: Annotated[Path | None, Option(help="File with the bearer token, read at every connect.")] = None
+    tls_ca: Annotated[Path | None, Option(help="PEM file with the authorities to trust.")] = None
     connection: Annotated[
         Path | None,
-        typer.Option(
-            "--connection",
+        Option(
             metavar="FILE",
             envvar=FILE_VARIABLE,
             show_envvar=True,
@@ -96,11 +81,7 @@ class ConnectionOptions:
         return tuple(word for name, option in options for word in (option, str(context.params[name])))
 
     def given(self) -> Connection:
-        """Return all layers but the defaults.
-
-        Raises:
-            BadConnection: A layer is invalid; an empty token, as from an unset variable, is refused.
-        """
+        """Return all layers but the defaults."""
         from timewheel.core.connection import Connection, connection_of_environment, named_by
         from timewheel.core.secret import Secret
 
@@ -122,11 +103,7 @@ class ConnectionOptions:
         return options.over(connection_of_environment(os.environ)).over(_of_file(self.connection))
 
     def merged(self) -> Connection:
-        """Return all layers, including the defaults.
-
-        Raises:
-            BadConnection: A layer is invalid.
-        """
+        """Return all layers, including the defaults."""
         from timewheel.core.connection import DEFAULTS
         from timewheel.core.connection_file import secrets_open_to_all
         from timewheel.events import SecretFileOpen
@@ -137,15 +114,7 @@ class ConnectionOptions:
         return connection
 
     def access(self, hooks: tuple[Hook, ...] | None = None) -> Access:
-        """Return the factory of clients.
-
-        Args:
-            hooks: None: `warn`.
-
-        Raises:
-            BadConnection: The options or another layer are invalid.
-            TokenNotGiven: The authorization server issues no token.
-        """
+        """Return the factory of clients."""
         from timewheel.cli.access import Access
 
         return Access(self.merged(), (warn,) if hooks is None else hooks, admin_option=self.admin_option)

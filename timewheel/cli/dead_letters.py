@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions
 from timewheel.cli.moments import at
@@ -39,7 +40,7 @@ MAX_SHOWN_BYTES = 1_000
 """Bytes of a payload that are printed."""
 TIMEOUT_S = 20
 
-Everything = Annotated[bool, typer.Option("--all", help="Select all.")]
+Everything = Annotated[bool, Option("--all", help="Select all.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,25 +54,17 @@ class Selection:
     plan_file: PlanFile
     positions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[POSITION]...", help="Positions such as 12:7, from the list.", show_default=False),
+        Argument(metavar="[POSITION]...", help="Positions such as 12:7, from the list.", show_default=False),
     ] = None
-    timer_ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Only with this timer id; may be given again.")
-    ] = None
-    reason: Annotated[
-        str, typer.Option("--reason", help="Only with these words in the reason.", show_default=False)
-    ] = ""
+    timer_ids: Annotated[list[str] | None, Option("--id", help="Only with this timer id; may be given again.")] = None
+    reason: Annotated[str, Option(help="Only with these words in the reason.", show_default=False)] = ""
     source: Annotated[
-        str, typer.Option("--from", help="Only from topics with this text in the name.", show_default=False)
+        str, Option("--from", help="Only from topics with this text in the name.", show_default=False)
     ] = ""
-    most: Annotated[int, typer.Option("--limit", min=1, help="Number of entries to look at, the oldest first.")] = 1_000
+    most: Annotated[int, Option("--limit", min=1, help="Number of entries to look at, the oldest first.")] = 1_000
 
     def filter(self, *, must_say: bool = False) -> DeadLetterFilter:
-        """Return the selection.
-
-        Raises:
-            typer.BadParameter: A position is malformed, or nothing is selected although ``must_say``.
-        """
+        """Return the selection."""
         from timewheel.dead_letters import DeadLetterFilter, DeadLetterPosition
 
         places = []
@@ -81,10 +74,7 @@ class Selection:
                 raise typer.BadParameter(f"{text!r} is no position such as 12:7", param_hint="POSITION")
             places.append(place)
         wanted = DeadLetterFilter(
-            places=frozenset(places),
-            timer_ids=frozenset(self.timer_ids or ()),
-            reason=self.reason,
-            source=self.source,
+            places=frozenset(places), timer_ids=frozenset(self.timer_ids or ()), reason=self.reason, source=self.source
         )
         if must_say and wanted.is_open:
             raise typer.BadParameter("give positions, --id, --reason, --from or --all", param_hint="POSITION")
@@ -116,19 +106,11 @@ class ParkedSelection(Selection):
 
     subscription: Annotated[
         str | None,
-        typer.Option(
-            "--subscription",
-            help="Subscription that parked the timers; required if the plan has several.",
-            show_default=False,
-        ),
+        Option(help="Subscription that parked the timers; required if the plan has several.", show_default=False),
     ] = None
 
     def whose(self, plan: Plan) -> str:
-        """Return the subscription.
-
-        Raises:
-            typer.BadParameter: The plan has several, and none is given.
-        """
+        """Return the subscription."""
         if self.subscription is not None:
             return self.subscription
         first, *others = plan.subscriptions
@@ -151,9 +133,7 @@ class Replay(Selection):
     would: ClassVar[str] = "would be sent again"
     done: ClassVar[str] = "sent again"
 
-    due_now: Annotated[
-        bool, typer.Option("--now", help="Make the messages due now, instead of at their due times.")
-    ] = False
+    due_now: Annotated[bool, Option("--now", help="Make the messages due now, instead of at their due times.")] = False
 
     def decisions(self, router: Router, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[ReplayTarget | Refused]:
         """Yield the destination of each dead letter, or why it has none."""
@@ -176,8 +156,7 @@ class ParkedReplay(ParkedSelection):
     done: ClassVar[str] = "sent to be handled again"
 
     rate: Annotated[
-        float | None,
-        typer.Option("--rate", min=0.001, help="Number of timers that become due each second.", show_default="at once"),
+        float | None, Option(min=0.001, help="Number of timers that become due each second.", show_default="at once")
     ] = None
 
     def __post_init__(self) -> None:
@@ -207,16 +186,7 @@ def commands_for(
     removed: str,
     helps: tuple[str, str, str],
 ) -> typer.Typer:
-    """Make the commands for a kind of dead letters: list, show, replay, and the command that removes them.
-
-    Args:
-        name: The word before these commands.
-        selection: Options of the commands.
-        replaying: Options of replay.
-        remove: Name of the command that removes them.
-        removed: Participle of its verb.
-        helps: Help of the group, of replay and of the command that removes.
-    """
+    """Make the commands for a kind of dead letters: list, show, replay, and the command that removes them."""
 
     def list_(chosen: Selection, *, cluster: AdminOptions, as_json: AsJson = False) -> None:
         found, now_ms = _look(chosen, cluster)
@@ -343,11 +313,7 @@ parked = commands_for(
 def end(
     results: Sequence[ReplayResult], found: DeadLetters, wanted: DeadLetterFilter, done: str, *, as_json: bool
 ) -> None:
-    """Print the result for each letter, and the selected positions and ids that were not found; then end the command.
-
-    Raises:
-        typer.Exit: With status 1 if some letters remain; 4 if a position or an id was not found.
-    """
+    """Print the result for each letter, and the selected positions and ids that were not found; then end the command."""
     refused = [one for one in results if one.refused is not None]
     missing = wanted.unmet(found.dead_letters)
     facts = [{**_facts(one.dead_letter), "sent_to": one.sent_to, "refused": one.refused} for one in results]

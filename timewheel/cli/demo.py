@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from timewheel.cli.long_running import stop_at_end
 from timewheel.cli.options import FAILED
@@ -32,25 +33,18 @@ STOPPED = "stopped: no prediction"
 
 def demo(
     *,
-    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 16_000,
-    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "4s",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the trace.")] = 7,
-    schemes: Annotated[
-        str | None, typer.Option("--schemes", help="Schemes to play, separated by commas; default: all.")
-    ] = None,
+    messages: Annotated[int, Option(help="Timers in the trace.")] = 16_000,
+    day: Annotated[str, Option(help='Length of a "day": 5s, 2500ms.')] = "4s",
+    seed: Annotated[int, Option(help="Seed of the trace.")] = 7,
+    schemes: Annotated[str | None, Option(help="Schemes to play, separated by commas; default: all.")] = None,
     pulsar_version: Annotated[
-        str | None,
-        typer.Option(
-            "--pulsar-version", envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar."
-        ),
+        str | None, Option(envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for report, ledger and JSON.")] = Path("demo-out"),
+    out: Annotated[Path, Option(help="Folder for report, ledger and JSON.")] = Path("demo-out"),
     planner: Annotated[
-        bool, typer.Option("--planner/--no-planner", help="Predict the run from its own ledger, before the verdict.")
+        bool, Option("--planner/--no-planner", help="Predict the run from its own ledger, before the verdict.")
     ] = True,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON; progress goes to stderr.")
-    ] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the results as JSON; progress goes to stderr.")] = False,
 ) -> None:
     """Start a real Pulsar, play one trace of delayed messages through every scheme, and unload every topic half way.
 

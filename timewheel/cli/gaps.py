@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.moments import at_second
@@ -53,7 +54,7 @@ FAIL_AT = ("never", "watch", "alarm")
 def gaps(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[TARGET]...",
             help="persistent://tenant/namespace/topic, tenant/namespace, tenant, or a plan file.",
             show_default=False,
@@ -61,26 +62,21 @@ def gaps(
     ] = None,
     *,
     everything: Everything = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="With --watch: interval between snapshots.")] = "10s",
-    times: Annotated[
-        int | None, typer.Option("--times", min=1, help="With --watch: number of snapshots; else until Ctrl-C.")
-    ] = None,
+    watch: Annotated[bool, Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[str, Option(help="With --watch: interval between snapshots.")] = "10s",
+    times: Annotated[int | None, Option(min=1, help="With --watch: number of snapshots; else until Ctrl-C.")] = None,
     log: Annotated[
-        Path | None,
-        typer.Option("--log", help="Log of snapshots, for growth: read first, then appended to.", dir_okay=False),
+        Path | None, Option(help="Log of snapshots, for growth: read first, then appended to.", dir_okay=False)
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of subscriptions to show, the worst first.")] = 20,
-    fail_at: Annotated[
-        str, typer.Option("--fail-at", help="never, watch (80 % of the limit) or alarm: see exit status.")
-    ] = "never",
+    top: Annotated[int, Option(min=1, help="Number of subscriptions to show, the worst first.")] = 20,
+    fail_at: Annotated[str, Option(help="never, watch (80 % of the limit) or alarm: see exit status.")] = "never",
     limit: GapLimit = None,
     at_once: AtOnce = 16,
     cluster: AdminOptions,
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
+        Path | None, Option("--csv", help="Also write a row for each subscription to this file.", dir_okay=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each snapshot.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each snapshot.")] = False,
 ) -> None:
     """Show gaps beside the broker's limit, and the entries that an unload now would deliver again. Nothing is changed.
 
@@ -93,10 +89,7 @@ def gaps(
     every_ms = every_ms_of(every)
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = terminal()
-    with (
-        cluster.admin() as admin,
-        _screen(console, live=watch and not as_json) as show,
-    ):
+    with cluster.admin() as admin, _screen(console, live=watch and not as_json) as show:
         status = 0
         seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
         for snapshot, messages in seeing.snapshots_of(every_ms if watch else None, times):
@@ -132,12 +125,7 @@ def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, fi
 
 
 def exit_status(snapshot: GapSnapshot, fail_at: str) -> int:
-    """Return the exit status for a scheduled job; a target that could not be seen is never "ok".
-
-    Args:
-        snapshot: The last snapshot.
-        fail_at: A value of `FAIL_AT`.
-    """
+    """Return the exit status for a scheduled job; a target that could not be seen is never "ok"."""
     from timewheel.inspect.gaps import Level
 
     asked = fail_at != "never"
@@ -179,12 +167,7 @@ class _Seeing:
     def snapshots_of(
         self, every_ms: int | None, times: int | None
     ) -> Iterator[tuple[GapSnapshot, dict[tuple[str, str], AgainMessages]]]:
-        """Yield a single snapshot, or snapshots until Ctrl-C.
-
-        Args:
-            every_ms: Interval between snapshots; None: a single snapshot.
-            times: Number of snapshots; None: until Ctrl-C.
-        """
+        """Yield a single snapshot, or snapshots until Ctrl-C."""
         for number in count(1):
             yield self._look(quiet=every_ms is not None)
             if every_ms is None or number == times:
@@ -287,18 +270,7 @@ def show_snapshot(
     reached_by: Sequence[str],
     plan_files: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a snapshot.
-
-    Args:
-        console: The terminal.
-        snapshot: The snapshot.
-        limit: The gap limit.
-        snapshots: Earlier snapshots, for growth.
-        messages: Messages that an unload would repeat, by topic and subscription, if they were counted.
-        top: Highest number of rows.
-        reached_by: Options by which a command reaches the cluster.
-        plan_files: Files of plans for timewheel's clients, by topic.
-    """
+    """Print a snapshot."""
     say(
         console,
         f"{at_second(snapshot.at_ms)} UTC: {verdict(snapshot)}",
@@ -395,18 +367,8 @@ def aid_of(
     """Yield first aid for the worst subscription: if delays may be why it is near its limit, the command for another
     plan where timewheel's clients have one, elsewhere that for a shadow; else the command that explains its gaps. Each
     command ends a line.
-
-    Args:
-        snapshot: The snapshot.
-        reached_by: Options by which a command reaches the cluster.
-        plan_files: Files of plans for timewheel's clients, by topic.
     """
-    from timewheel.inspect.gaps.gap_status import (
-        PLAN_HELPS,
-        may_need_shadow,
-        plan_command,
-        shadow_helps,
-    )
+    from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command, shadow_helps
     from timewheel.provision.shadow_commands import shadow_commands
 
     worst = next(filter(may_need_shadow, snapshot.subscriptions), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.options import AsJson, GapLimit, type_words, with_options
@@ -22,21 +22,16 @@ if TYPE_CHECKING:
 
 @with_options
 def explain(
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
-    ],
+    topic: Annotated[str, Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)],
     *,
     subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="Subscription to explain; else the subscription with the most gaps."),
+        str | None, Option(help="Subscription to explain; else the subscription with the most gaps.")
     ] = None,
-    holes: Annotated[
-        int, typer.Option("--holes", min=1, max=100_000, help="Stretches of open entries to sample.")
-    ] = 400,
+    holes: Annotated[int, Option(min=1, max=100_000, help="Stretches of open entries to sample.")] = 400,
     entries: Annotated[
-        int, typer.Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
+        int, Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
     ] = 2_000,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the samples.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 0,
     limit: GapLimit = None,
     cluster: AdminOptions,
     as_json: AsJson = False,
@@ -52,10 +47,7 @@ def explain(
     from timewheel.inspect.gaps.snapshot import full_name
     from timewheel.inspect.profile import limit_of
 
-    with (
-        cluster.admin() as admin,
-        progress_bar("looking at entries") as on_progress,
-    ):
+    with cluster.admin() as admin, progress_bar("looking at entries") as on_progress:
         known = limit_of(admin, gap_limit_ranges=limit)
         found = look_into(
             admin,
@@ -83,10 +75,7 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
     if found.inspected < found.holes:
         say(console, f"Of {found.holes:,} stretches of open entries {found.inspected:,} were sampled.")
     if found.unreadable:
-        say(
-            console,
-            f"In {found.unreadable:,} of them the sampled entry could not be read, and is not counted.",
-        )
+        say(console, f"In {found.unreadable:,} of them the sampled entry could not be read, and is not counted.")
     for one in advice:
         error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""
         say(console, "")

@@ -38,11 +38,7 @@ def _iso_ms(text: str) -> int:
 
 
 def precision_ms(text: str | None) -> int:
-    """Return the length of time that a point in time as `moment_ms` parses it stands for: ``...T08:00Z`` is a minute.
-
-    Returns:
-        Milliseconds; 1: it is exact.
-    """
+    """Return the length of time that a point in time as `moment_ms` parses it stands for: ``...T08:00Z`` is a minute."""
     if text is None or _NUMBER.fullmatch(text):
         return 1
     if (time := _TIME.fullmatch(text)) is None:

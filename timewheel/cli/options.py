@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from timewheel.core.durations import parse_duration
@@ -27,9 +28,7 @@ def keep_plan_file(context: typer.Context, plan_file: Path) -> Path:
     return plan_file
 
 
-PlanFile = Annotated[
-    Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)
-]
+PlanFile = Annotated[Path, Argument(metavar="PLAN", help="The plan file.", show_default=False, callback=keep_plan_file)]
 
 
 def need_folders(files: Mapping[str, Path | None]) -> None:
@@ -48,18 +47,14 @@ def writing(path: Path, option: str) -> Iterator[None]:
         raise typer.BadParameter(f"{path}: {error}", param_hint=option) from error
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Change nothing, show what would be done.")]
+AsJson = Annotated[bool, Option("--json", help="Print one line of JSON instead of text.")]
 
 
 def with_options(command: Callable[..., None], **groups: type) -> Callable[..., None]:
     """Give a command, for Typer, the options of each parameter that is a group, and hand the group over.
 
     An option that has the same name in two groups, or in a group and in the command, is a single option.
-
-    Args:
-        command: Some of its parameters are annotated with dataclasses.
-        groups: Dataclasses by parameter, in place of the annotations.
     """
     own = inspect.signature(command, eval_str=True).parameters
     annotated: dict[str, type] = {
@@ -152,11 +147,11 @@ def command_group(name: str, help: str) -> typer.Typer:  # noqa: A002 - as typer
 
 LEAST_EVERY_MS = 1_000
 
-Everything = Annotated[bool, typer.Option("--all", help="All tenants; needs a superuser.")]
+Everything = Annotated[bool, Option("--all", help="All tenants; needs a superuser.")]
 GapLimit = Annotated[
-    int | None, typer.Option("--gap-limit", min=1, help="The broker's limit on gaps, if the role may not read it.")
+    int | None, Option("--gap-limit", min=1, help="The broker's limit on gaps, if the role may not read it.")
 ]
-AtOnce = Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Concurrent requests.")]
+AtOnce = Annotated[int, Option("--concurrency", min=1, max=256, help="Concurrent requests.")]
 
 
 def every_ms_of(every: str) -> int:
@@ -180,12 +175,6 @@ def type_words(subscription_type: str) -> str:
 
 
 def entries_wait(entries: int, of: str, listing: str) -> str:
-    """Describe the entries that wait for an operator: the broker counts these, and a batch is a single entry.
-
-    Args:
-        entries: Their number.
-        of: ``dead letters`` or ``parked timers``.
-        listing: Command that lists each message.
-    """
+    """Describe the entries that wait for an operator: the broker counts these, and a batch is a single entry."""
     waits = counted(entries, f"entry of {of} waits", f"entries of {of} wait")
     return f"{waits} for you, with one or many in each: {listing}"

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer import Option
 
 from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.cli.connecting import typed_again
@@ -67,18 +68,7 @@ def write_planned(
     prices: Prices,
     note: SampleNote | None,
 ) -> None:
-    """Write the plan and the report to the given paths, and print these paths and the next command.
-
-    Args:
-        context: Context of the command.
-        reached_by: Options by which a command reaches the cluster.
-        console: The terminal.
-        planned: The result.
-        out: The plan's file.
-        report: The report's file.
-        prices: Prices for a month's cost.
-        note: The note of the history, if it is a sample.
-    """
+    """Write the plan and the report to the given paths, and print these paths and the next command."""
     from timewheel.core.planfile import save_plan
 
     if out is not None:
@@ -119,23 +109,9 @@ def status_of(planned: Planned | Estimated) -> int:
 
 
 def show_next(
-    context: typer.Context,
-    reached_by: Sequence[str],
-    console: Console,
-    plan: Plan,
-    file: Path,
-    note: SampleNote | None,
+    context: typer.Context, reached_by: Sequence[str], console: Console, plan: Plan, file: Path, note: SampleNote | None
 ) -> None:
-    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none.
-
-    Args:
-        context: Context of the command.
-        reached_by: Options by which a command reaches the cluster.
-        console: The terminal.
-        plan: The chosen plan.
-        file: The plan's file.
-        note: The note of the sample from which the plan was made; None: the plan was made from a history.
-    """
+    """Print the follow-up commands of a plan, complete and ready to copy; a plan for native delays needs none."""
     is_there = note is not None and note.topic == plan.due_topic
     partitions = max(note.partitions, 1) if note is not None and is_there else 1
     if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
@@ -240,11 +216,7 @@ def show_fleet(console: Console, fleet: Fleet) -> None:
 def write_fleet(
     console: Console, fleet: Fleet, folder: Path, base_of: Callable[[str], Plan], prices: Prices
 ) -> dict[str, str]:
-    """Write the plans, the report of each topic that was planned for, and the index page of the reports.
-
-    Returns:
-        The name of each plan file, by topic.
-    """
+    """Write the plans, the report of each topic that was planned for, and the index page of the reports."""
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import report_page
     from timewheel.spark_planner.results.report_page import fleet_page
@@ -268,7 +240,7 @@ def write_fleet(
     return files
 
 
-Currency = Annotated[str, typer.Option("--currency", help="Currency of these prices, written after an amount.")]
+Currency = Annotated[str, Option("--currency", help="Currency of these prices, written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
@@ -280,79 +252,59 @@ def plan(
     history: MaybeHistory = None,
     *,
     out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans."),
+        Path | None, Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans.")
     ] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write the reasons here, as one HTML page.")] = None,
+    report: Annotated[Path | None, Option(help="Write the reasons here, as one HTML page.")] = None,
     due_topic: Annotated[
-        str | None,
-        typer.Option(
-            "--due-topic", help="persistent://tenant/namespace/topic; else the history's topic, or its file name."
-        ),
+        str | None, Option(help="persistent://tenant/namespace/topic; else the history's topic, or its file name.")
     ] = None,
     subscriptions: Annotated[
-        list[str] | None, typer.Option("--subscription", help="A subscription of the due topic; may be given again.")
+        list[str] | None, Option("--subscription", help="A subscription of the due topic; may be given again.")
     ] = None,
     unpartitioned: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--unpartitioned",
             help="The due topic is not partitioned, as Pulsar makes topics by default, and so cannot get partitions.",
         ),
     ] = False,
     shadow: Shadow = False,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
+        bool, Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
     ] = False,
     max_plans: Annotated[
-        int,
-        typer.Option(
-            "--max-plans", min=0, help="With --all-topics: number of topics to plan for, those at most risk first."
-        ),
+        int, Option(min=0, help="With --all-topics: number of topics to plan for, those at most risk first.")
     ] = 20,
     asked: PlannerOptions,
     cluster: ProfileOptions,
     max_delay: Annotated[
         str | None,
-        typer.Option(
-            "--max-delay",
+        Option(
             show_default="the history's longest, rounded up",
             help="The plan's max_delay, such as 90d: sends with a longer delay are refused.",
         ),
     ] = None,
     gap_fraction: GapFraction = WATCH_SHARE,
     max_silence: MaxSilence = "10s",
-    max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Most hops of any timer.")] = None,
-    max_topics: Annotated[
-        int | None, typer.Option("--max-topics", min=1, help="Most topics; each partition counts.")
-    ] = None,
+    max_hops: Annotated[int | None, Option(min=0, help="Most hops of any timer.")] = None,
+    max_topics: Annotated[int | None, Option(min=1, help="Most topics; each partition counts.")] = None,
     max_lateness: Annotated[
-        str, typer.Option("--max-lateness", help="Most lateness from a relay that cannot keep up: 1s; none: no limit.")
+        str, Option(help="Most lateness from a relay that cannot keep up: 1s; none: no limit.")
     ] = "1s",
-    topic_cost: Annotated[
-        float, typer.Option("--topic-cost", min=0.0, help="Cost of a partition topic, in entries written a second.")
-    ] = 0.5,
-    relay_cost: Annotated[
-        float, typer.Option("--relay-cost", min=0.0, help="Cost of running a relay, in entries written a second.")
-    ] = 2.0,
+    topic_cost: Annotated[float, Option(min=0.0, help="Cost of a partition topic, in entries written a second.")] = 0.5,
+    relay_cost: Annotated[float, Option(min=0.0, help="Cost of running a relay, in entries written a second.")] = 2.0,
     price_million_writes: Annotated[
         float | None,
-        typer.Option(
-            "--price-million-writes",
+        Option(
             min=0.0,
             help="Price of a million entries written: the answer then has a month's cost. No price changes the choice.",
         ),
     ] = None,
     price_gb_month: Annotated[
-        float | None,
-        typer.Option("--price-gb-month", min=0.0, help="Price of a gigabyte on disk for a month, for each copy."),
+        float | None, Option(min=0.0, help="Price of a gigabyte on disk for a month, for each copy.")
     ] = None,
-    price_topic_month: Annotated[
-        float | None, typer.Option("--price-topic-month", min=0.0, help="Price of a partition topic for a month.")
-    ] = None,
-    price_relay_month: Annotated[
-        float | None, typer.Option("--price-relay-month", min=0.0, help="Price of a running relay for a month.")
-    ] = None,
+    price_topic_month: Annotated[float | None, Option(min=0.0, help="Price of a partition topic for a month.")] = None,
+    price_relay_month: Annotated[float | None, Option(min=0.0, help="Price of a running relay for a month.")] = None,
     currency: Currency = "EUR",
     as_json: AsJson = False,
 ) -> None:
@@ -363,11 +315,7 @@ def plan(
     status: 3 if the history is a burst, and twice as many timers would break the broker's gap limit. Once the plan is
     live, `timewheel plan check` monitors whether it still holds.
     """
-    need_one_source(
-        history,
-        asked,
-        {"--report": report, "--all-topics": all_topics},
-    )
+    need_one_source(history, asked, {"--report": report, "--all-topics": all_topics})
     if all_topics:
         need_folder(
             out, {"--topic": asked.topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay}
@@ -502,14 +450,7 @@ def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
 
 
 def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
-    """Print the answer on a terminal.
-
-    Args:
-        console: The terminal.
-        planned: The result.
-        assumed: Values that the user did not give, in a sentence; empty: there are none.
-        prices: Prices for a month's cost.
-    """
+    """Print the answer on a terminal."""
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
     from timewheel.spark_planner.results import tables as costs

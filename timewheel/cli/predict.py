@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument
 
 from timewheel.cli.broker_profile import ProfileOptions
 from timewheel.cli.options import with_options
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @with_options
 def compare(
-    plan_files: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
+    plan_files: Annotated[list[Path], Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
     history: MaybeHistory = None,
     *,
     asked: PlannerOptions,
@@ -51,7 +51,7 @@ def compare(
 
 @with_options
 def predict(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", show_default=False)],
+    plan_file: Annotated[Path, Argument(metavar="PLAN", help="A plan file.", show_default=False)],
     history: MaybeHistory = None,
     *,
     asked: PlannerOptions,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument
 
 from timewheel.cli.connecting import ConnectionOptions, warn
 from timewheel.cli.options import FAILED, command_group, keep_plan_file, with_options
@@ -56,8 +57,7 @@ def run(asked: ServiceOptions) -> None:
 @with_options
 def abort(
     plan_file: Annotated[
-        Path,
-        typer.Argument(metavar="PLAN", help="The plan file, now native.", show_default=False, callback=keep_plan_file),
+        Path, Argument(metavar="PLAN", help="The plan file, now native.", show_default=False, callback=keep_plan_file)
     ],
     *,
     cluster: ConnectionOptions,
@@ -85,20 +85,9 @@ STALLED_MS = 15_000
 
 
 def await_empty(
-    console: Console,
-    waiting: Callable[[], int],
-    *,
-    settle_ms: int = 0,
-    why_stalled: Callable[[], str] = lambda: "",
+    console: Console, waiting: Callable[[], int], *, settle_ms: int = 0, why_stalled: Callable[[], str] = lambda: ""
 ) -> None:
-    """Poll until no entry waits outside the due topic.
-
-    Args:
-        console: Shows the progress.
-        waiting: Counts entries outside the due topic.
-        settle_ms: Shortest time to poll.
-        why_stalled: Returns the reason for no progress, as a clause; empty: the reason is unknown.
-    """
+    """Poll until no entry waits outside the due topic."""
     from rich.text import Text
 
     clock = SystemClock()
@@ -128,20 +117,7 @@ def await_empty(
 
 
 def put_back(plan_file: Path, access: Access) -> bool:
-    """Run a relay of the `native` plan until no holding topic of an earlier plan has anything, and verify it.
-
-    Args:
-        plan_file: Of the plan.
-        access: Makes the clients.
-
-    Returns:
-        Whether the way out is complete: nothing waits, nothing became a dead letter, and no client of an earlier plan
-        is connected.
-
-    Raises:
-        PlanError: The plan is not `native`.
-        TopologyError: Its topics are not as it needs them.
-    """
+    """Run a relay of the `native` plan until no holding topic of an earlier plan has anything, and verify it."""
     from rich.console import Console
 
     from timewheel.core.planfile import load_plan

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.long_running import (
@@ -67,17 +68,7 @@ def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
 
 
 class RelayFactory:
-    """Makes relays with the same options, and shares the memory among them.
-
-    Args:
-        client: Pulsar client of all relays.
-        admin: Finds topics of earlier plans.
-        plans: Plans at the start.
-        relay_id: Id of all relays; None: each relay has its own.
-        hop_linger_ms: See `timewheel.relay.Relay`; None: derived from each plan's guard.
-        memory_bytes: Memory of all relays together.
-        hooks: Receive the relays' events.
-    """
+    """Makes relays with the same options, and shares the memory among them."""
 
     def __init__(
         self,
@@ -151,13 +142,7 @@ class RelayFactory:
 
 
 class ShadowFactory(RelayFactory):
-    """Makes shadows with the same options.
-
-    Args:
-        dialer: Connects the shadows to brokers, in addition to the client.
-        hold_ms: See `timewheel.shadow.shadow.Shadow`.
-        relay_factories: See `RelayFactory`.
-    """
+    """Makes shadows with the same options."""
 
     def __init__(self, *relay_factories: Any, dialer: Dialer, hold_ms: int) -> None:
         super().__init__(*relay_factories)
@@ -177,11 +162,10 @@ class ShadowFactory(RelayFactory):
 
 
 PlanFiles = Annotated[
-    list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
+    list[Path], Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
 ]
 Processes = Annotated[
-    int,
-    typer.Option("--processes", min=1, help="Number of processes that share the work; each uses one core."),
+    int, Option("--processes", min=1, help="Number of processes that share the work; each uses one core.")
 ]
 
 
@@ -194,32 +178,25 @@ class ServiceOptions(ConnectionOptions):
 
     plan_files: PlanFiles
     relay_id: Annotated[
-        str | None,
-        typer.Option("--relay-id", help="Name of this relay: unique among running relays, the same after a restart."),
+        str | None, Option(help="Name of this relay: unique among running relays, the same after a restart.")
     ] = None
-    drain: Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")] = "30s"
+    drain: Annotated[str, Option(help="At SIGTERM: how long to wait for hops under way.")] = "30s"
     hop_linger: Annotated[
         str | None,
-        typer.Option(
-            "--hop-linger",
+        Option(
             help="How long hops into a relay-held topic wait, to be written as one entry.",
             show_default="1s, or a tenth of the plan's guard if that is less",
         ),
     ] = None
     memory_mb: Annotated[
-        int,
-        typer.Option(
-            "--memory-mb", min=1, help="Memory for messages received ahead and hops under way, of all plans together."
-        ),
+        int, Option(min=1, help="Memory for messages received ahead and hops under way, of all plans together.")
     ] = 512
     processes: Processes = 1
     http: HttpAddress = None
-    ready_file: Annotated[
-        Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")
-    ] = None
+    ready_file: Annotated[Path | None, Option(help="A file that exists while all relays are ready.")] = None
     log_format: LogFormat = Format.AUTO
     log_level: LogLevel = Level.INFO
-    with_stdin: Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input ends.")] = False
+    with_stdin: Annotated[bool, Option("--with-stdin", hidden=True, help="End when standard input ends.")] = False
     journal_hold: str | None = field(init=False, default=None)
 
 
@@ -231,19 +208,14 @@ class ShadowServiceOptions(ServiceOptions):
 
     journal_hold: Annotated[
         str,
-        typer.Option(
-            "--journal-hold",
-            help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
+        Option(
+            help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk."
         ),
     ] = "3m"
 
 
 def run_service(asked: ServiceOptions) -> None:
-    """Run until SIGTERM or Ctrl-C.
-
-    Raises:
-        typer.Exit: The service failed, and the error was printed.
-    """
+    """Run until SIGTERM or Ctrl-C."""
     from timewheel.core.plan_files import PlanFiles
 
     call_at_hangup()

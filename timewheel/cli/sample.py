@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.moments import at_second
@@ -27,17 +27,15 @@ if TYPE_CHECKING:
 
 @with_options
 def sample(
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
-    ],
+    topic: Annotated[str, Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="Write the sample here, as Parquet.", show_default=False, dir_okay=False)
+        Path, Option("-o", "--out", help="Write the sample here, as Parquet.", show_default=False, dir_okay=False)
     ],
     *,
     samples: Annotated[
-        int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to sample; all, if the topic has fewer.")
+        int, Option(min=1, max=1_000_000, help="Entries to sample; all, if the topic has fewer.")
     ] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample: the same seed draws the same entries.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the sample: the same seed draws the same entries.")] = 0,
     limit: GapLimit = None,
     cluster: AdminOptions,
     as_json: AsJson = False,
@@ -55,10 +53,7 @@ def sample(
 
     need_extras("a sample's file", "planner")  # before thousands of requests
     need_folders({"--out": out})
-    with (
-        cluster.admin() as admin,
-        progress_bar("looking at entries") as on_progress,
-    ):
+    with cluster.admin() as admin, progress_bar("looking at entries") as on_progress:
         known = limit_of(admin, gap_limit_ranges=limit)
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, on_progress=on_progress)
         of_topic = sampled_topic(admin, taken, known.profile)

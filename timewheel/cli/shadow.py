@@ -44,11 +44,7 @@ def run(asked: ShadowServiceOptions) -> None:
 
 @shadow.command()
 @with_options
-def pause(
-    plan_file: PlanFile,
-    *,
-    cluster: AdminOptions,
-) -> None:
+def pause(plan_file: PlanFile, *, cluster: AdminOptions) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
     from timewheel.cli.shadow_common import need_shadow, note, plan_with_intake, refuse_pause
     from timewheel.shadow.machine.states import State
@@ -62,11 +58,7 @@ def pause(
 
 @shadow.command()
 @with_options
-def abort(
-    plan_file: PlanFile,
-    *,
-    cluster: ConnectionOptions,
-) -> None:
+def abort(plan_file: PlanFile, *, cluster: ConnectionOptions) -> None:
     """End the shadow: send all moved timers back to the topic, under their exact due times.
 
     First all shadows stop moving; then this process, and those that run, send back all waiting timers, in order. The
@@ -83,13 +75,7 @@ SETTLE_MS = 5_000
 
 
 def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ()) -> None:
-    """Store the request, run a shadow in this process until no timer waits, store that, and print the remaining steps.
-
-    Args:
-        plan_file: The plan's file.
-        access: Makes the clients.
-        reached_by: Options by which a command reaches the cluster.
-    """
+    """Store the request, run a shadow in this process until no timer waits, store that, and print the remaining steps."""
     from rich.console import Console
 
     from timewheel.cli.relay import await_empty
@@ -122,16 +108,7 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
 def last_words(
     plan: Plan, plan_file: str, timers: str, *, kept: int, now_ms: int, reached_by: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield the result of an abort, whether `shadow run` must go on, and until when.
-
-    Args:
-        plan: Has an intake.
-        plan_file: The path as the user typed it.
-        timers: Timers that waited outside the topic, in words.
-        kept: Entries that remain in the journals.
-        now_ms: UTC milliseconds.
-        reached_by: Options by which a command reaches the cluster.
-    """
+    """Yield the result of an abort, whether `shadow run` must go on, and until when."""
     from timewheel.cli.shadow_common import journal_words
 
     yield f"put back into {plan.due_topic}: {timers}"

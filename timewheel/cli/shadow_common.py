@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def plan_with_intake(file: Path) -> Plan:
-    """Load the plan of a file.
-
-    Raises:
-        PlanError: The file is no plan, or the plan has no intake.
-    """
+    """Load the plan of a file."""
     from timewheel.core.planfile import load_plan
 
     plan = load_plan(file)
@@ -47,12 +43,7 @@ def plan_with_intake(file: Path) -> Plan:
 
 
 def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
-    """Return the desired state of a topic; refuse a plan for whose topic no shadow was started.
-
-    Raises:
-        TopologyError: There is no due topic, or no journal beside it.
-        AdminError: The broker refused the request.
-    """
+    """Return the desired state of a topic; refuse a plan for whose topic no shadow was started."""
     from timewheel.shadow.machine.states import desired_in
 
     journal = Names(plan).journal
@@ -68,11 +59,7 @@ def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
 
 
 def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
-    """Refuse to pause a topic of which nothing is moved or held, for a pause would only hide that.
-
-    Raises:
-        TopologyError: The shadow was never started, or its abort is complete.
-    """
+    """Refuse to pause a topic of which nothing is moved or held, for a pause would only hide that."""
     from timewheel.shadow.machine.states import State
 
     if state in (State.PROVISIONED, State.NATIVE):
@@ -82,20 +69,7 @@ def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
 
 
 def note(admin: AdminClient, plan: Plan, state: State, before: State | None = None) -> str:
-    """Store the desired state, from now on, for every process that shadows the plan's topic.
-
-    Args:
-        admin: Its role administers the tenant.
-        plan: Its journal must exist.
-        state: The desired state.
-        before: The stored state, if it was read just before; None: it is read.
-
-    Returns:
-        The result as a sentence.
-
-    Raises:
-        AdminError: The broker refused the request; `AdminMissing`: there is no journal.
-    """
+    """Store the desired state, from now on, for every process that shadows the plan's topic."""
     from timewheel.shadow.desired_state import desired_for
 
     before = desired_for(admin, plan, state, now_ms=SystemClock().now_ms(), before=before)
@@ -142,12 +116,7 @@ DECISIONS = {
 
 
 def decision_words(decisions: Mapping[str, int], *, moves: bool) -> str:
-    """List the decisions of pending entries with their counts.
-
-    Args:
-        decisions: Number of entries by decision.
-        moves: Whether the shadow is to move; False: no process moves.
-    """
+    """List the decisions of pending entries with their counts."""
     named = DECISIONS | {"moved": f"far from due ({'not moved yet' if moves else 'would be moved by a shadow'})"}
     return ", ".join(f"{count:,} {named.get(decision, decision)}" for decision, count in decisions.items())
 
@@ -155,16 +124,7 @@ def decision_words(decisions: Mapping[str, int], *, moves: bool) -> str:
 def journal_words(
     plan: Plan, plan_file: str, *, kept: int, since_ms: int, now_ms: int, reached_by: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Describe whether `shadow run` must go on after an abort, why, and until when.
-
-    Args:
-        plan: Has an intake.
-        plan_file: The path as the user typed it.
-        kept: Entries in the journals.
-        since_ms: When the abort was complete, UTC milliseconds.
-        now_ms: UTC milliseconds.
-        reached_by: Options by which a command reaches the cluster.
-    """
+    """Describe whether `shadow run` must go on after an abort, why, and until when."""
     from timewheel.shadow.machine.journal import HOLD_MS
 
     if not kept:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.options import ATTENTION, AsJson, with_options
@@ -28,17 +29,7 @@ if TYPE_CHECKING:
 
 
 def bare_plan(admin: AdminClient, topic: str) -> Plan:
-    """Make a plan with the topic's own subscriptions and partitions, by which its waiting entries are read.
-
-    Args:
-        admin: Admin client of any broker.
-        topic: Full name of a persistent topic, partitioned or not.
-
-    Raises:
-        BadParameter: The topic already has a shadow.
-        NothingToSample: The topic does not exist, or has no subscription.
-        AdminError: The role may not read the topic's stats.
-    """
+    """Make a plan with the topic's own subscriptions and partitions, by which its waiting entries are read."""
     from timewheel.broker.admin.stats import is_users
     from timewheel.inspect.errors import NothingToSample
     from timewheel.inspect.missing_topics import no_such_topic, shadow_of
@@ -59,17 +50,7 @@ def bare_plan(admin: AdminClient, topic: str) -> Plan:
 
 
 def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
-    """Make the plan of a topic for its delays.
-
-    Args:
-        found: The topic, surveyed by its `bare_plan`.
-        window_ms: The plan's window; None: the longest, up to half a day, that leaves few gaps; the shortest if none
-            does.
-
-    Raises:
-        NothingToSample: No message with a delay waits in the topic.
-        PlanError: No plan can have this window.
-    """
+    """Make the plan of a topic for its delays."""
     from timewheel.inspect.errors import NothingToSample
     from timewheel.shadow.curing import fitted, windows
 
@@ -91,29 +72,24 @@ def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
 def start(
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="PLAN|TOPIC",
             help="A plan file; or, with --out, persistent://tenant/namespace/topic to make a plan for.",
             show_default=False,
         ),
     ],
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Start nothing, show the timers that would be moved.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Start nothing, show the timers that would be moved.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="With a topic: write the plan that is made for it here.", dir_okay=False),
+        Option("-o", "--out", help="With a topic: write the plan that is made for it here.", dir_okay=False),
     ] = None,
     window: Annotated[
-        str | None,
-        typer.Option("--window", help="Write this window, and matching tiers, into the plan before the start."),
+        str | None, Option(help="Write this window, and matching tiers, into the plan before the start.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With a topic: start without asking.")] = False,
-    entries: Annotated[
-        int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
-    ] = 100_000,
-    ignoring: Annotated[bool, typer.Option("--ignore-refusals", help="Start in spite of refusals.")] = False,
+    yes: Annotated[bool, Option("--yes", help="With a topic: start without asking.")] = False,
+    entries: Annotated[int, Option(min=100, max=100_000_000, help="Entries to read in each partition.")] = 100_000,
+    ignoring: Annotated[bool, Option("--ignore-refusals", help="Start in spite of refusals.")] = False,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:

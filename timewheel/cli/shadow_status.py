@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from timewheel.cli.connecting import ConnectionOptions
 from timewheel.cli.moments import at
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 def status(
     plan_file: PlanFile,
     *,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="With --watch: interval between snapshots.")] = "10s",
+    watch: Annotated[bool, Option("--watch", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[str, Option(help="With --watch: interval between snapshots.")] = "10s",
     cluster: ConnectionOptions,
     as_json: AsJson = False,
 ) -> None:

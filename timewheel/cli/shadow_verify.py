@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 
 @with_options
-def verify(
-    plan_file: PlanFile,
-    *,
-    cluster: ConnectionOptions,
-    as_json: AsJson = False,
-) -> None:
+def verify(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson = False) -> None:
     """Verify that each timer of a shadowed topic is in exactly one place: read all its entries and all copies in the
     journal.
 
@@ -60,14 +55,7 @@ def verify(
 
 
 def show_audit(console: Console, found: Verification, plan_file: str, *, reached_by: Sequence[str] = ()) -> None:
-    """Print the verdict, then the places of all entries, then the errors.
-
-    Args:
-        console: The terminal.
-        found: The result.
-        plan_file: The path as the user typed it.
-        reached_by: Options by which a command reaches the cluster.
-    """
+    """Print the verdict, then the places of all entries, then the errors."""
     from timewheel.shadow.machine.audit import Place, Wrong
     from timewheel.shadow.verification import shown
 

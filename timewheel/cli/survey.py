@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from timewheel.cli.options import with_options
 from timewheel.cli.planning import (
@@ -38,18 +39,14 @@ MAX_SHOWN = 20
 def survey(
     history: HistorySource,
     *,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder of the survey; days are added to it.", show_default=False)
-    ],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace days that the survey already has.")] = False,
+    out: Annotated[Path, Option("-o", "--out", help="Folder of the survey; days are added to it.", show_default=False)],
+    replace: Annotated[bool, Option("--replace", help="Replace days that the survey already has.")] = False,
     add: Annotated[
         bool,
-        typer.Option(
-            "--add", help="Add to days that the survey already has: timers of another region, or other topics."
-        ),
+        Option("--add", help="Add to days that the survey already has: timers of another region, or other topics."),
     ] = False,
     keep: Annotated[
-        int | None, typer.Option("--keep", min=1, help="Days to keep; earlier days are removed.", show_default="all")
+        int | None, Option(min=1, help="Days to keep; earlier days are removed.", show_default="all")
     ] = None,
     asked: HistoryOptions,
     as_json: AsJson = False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.cancellations import cancellation_text, reading
 from timewheel.cli.connecting import ConnectionOptions
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from timewheel.core.cancellations import Cancellation, CancelResult
     from timewheel.dead_letters import DeadLetter
 
-TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
+TimerId = Annotated[str, Argument(metavar="ID", help="The timer's id.", show_default=False)]
 
 timer = command_group("timer", "Show, cancel or reschedule a timer.")
 
@@ -33,12 +34,10 @@ timer = command_group("timer", "Show, cancel or reschedule a timer.")
 @with_options
 def cancel(
     plan_file: PlanFile,
-    timer_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Timer ids.", show_default=False)
-    ] = None,
+    timer_ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Timer ids.", show_default=False)] = None,
     *,
     groups: Annotated[
-        list[str] | None, typer.Option("--group", help="All timers of this group so far; may be given again.")
+        list[str] | None, Option("--group", help="All timers of this group so far; may be given again.")
     ] = None,
     cluster: ConnectionOptions,
     as_json: AsJson = False,
@@ -85,22 +84,14 @@ def reschedule(
     plan_file: PlanFile,
     timer_id: TimerId,
     *,
-    content: Annotated[
-        Path,
-        typer.Option("--content", help="The payload: a file, or - for standard input.", show_default=False),
-    ],
-    after: Annotated[
-        str | None, typer.Option("--after", help="Delay from now, such as 2h.", show_default=False)
-    ] = None,
+    content: Annotated[Path, Option(help="The payload: a file, or - for standard input.", show_default=False)],
+    after: Annotated[str | None, Option(help="Delay from now, such as 2h.", show_default=False)] = None,
     moment: Annotated[
-        str | None, typer.Option("--at", help="Due time: ISO 8601 or milliseconds.", show_default=False)
+        str | None, Option("--at", help="Due time: ISO 8601 or milliseconds.", show_default=False)
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", help="The timer's partition key, as before.", show_default=False)
-    ] = None,
+    key: Annotated[str | None, Option(help="The timer's partition key, as before.", show_default=False)] = None,
     properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", help="A property, NAME=VALUE; may be given again.", show_default=False),
+        list[str] | None, Option("--property", help="A property, NAME=VALUE; may be given again.", show_default=False)
     ] = None,
     cluster: ConnectionOptions,
     as_json: AsJson = False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from timewheel.cli.cancellations import cancellation_text, known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
@@ -34,24 +35,20 @@ class SearchOptions:
 
     sent_at: Annotated[
         str | None,
-        typer.Option(
-            "--sent-at",
-            help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due.",
+        Option(
+            help="Time of sending: ISO 8601 or milliseconds. Generated ids contain it; other ids need it, or --due."
         ),
     ] = None
-    within: Annotated[str, typer.Option("--within", help="Largest error of --sent-at.")] = "1s"
+    within: Annotated[str, Option(help="Largest error of --sent-at.")] = "1s"
     due: Annotated[
         str | None,
-        typer.Option(
-            "--due",
+        Option(
             help="Due time: to the millisecond, a single route is searched; 2026-11-23T08:00Z is any time of that "
-            "minute. With an id of your own and without --sent-at, all stored entries are read.",
+            "minute. With an id of your own and without --sent-at, all stored entries are read."
         ),
     ] = None
-    key: Annotated[
-        str | None, typer.Option("--key", help="The timer's partition key: only its partition is searched.")
-    ] = None
-    max_reads: Annotated[int, typer.Option("--max-reads", min=1, help="Most entries to read.")] = 500
+    key: Annotated[str | None, Option(help="The timer's partition key: only its partition is searched.")] = None
+    max_reads: Annotated[int, Option(min=1, help="Most entries to read.")] = 500
 
     def wanted(self, timer_id: str) -> Wanted:
         """Return the description of a timer; a time that is not to the millisecond is a span."""
@@ -71,15 +68,15 @@ class SearchOptions:
 def whereis(
     plan_file: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="PLAN", help="Plan file by which the timer was sent.", show_default=False, callback=keep_plan_file
         ),
     ],
-    timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
+    timer_ids: Annotated[list[str], Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
     search: SearchOptions,
     cluster: ConnectionOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
     """Locate a timer: held, due, to be retried, parked, handled, cancelled or dead, with its past and future hops.
     Nothing is consumed or changed.
