@@ -22,7 +22,7 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.reading import EntryReader
-from timewheel.cli.access import Access
+from timewheel.cli.connecting import Access
 from timewheel.client.positions import EntryPosition
 from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.errors import AdminError, AdminMissing

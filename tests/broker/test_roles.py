@@ -29,7 +29,7 @@ from timewheel.broker.protocol.authentication import ByToken
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BinaryProtocolError, BrokerLost, BrokerRefused
 from timewheel.broker.protocol.reading import EntryReader
-from timewheel.cli.access import Access
+from timewheel.cli.connecting import Access
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.errors import AdminDenied, AdminUnreachable

@@ -17,28 +17,22 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from timewheel.cli.broker import broker
-from timewheel.cli.broker_profile import profile
-from timewheel.cli.cancellations import cancellations
 from timewheel.cli.dead_letters import dead_letters, parked
-from timewheel.cli.demo import demo
+from timewheel.cli.demo import broker, demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
-from timewheel.cli.gaps import gaps
-from timewheel.cli.gaps_explain import explain
+from timewheel.cli.gaps import explain, gaps
 from timewheel.cli.options import FAILED, USAGE, USAGE_ERROR, CommandGroup
-from timewheel.cli.plan import plan
+from timewheel.cli.plan import compare, plan, predict
 from timewheel.cli.plan_check import check
-from timewheel.cli.predict import compare, predict
+from timewheel.cli.planning import profile
 from timewheel.cli.relay import relay
-from timewheel.cli.sample import sample
 from timewheel.cli.shadow import shadow
+from timewheel.cli.sources import sample, survey
 from timewheel.cli.status import status
-from timewheel.cli.survey import survey
 from timewheel.cli.terminal import print_error, print_line
-from timewheel.cli.timer import timer
+from timewheel.cli.timer import cancellations, timer, whereis
 from timewheel.cli.topics import topics
-from timewheel.cli.whereis import whereis
 from timewheel.core.errors import (
     BadConnection,
     CancelRefused,

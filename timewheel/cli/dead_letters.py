@@ -12,8 +12,7 @@ import typer
 from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions, ConnectionOptions
-from timewheel.cli.moments import at
-from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, command_group, with_options
+from timewheel.cli.options import ALARM, FAILED, AsJson, DryRun, PlanFile, at, command_group, with_options
 from timewheel.cli.terminal import render, say, show_rows
 from timewheel.core.durations import span
 from timewheel.core.plan import Plan
@@ -313,7 +312,7 @@ parked = commands_for(
 def end(
     results: Sequence[ReplayResult], found: DeadLetters, wanted: DeadLetterFilter, done: str, *, as_json: bool
 ) -> None:
-    """Print the result for each letter, and the selected positions and ids that were not found; then end the command."""
+    """Print the result for each letter, and the selected positions and ids not found; then end the command."""
     refused = [one for one in results if one.refused is not None]
     missing = wanted.unmet(found.dead_letters)
     facts = [{**_facts(one.dead_letter), "sent_to": one.sent_to, "refused": one.refused} for one in results]

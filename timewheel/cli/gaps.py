@@ -1,4 +1,4 @@
-"""`timewheel gaps`: shows how near each subscription is to losing acknowledgements, on any Pulsar cluster."""
+"""`timewheel gaps`: shows how near each subscription is to losing acknowledgements, and why, on any Pulsar cluster."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from io import StringIO
 from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.moments import at_second
 from timewheel.cli.options import (
     ALARM,
     ATTENTION,
     FAILED,
+    AsJson,
     AtOnce,
     Everything,
     GapLimit,
+    at_second,
     every_ms_of,
     names_and_plans,
     need_folders,
@@ -30,7 +31,7 @@ from timewheel.cli.options import (
     with_options,
     writing,
 )
-from timewheel.cli.terminal import progress_bar, say, show_line, show_rows, terminal
+from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows, terminal
 from timewheel.core.clock import pause
 from timewheel.core.escapes import spreadsheet_cell, timewheel_command
 from timewheel.core.plurals import counted
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     from timewheel.broker.admin.client import AdminClient
     from timewheel.inspect.gaps import GapSnapshot
+    from timewheel.inspect.gaps.advice import Advice
+    from timewheel.inspect.gaps.explain import Explained
     from timewheel.inspect.gaps.facts import AgainMessages
     from timewheel.inspect.gaps.gap_status import GapStatus, SubscriptionGaps
     from timewheel.inspect.gaps.log import GapHistory
@@ -486,3 +489,105 @@ def _bytes(size: int) -> str:
         if size >= least:
             return f"{size / least:.3g} {unit}"
     return f"{size} bytes"
+
+
+@with_options
+def explain(
+    topic: Annotated[str, Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)],
+    *,
+    subscription: Annotated[
+        str | None, Option(help="Subscription to explain; else the subscription with the most gaps.")
+    ] = None,
+    holes: Annotated[int, Option(min=1, max=100_000, help="Stretches of open entries to sample.")] = 400,
+    entries: Annotated[
+        int, Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
+    ] = 2_000,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 0,
+    limit: GapLimit = None,
+    cluster: AdminOptions,
+    as_json: AsJson = False,
+) -> None:
+    """Explain why a subscription has gaps: mixed delays, slow consumers, hot keys or single acknowledgements; and the
+    cure.
+
+    The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
+    consumed or changed.
+    """
+    from timewheel.inspect.gaps.advice import advice_on
+    from timewheel.inspect.gaps.explain import explain as look_into
+    from timewheel.inspect.gaps.snapshot import full_name
+    from timewheel.inspect.profile import limit_of
+
+    with cluster.admin() as admin, progress_bar("looking at entries") as on_progress:
+        known = limit_of(admin, gap_limit_ranges=limit)
+        found = look_into(
+            admin,
+            full_name(topic),
+            subscription,
+            known.profile,
+            holes=holes,
+            entries=entries,
+            seed=seed,
+            on_progress=on_progress,
+        )
+    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=cluster.words)
+    gap_limit = f"{known.profile.gap_limit_ranges:,}, {known.source}"
+    render(_facts(found, advice), lambda console: _show(console, found, advice, gap_limit), as_json=as_json)
+
+
+def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:
+    gaps = found.gaps
+    found_gaps = counted(gaps.gap_count, "gap")
+    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({type_words(gaps.worst.type)}): {found_gaps}.")
+    say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it used by the fullest partition.")
+    if not advice:
+        say(console, "Nothing is acknowledged out of order: there is nothing to explain.")
+        return
+    if found.inspected < found.holes:
+        say(console, f"Of {found.holes:,} stretches of open entries {found.inspected:,} were sampled.")
+    if found.unreadable:
+        say(console, f"In {found.unreadable:,} of them the sampled entry could not be read, and is not counted.")
+    for one in advice:
+        error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""
+        say(console, "")
+        say(console, f"{100 * one.share.share:.0f}{error} % of the gaps: {one.share.cause.value}", style="bold")
+        for name, texts in (("seen", one.evidence), ("helps", one.helps)):
+            for text in texts:
+                say(console, f"{name:6}{text}", indent=2)
+        for some in one.tries:
+            if some.when:
+                say(console, f"{some.when}:", indent=2)
+            for command in some.commands:
+                show_line(console, f"  {'try':6}{command}")
+
+
+def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
+    gaps = found.gaps
+    return {
+        "topic": gaps.topic,
+        "subscription": gaps.subscription,
+        "shadow": found.shadow,
+        "type": gaps.worst.type,
+        "at_ms": found.at_ms,
+        "gaps": gaps.gap_count,
+        "gaps_of_worst": gaps.worst.gap_count,
+        "gap_limit": gaps.worst.gap_limit,
+        "holes": found.holes,
+        "looked_into": found.inspected,
+        "unreadable": found.unreadable,
+        "delayed": gaps.delayed,
+        "stale_at_least": gaps.stale_entries,
+        "unknown": gaps.unknown,
+        "unacked": gaps.unacked,
+        "causes": [
+            {
+                "cause": one.share.cause.name.lower(),
+                "share": round(one.share.share, 4),
+                "error": round(one.share.error, 4),
+                "seen": list(one.evidence),
+                "helps": list(one.helps),
+                "try": [{"when": some.when, "commands": list(some.commands)} for some in one.tries],
+            }
+            for one in advice
+        ],
+    }

@@ -12,7 +12,16 @@ from typer import Option
 
 from timewheel.cli.connecting import AdminOptions, typed_again
 from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders, with_options
-from timewheel.cli.planning import AsJson, Cores, GapFraction, MaxSilence, Memory, console_for, progress_on, session
+from timewheel.cli.planning import (
+    Cores,
+    GapFraction,
+    MaxSilence,
+    Memory,
+    PlannerJson,
+    console_for,
+    progress_on,
+    session,
+)
 from timewheel.cli.terminal import progress_bar, say, show_line, show_table
 from timewheel.core.durations import parse_duration
 from timewheel.core.errors import TimewheelError
@@ -77,7 +86,7 @@ def check(
     ] = True,
     cores: Cores = None,
     memory: Memory = "2g",
-    as_json: AsJson = False,
+    as_json: PlannerJson = False,
 ) -> None:
     """Check a live plan: counted gaps against predicted gaps, drift of rate and delays, and when limits are reached.
 
@@ -171,7 +180,7 @@ def _checked(
 
 
 def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
-    from timewheel.cli.broker_profile import stored_profile
+    from timewheel.cli.planning import stored_profile
     from timewheel.inspect.profile import profile_of
 
     return profile_of(admin) if path is None else stored_profile(str(path))

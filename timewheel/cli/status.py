@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from timewheel.cli.cancellations import known_cancellations
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.moments import at
-from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, entries_wait, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, at, entries_wait, with_options
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
+from timewheel.cli.timer import known_cancellations
 from timewheel.core.durations import parse_duration, span
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.plan import Plan
