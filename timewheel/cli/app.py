@@ -22,7 +22,7 @@ from timewheel.cli.demo import broker, demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import explain, gaps
-from timewheel.cli.options import FAILED, USAGE, USAGE_ERROR, CommandGroup
+from timewheel.cli.options import FAILED, USAGE, USAGE_ERROR, CommandGroup, Commands
 from timewheel.cli.plan import compare, plan, predict
 from timewheel.cli.plan_check import check
 from timewheel.cli.planning import profile
@@ -56,7 +56,7 @@ class Settings:
     """The plan's file of the command, as the user typed it."""
 
 
-app = typer.Typer(
+app = Commands(
     name="timewheel",
     cls=CommandGroup,
     no_args_is_help=True,

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, with_options, writing
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, AsJson, need_folders, writing
 from timewheel.cli.terminal import STYLES, render, say
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 FAIL_AT = ("warning", "error")
 
 
-@with_options
 def doctor(
     target: Annotated[
         str,

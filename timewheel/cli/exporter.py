@@ -21,7 +21,7 @@ from timewheel.cli.long_running import (
     or_say_why_not,
     stop_at_end,
 )
-from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans, with_options
+from timewheel.cli.options import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ FRESH_LOOKS = 3
 """The exporter is ready for this many intervals after a successful look."""
 
 
-@with_options
 def exporter(
     targets: Annotated[
         list[str] | None,

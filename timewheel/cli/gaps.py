@@ -28,7 +28,6 @@ from timewheel.cli.options import (
     names_and_plans,
     need_folders,
     type_words,
-    with_options,
     writing,
 )
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows, terminal
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 FAIL_AT = ("never", "watch", "alarm")
 
 
-@with_options
 def gaps(
     targets: Annotated[
         list[str] | None,
@@ -491,7 +489,6 @@ def _bytes(size: int) -> str:
     return f"{size} bytes"
 
 
-@with_options
 def explain(
     topic: Annotated[str, Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)],
     *,

@@ -143,9 +143,17 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(commands)
 
 
-def command_group(name: str, help: str) -> typer.Typer:  # noqa: A002 - as typer calls it
+class Commands(typer.Typer):
+    """Commands whose parameters may be groups of options, see `with_options`."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Make a function a command."""
+        return lambda command: super(Commands, self).command(name, **settings)(with_options(command))
+
+
+def command_group(name: str, help: str) -> Commands:  # noqa: A002 - as typer calls it
     """Make a group for commands that begin with the same word."""
-    return typer.Typer(name=name, cls=CommandGroup, no_args_is_help=True, help=help)
+    return Commands(name=name, cls=CommandGroup, no_args_is_help=True, help=help)
 
 
 LEAST_EVERY_MS = 1_000

@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from timewheel.cli.connecting import typed_again
-from timewheel.cli.options import ATTENTION, FAILED, with_options
+from timewheel.cli.options import ATTENTION, FAILED
 from timewheel.cli.planning import (
     GapFraction,
     MaxSilence,
@@ -246,7 +246,6 @@ DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
 
 
-@with_options
 def plan(
     context: typer.Context,
     history: MaybeHistory = None,
@@ -548,7 +547,6 @@ def plan_from(
     raise typer.Exit(status_of(found))
 
 
-@with_options
 def compare(
     plan_files: Annotated[list[Path], Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
     history: MaybeHistory = None,
@@ -561,7 +559,6 @@ def compare(
     _compare(plan_files, history, asked, cluster, as_json=as_json)
 
 
-@with_options
 def predict(
     plan_file: Annotated[Path, Argument(metavar="PLAN", help="A plan file.", show_default=False)],
     history: MaybeHistory = None,

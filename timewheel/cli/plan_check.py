@@ -11,7 +11,7 @@ import typer
 from typer import Option
 
 from timewheel.cli.connecting import AdminOptions, typed_again
-from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders, with_options
+from timewheel.cli.options import ALARM, ATTENTION, PlanFile, need_folders
 from timewheel.cli.planning import (
     Cores,
     GapFraction,
@@ -55,7 +55,6 @@ class CheckedBroker(AdminOptions):
     ] = None
 
 
-@with_options
 def check(
     context: typer.Context,
     plan_file: PlanFile,

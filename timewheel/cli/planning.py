@@ -17,7 +17,7 @@ from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.long_running import stop_at_end
-from timewheel.cli.options import with_options, writing
+from timewheel.cli.options import writing
 from timewheel.cli.terminal import print_line, say
 from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 from timewheel.core.escapes import visible
@@ -434,7 +434,6 @@ def stored_profile(name: str) -> BrokerProfile:
     return BrokerProfile.from_mapping({"name": path.stem, **facts})
 
 
-@with_options
 def profile(
     *,
     out: Annotated[

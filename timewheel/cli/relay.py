@@ -25,7 +25,7 @@ from timewheel.cli.long_running import (
     log_to_stderr,
     or_say_why_not,
 )
-from timewheel.cli.options import FAILED, command_group, keep_plan_file, with_options
+from timewheel.cli.options import FAILED, command_group, keep_plan_file
 from timewheel.cli.terminal import print_line, show_line
 from timewheel.core.clock import SystemClock, pause
 from timewheel.core.durations import format_duration, parse_duration, span
@@ -382,7 +382,6 @@ relay = command_group("relay", "Run relays as a service; leave a plan.")
 
 
 @relay.command()
-@with_options
 def run(asked: ServiceOptions) -> None:
     """Hold and forward the timers of all given plans until SIGTERM or Ctrl-C.
 
@@ -401,7 +400,6 @@ def run(asked: ServiceOptions) -> None:
 
 
 @relay.command()
-@with_options
 def abort(
     plan_file: Annotated[
         Path, Argument(metavar="PLAN", help="The plan file, now native.", show_default=False, callback=keep_plan_file)

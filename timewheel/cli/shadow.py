@@ -23,7 +23,6 @@ from timewheel.cli.options import (
     entries_wait,
     every_ms_of,
     type_words,
-    with_options,
 )
 from timewheel.cli.relay import ShadowServiceOptions, run_service
 from timewheel.cli.terminal import STYLES, print_error, print_line, progress_bar, render, say, show_line, show_rows
@@ -291,7 +290,6 @@ def plan_of_topic(found: Survey, window_ms: int | None) -> Plan:
 
 
 @shadow.command()
-@with_options
 def start(
     target: Annotated[
         str,
@@ -471,7 +469,6 @@ def _is_moved(admin: AdminClient, plan: Plan) -> bool:
 
 
 @shadow.command()
-@with_options
 def status(
     plan_file: PlanFile,
     *,
@@ -597,7 +594,6 @@ def _notes(found: ShadowOverview) -> Iterator[str]:
 
 
 @shadow.command()
-@with_options
 def verify(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson = False) -> None:
     """Verify that each timer of a shadowed topic is in exactly one place: read all its entries and all copies in the
     journal.
@@ -715,7 +711,6 @@ def _audit_notes(found: Verification, plan_file: str) -> Iterator[str]:
 
 
 @shadow.command()
-@with_options
 def run(asked: ShadowServiceOptions) -> None:
     """Shadow the due topics of all given plans until SIGTERM or Ctrl-C, as requested by start, pause and abort.
 
@@ -729,7 +724,6 @@ def run(asked: ShadowServiceOptions) -> None:
 
 
 @shadow.command()
-@with_options
 def pause(plan_file: PlanFile, *, cluster: AdminOptions) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
     from timewheel.shadow.machine.states import State
@@ -742,7 +736,6 @@ def pause(plan_file: PlanFile, *, cluster: AdminOptions) -> None:
 
 
 @shadow.command()
-@with_options
 def abort(plan_file: PlanFile, *, cluster: ConnectionOptions) -> None:
     """End the shadow: send all moved timers back to the topic, under their exact due times.
 

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from timewheel.cli.connecting import AdminOptions
-from timewheel.cli.options import AsJson, GapLimit, at_second, need_folders, with_options, writing
+from timewheel.cli.options import AsJson, GapLimit, at_second, need_folders, writing
 from timewheel.cli.planning import (
     HistoryOptions,
     HistorySource,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from timewheel.spark_planner import Survey
 
 
-@with_options
 def sample(
     topic: Annotated[str, Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)],
     out: Annotated[
@@ -141,7 +140,6 @@ def _lines(
 MAX_SHOWN = 20
 
 
-@with_options
 def survey(
     history: HistorySource,
     *,

@@ -8,7 +8,7 @@ import typer
 from typer import Option
 
 from timewheel.cli.connecting import ConnectionOptions
-from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, at, entries_wait, with_options
+from timewheel.cli.options import ALARM, ATTENTION, FAILED, PlanFile, at, entries_wait
 from timewheel.cli.terminal import progress_bar, render, say, show_line, show_rows
 from timewheel.cli.timer import known_cancellations
 from timewheel.core.durations import parse_duration, span
@@ -27,7 +27,6 @@ FIRST_STRETCHES = 4
 """Overdue, next minute, hour and day: columns of the topics' table; all later days are a single column."""
 
 
-@with_options
 def status(
     plan_file: PlanFile,
     *,

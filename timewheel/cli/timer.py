@@ -26,7 +26,6 @@ from timewheel.cli.options import (
     keep_plan_file,
     moment_ms,
     precision_ms,
-    with_options,
 )
 from timewheel.cli.terminal import render, say, show_rows, terminal
 from timewheel.core.clock import SystemClock
@@ -58,7 +57,6 @@ cancellations = command_group("cancellations", "List cancellations; compact thei
 
 
 @cancellations.command("list")
-@with_options
 def list_(
     plan_file: PlanFile,
     names: Annotated[
@@ -90,7 +88,6 @@ def list_(
 
 
 @cancellations.command()
-@with_options
 def compact(plan_file: PlanFile, *, cluster: ConnectionOptions, as_json: AsJson = False) -> None:
     """Compact the log of cancellations: rewrite the cancellations in effect in packs, and let the broker remove all
     earlier entries.
@@ -198,7 +195,6 @@ class SearchOptions:
         )
 
 
-@with_options
 def whereis(
     plan_file: Annotated[
         Path,
@@ -353,7 +349,6 @@ timer = command_group("timer", "Show, cancel or reschedule a timer.")
 
 
 @timer.command()
-@with_options
 def cancel(
     plan_file: PlanFile,
     timer_ids: Annotated[list[str] | None, Argument(metavar="[ID]...", help="Timer ids.", show_default=False)] = None,
@@ -401,7 +396,6 @@ def _say_cancelled(one: CancelResult) -> None:
 
 
 @timer.command()
-@with_options
 def reschedule(
     plan_file: PlanFile,
     timer_id: TimerId,
@@ -454,7 +448,6 @@ def reschedule(
 
 
 @timer.command()
-@with_options
 def show(
     plan_file: PlanFile,
     timer_id: TimerId,

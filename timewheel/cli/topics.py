@@ -13,7 +13,7 @@ from typer import Option
 
 from timewheel.cli.connecting import AdminOptions
 from timewheel.cli.long_running import Format, Level, LogFormat, LogLevel, call_at_end, log_to_stderr
-from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group, with_options
+from timewheel.cli.options import FAILED, DryRun, PlanFile, command_group
 from timewheel.cli.terminal import print_line
 from timewheel.core.clock import SystemClock
 from timewheel.core.plan import Calendar, Plan
@@ -35,7 +35,6 @@ AsJson = Annotated[bool, Option("--json", help="Print one line of JSON instead o
 
 
 @topics.command()
-@with_options
 def ensure(
     plan_file: PlanFile,
     *,
@@ -100,7 +99,6 @@ def ensure(
 
 
 @topics.command()
-@with_options
 def roll(
     plan_file: PlanFile,
     *,
