@@ -29,8 +29,7 @@ from tests.support.processes import ran
 from tests.support.secured import Secured
 from tests.support.tokens import token_for
 from timewheel.broker.admin import AdminClient
-from timewheel.cli.access import Access
-from timewheel.cli.connecting import ConnectionOptions
+from timewheel.cli.connecting import Access, ConnectionOptions
 from timewheel.client.port_probe import mistake_in
 from timewheel.core.connection_file import load_connection
 from timewheel.core.durations import HOUR_MS
@@ -126,7 +125,7 @@ LOUD = """
     import sys
     from pathlib import Path
     import pulsar
-    from timewheel.cli.access import Access
+    from timewheel.cli.connecting import Access
     from timewheel.core.connection_file import load_connection
 
     connection = load_connection(Path(sys.argv[1]))

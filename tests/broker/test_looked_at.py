@@ -24,7 +24,7 @@ from timewheel.broker.protocol.consumers import EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.wire import data_field, number_field
-from timewheel.cli.access import Access
+from timewheel.cli.connecting import Access
 from timewheel.client.positions import EntryPosition
 from timewheel.core.connection import DEFAULTS, Connection
 from timewheel.core.errors import AdminError, AdminMissing

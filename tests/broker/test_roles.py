@@ -31,7 +31,7 @@ from timewheel.broker.protocol.consumers import EntryAcknowledger, EntryReader
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerLost, BrokerRefused
 from timewheel.broker.protocol.session import Authentication
-from timewheel.cli.access import Access
+from timewheel.cli.connecting import Access
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.connection import DEFAULTS, Connection, Secret
 from timewheel.core.errors import AdminDenied, AdminUnreachable

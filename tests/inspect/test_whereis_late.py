@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.inspect.test_whereis import NOW_MS
 from tests.support.stored_plan import StoredPlan
-from timewheel.cli.whereis import show_whereabouts
+from timewheel.cli.timer import show_whereabouts
 from timewheel.core.cancellations import Cancellation, CancellationTable
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope, Life

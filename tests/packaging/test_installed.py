@@ -160,7 +160,7 @@ def test_the_probe_sees_a_thread_a_child_and_a_written_environment(clean_python:
 
 def test_without_the_extra_a_relays_page_of_metrics_says_what_is_missing(clean_python: Path, tmp_path: Path) -> None:
     program = """
-from timewheel.cli.relay_service import metrics_of_service
+from timewheel.cli.relay import metrics_of_service
 metrics, pages = metrics_of_service()
 print(metrics, pages["/metrics"]().status, pages["/metrics"]().body.decode(), end="")
 """
