@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 
-HIDDEN = {"timewheel.dead_letters.replay", "timewheel.testing.eventually"}
+HIDDEN = {"timewheel.dead_letters.replaying", "timewheel.testing.eventually"}
 """Functions with the name of a module in their package: mkdocstrings takes the module."""
 
 pytest.importorskip("mkdocs", reason="the extra docs is not installed")

@@ -30,9 +30,16 @@ from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
 from timewheel.inspect.gaps import GapSnapshot, GapStatus, Level, SubscriptionGaps, Unseen, inspect_gaps, topics_of
 from timewheel.inspect.gaps.gap_status import by_subscription
-from timewheel.inspect.gaps.log import MAX_SNAPSHOTS, GapHistory, append_snapshot, growth_of, read_snapshots
 from timewheel.inspect.gaps.reload import Run
-from timewheel.inspect.gaps.snapshot import EVERYTHING, with_shadows
+from timewheel.inspect.gaps.snapshot import (
+    EVERYTHING,
+    MAX_SNAPSHOTS,
+    GapHistory,
+    append_snapshot,
+    growth_of,
+    read_snapshots,
+    with_shadows,
+)
 from timewheel.inspect.profile import Limit, limit_of
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=10, metadata_store_limit_ranges=3)

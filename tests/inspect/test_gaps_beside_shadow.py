@@ -11,11 +11,9 @@ from tests.inspect.test_gap_looks import PROFILE, Cluster, gap_status, internal,
 from timewheel.cli.gaps import show_snapshot
 from timewheel.cli.gaps_explain import _show
 from timewheel.inspect.gaps import inspect_gaps
-from timewheel.inspect.gaps.advice import advice_on
-from timewheel.inspect.gaps.explain import Cause, Explained, Share
-from timewheel.inspect.gaps.facts import snapshot_facts
+from timewheel.inspect.gaps.explain import Cause, Explained, Share, advice_on
 from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD, by_subscription
-from timewheel.inspect.gaps.log import GapHistory
+from timewheel.inspect.gaps.snapshot import GapHistory, snapshot_facts
 from timewheel.inspect.profile import Limit
 
 

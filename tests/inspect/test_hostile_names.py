@@ -23,7 +23,7 @@ from timewheel.provision.foreign_settings import (
     foreign_subscriptions,
     unacknowledged_findings,
 )
-from timewheel.provision.former_findings import findings_of
+from timewheel.provision.former_topics import findings_of
 from timewheel.provision.provision_steps import TopicState, steps_for
 from timewheel.shadow.curing import with_window
 from timewheel.shadow.refusing import findings_on

@@ -21,7 +21,7 @@ from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan
 from timewheel.events import HandlerFailed, SnapshotFailed, TokenExpired
 from timewheel.hooks import Event
-from timewheel.inspect.gaps.log import GapHistory
+from timewheel.inspect.gaps.snapshot import GapHistory
 from timewheel.metrics import CATALOGUE, Exporter, Metrics, metrics_page
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.gap_statuses import of_snapshot

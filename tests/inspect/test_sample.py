@@ -22,17 +22,21 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.sample import (
+    COLUMNS,
     IN_FLIGHT,
     MAX_SAMPLES,
+    NOTE,
     Sample,
     SampledEntry,
     Stretch,
     draw,
+    figures_of,
+    half_gini,
     places_of,
     sample,
     sampled,
+    write_sample,
 )
-from timewheel.inspect.sample_figures import COLUMNS, NOTE, figures_of, half_gini, write_sample
 from timewheel.spark_planner.history.columns import HISTORY_COLUMNS
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import pytest
 from tests.support.plan_samples import NOW_MS, timer
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.watch.drift import Reference, drift, reference_of
-from timewheel.watch.sends import SHARES, Sends
+from timewheel.watch.sends import SHARES, Reference, Sends, drift, reference_of
 
 MIDNIGHT_MS = NOW_MS // DAY_MS * DAY_MS
 

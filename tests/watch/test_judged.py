@@ -32,11 +32,10 @@ from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.watch.change import changed_plan, diff_of
 from timewheel.watch.checking import Checked, judged
 from timewheel.watch.expected import MAX_TURNS, expected, turns_of
-from timewheel.watch.facts import checked_facts
-from timewheel.watch.growth import WEEK_MS
 from timewheel.watch.log import CheckLine
+from timewheel.watch.outlook import WEEK_MS
 from timewheel.watch.sends import Sends
-from timewheel.watch.text import comparison_table, describe_sends, headline
+from timewheel.watch.text import checked_facts, comparison_table, describe_sends, headline
 from timewheel.watch.verdict import Level
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=1_000)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from timewheel.inspect.gaps.advice import Advice
-    from timewheel.inspect.gaps.explain import Explained
+    from timewheel.inspect.gaps.explain import Advice, Explained
 
 
 @with_options
@@ -47,7 +46,7 @@ def explain(
     The command samples open entries between acknowledged entries, and looks at the connected consumers. Nothing is
     consumed or changed.
     """
-    from timewheel.inspect.gaps.advice import advice_on
+    from timewheel.inspect.gaps.explain import advice_on
     from timewheel.inspect.gaps.explain import explain as look_into
     from timewheel.inspect.gaps.snapshot import full_name
     from timewheel.inspect.profile import limit_of

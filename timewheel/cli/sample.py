@@ -21,8 +21,7 @@ from timewheel.core.extras import need_extras
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from timewheel.inspect.sample import Sample
-    from timewheel.inspect.sample_figures import SampledTopic, SampleFigures
+    from timewheel.inspect.sample import Sample, SampledTopic, SampleFigures
 
 
 @with_options
@@ -49,8 +48,8 @@ def sample(
     """
     from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD
     from timewheel.inspect.profile import limit_of
+    from timewheel.inspect.sample import figures_of, sampled_topic, write_sample
     from timewheel.inspect.sample import sample as take
-    from timewheel.inspect.sample_figures import figures_of, sampled_topic, write_sample
     from timewheel.provision.shadow_commands import shadow_commands
 
     need_extras("a sample's file", "planner")  # before thousands of requests

@@ -159,7 +159,7 @@ def show(
 
     from timewheel.inspect.errors import SendTimeUnknown
     from timewheel.inspect.whereis import whereis as find
-    from timewheel.inspect.whereis.verdict import whereabouts_facts
+    from timewheel.inspect.whereis.search import whereabouts_facts
 
     plan = Plan.load(plan_file)
     access = cluster.access()

@@ -15,8 +15,7 @@ from timewheel.core.errors import TimewheelError
 from timewheel.events import SnapshotFailed
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.gaps import Targets, inspect_gaps, topics_of
-from timewheel.inspect.gaps.log import GapHistory
-from timewheel.inspect.gaps.snapshot import DEFAULT_AT_ONCE
+from timewheel.inspect.gaps.snapshot import DEFAULT_AT_ONCE, GapHistory
 from timewheel.inspect.profile import limit_of
 from timewheel.inspect.status import status_of
 from timewheel.metrics import catalogue as told

@@ -10,7 +10,7 @@ from timewheel.metrics.catalogue import Sample
 
 if TYPE_CHECKING:
     from timewheel.inspect.gaps import GapGrowth, GapSnapshot, SubscriptionGaps
-    from timewheel.inspect.gaps.log import GapHistory
+    from timewheel.inspect.gaps.snapshot import GapHistory
     from timewheel.inspect.status import Status
 
 HOUR_S = 3_600

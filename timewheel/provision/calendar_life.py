@@ -33,7 +33,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.plurals import counted
 from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
 from timewheel.hooks import Hook
-from timewheel.provision.leaving import delete_once_left
+from timewheel.provision.former_topics import delete_once_left
 from timewheel.provision.provisioning import Report, ensure
 
 MAX_TRANSITIONS = 4

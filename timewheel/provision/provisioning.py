@@ -31,8 +31,7 @@ from timewheel.provision.foreign_settings import (
     relay_count_findings,
     unacknowledged_findings,
 )
-from timewheel.provision.former_findings import findings_of, left_behind, remedy_for
-from timewheel.provision.former_topics import former_names, look_into
+from timewheel.provision.former_topics import findings_of, former_names, left_behind, look_into, remedy_for
 from timewheel.provision.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,

@@ -19,12 +19,10 @@ from timewheel.spark_planner.extrapolation import trend_of
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
 from timewheel.watch.comparison import GapComparison, comparisons, together
-from timewheel.watch.drift import Drift, Reference, drift, reference_of
 from timewheel.watch.expected import Expected, expected
-from timewheel.watch.growth import Growth, growth_of
 from timewheel.watch.log import CheckLine
-from timewheel.watch.outlook import Outlook, outlook_of
-from timewheel.watch.sends import Sends, sends_of
+from timewheel.watch.outlook import Growth, Outlook, growth_of, outlook_of
+from timewheel.watch.sends import Drift, Reference, Sends, drift, reference_of, sends_of
 from timewheel.watch.verdict import Finding, Level, findings_of, level_of
 
 HORIZON_MS = 30 * DAY_MS

@@ -15,10 +15,9 @@ from timewheel.core.steps import longest_due_stay_ms
 from timewheel.inspect.plan_sample import PlanSample, PlanTopic
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.watch.comparison import GapComparison
-from timewheel.watch.drift import Drift
 from timewheel.watch.expected import Expected
 from timewheel.watch.outlook import Outlook
-from timewheel.watch.sends import LEAST_TIMERS, SHARES, Sends
+from timewheel.watch.sends import LEAST_TIMERS, SHARES, Drift, Sends
 
 ASTRAY_SHARE = 0.01
 """Fraction of the timers in due topics: fewer that stay longer than the plan allows are left from an earlier plan."""

@@ -12,8 +12,7 @@ from timewheel.broker.admin.policies import DELAYED_DELIVERY
 from timewheel.core.escapes import visible
 from timewheel.core.plan import Plan
 from timewheel.inspect.doctor.checks import CHECKS
-from timewheel.inspect.doctor.finding import Finding, Kind, Severity
-from timewheel.inspect.doctor.seen import Seen
+from timewheel.inspect.doctor.seen import Finding, Kind, Seen, Severity
 from timewheel.provision.provision_steps import SetPolicy, Step
 from timewheel.provision.provisioning import ensure
 

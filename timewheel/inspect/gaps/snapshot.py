@@ -1,23 +1,35 @@
-"""Resolve targets named by a user, read their subscriptions concurrently, and list the topics that cannot be read."""
+"""The gaps of topics at a moment: resolve targets named by a user, read their subscriptions concurrently, and list the
+topics that cannot be read; a log of snapshots, from which growth is read; snapshots as values for JSON and CSV.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.names import DOMAINS
 from timewheel.broker.admin.parts import partitioned_among
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
+from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_of, parts_of
 from timewheel.core.plan import Plan
+from timewheel.core.slope import LEAST_POINTS, slope_of
 from timewheel.core.topology import topology
-from timewheel.inspect.errors import NoSuchTarget
+from timewheel.inspect.errors import GapLogUnreadable, NoSuchTarget
 from timewheel.inspect.gaps.gap_status import (
     GapStatus,
     Level,
@@ -26,7 +38,10 @@ from timewheel.inspect.gaps.gap_status import (
     gap_status_of,
     may_have_shadow,
 )
+from timewheel.inspect.gaps.reload import Run
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
+from timewheel.inspect.profile import Limit
+from timewheel.inspect.sample import Place, draw, inspect
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 DEFAULT_AT_ONCE = 16
@@ -130,7 +145,7 @@ def inspect_gaps(
     bare: list[str] = []
     gone: list[str] = []
     on_progress(0, len(topics))
-    for done, seen in enumerate(_seen(admin, topics, profile, at_once), start=1):
+    for done, seen in enumerate(_inspected(admin, topics, profile, at_once), start=1):
         gap_statuses += seen.gap_statuses
         hidden += seen.unseen
         if seen.is_gone:
@@ -180,7 +195,7 @@ def with_shadows(admin: AdminClient, snapshot: GapSnapshot) -> GapSnapshot:
     return replace(snapshot, shadowed={topic: state for topic, state in states.items() if state is not None})
 
 
-def _seen(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:
+def _inspected(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:
     """Yield each topic once it has been read, with a bounded number of concurrent requests."""
     left = iter(topics)
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="timewheel-gaps")
@@ -389,3 +404,310 @@ def _parts(admin: AdminClient, topic: str) -> list[str]:
         raise NoSuchTarget(topic, no_such_topic(admin, topic))
     # Older brokers report 0 partitions for a missing topic: the read then finds nothing.
     return list(parts_of(topic, partitions))
+
+
+LEAST_SPAN_MS = MINUTE_MS
+"""From the first snapshot to the last: ticks of brokers and batches of consumers change the gaps within seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapGrowth:
+    """Growth of the gaps of the worst partition.
+
+    Args:
+        per_hour: Gaps per hour; 0 if no growth was found.
+        gap_count: Gaps at the last snapshot.
+        gap_limit: The broker's limit.
+        snapshots: Number of snapshots.
+        span_ms: Time from the first snapshot to the last.
+    """
+
+    per_hour: float
+    gap_count: int
+    gap_limit: int
+    snapshots: int
+    span_ms: int
+
+    @property
+    def hours_to_limit(self) -> float | None:
+        """Hours until the gaps reach the limit at this growth; None if never, 0 at or beyond the limit."""
+        if self.gap_count >= self.gap_limit:
+            return 0.0
+        return (self.gap_limit - self.gap_count) / self.per_hour if self.per_hour > 0 else None
+
+
+def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth | None:
+    """Fit a line through the gaps of several looks.
+
+    Args:
+        snapshots: (UTC milliseconds, gaps of the worst partition), in order of time.
+        gap_limit: The broker's limit.
+
+    Returns:
+        The growth; None if the snapshots are too few or too close together.
+    """
+    if len(snapshots) < LEAST_POINTS or snapshots[-1][0] - snapshots[0][0] < LEAST_SPAN_MS:
+        return None
+    hours = [(at_ms - snapshots[0][0]) / HOUR_MS for at_ms, _ in snapshots]
+    slope = slope_of(hours, [float(gaps) for _, gaps in snapshots])
+    return GapGrowth(
+        per_hour=slope.value if slope.is_up else 0.0,
+        gap_count=snapshots[-1][1],
+        gap_limit=gap_limit,
+        snapshots=len(snapshots),
+        span_ms=snapshots[-1][0] - snapshots[0][0],
+    )
+
+
+FORMAT = 1
+MAX_SNAPSHOTS = 240
+"""Looks kept per subscription: four hours at a snapshot per minute, ten days at a snapshot per hour."""
+
+
+class GapHistory:
+    """Gaps of each subscription's worst partition over time; the last `MAX_SNAPSHOTS` values."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(
+            lambda: deque(maxlen=MAX_SNAPSHOTS)
+        )
+
+    def add(self, snapshot: GapSnapshot) -> None:
+        """Add a later look."""
+        for one in snapshot.subscriptions:
+            self.note(snapshot.at_ms, one.topic, one.subscription, one.worst.gap_count)
+
+    def note(self, at_ms: int, topic: str, subscription: str, gap_count: int) -> None:
+        """Add a single value."""
+        own = self._of[topic, subscription]
+        if not own or own[-1][0] < at_ms:
+            own.append((at_ms, gap_count))
+
+    def growth(self, one: SubscriptionGaps) -> GapGrowth | None:
+        """Return the growth of a subscription's gaps; None if not known yet."""
+        return growth_of(self._of.get((one.topic, one.subscription), ()), one.worst.gap_limit)
+
+
+def read_snapshots(path: Path) -> GapHistory:
+    """Read the snapshots in a log; empty if the file does not exist.
+
+    Raises:
+        GapLogUnreadable: The file cannot be read, or is not a log of snapshots.
+    """
+    snapshots = GapHistory()
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                if text.strip():
+                    _note(snapshots, str(path), number, text)
+    except FileNotFoundError:
+        return snapshots
+    except (OSError, UnicodeDecodeError) as error:
+        raise GapLogUnreadable(str(path), 0, str(error)) from error
+    return snapshots
+
+
+def append_snapshot(path: Path, snapshot: GapSnapshot) -> None:
+    """Append a snapshot to a log; creates the file, but no folder. Subscriptions without gaps are left out.
+
+    Raises:
+        GapLogUnreadable: The file cannot be written.
+    """
+    lines = [
+        json.dumps(
+            {
+                "format": FORMAT,
+                "at_ms": snapshot.at_ms,
+                "topic": one.topic,
+                "subscription": one.subscription,
+                "gap_count": one.worst.gap_count,
+                "again_entries": one.again_entries,
+            }
+        )
+        for one in snapshot.subscriptions
+        if one.gap_count
+    ]
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise GapLogUnreadable(str(path), 0, str(error)) from error
+
+
+def _note(snapshots: GapHistory, path: str, number: int, text: str) -> None:
+    try:
+        found: Mapping[str, Any] = json.loads(text)
+        if found["format"] != FORMAT:
+            raise GapLogUnreadable(path, number, f"it is of format {found['format']}, not {FORMAT}")
+        snapshots.note(int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"]))
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, GapLogUnreadable):
+            raise
+        raise GapLogUnreadable(path, number, f"not a snapshot that timewheel wrote ({error!r})") from error
+
+
+def snapshot_facts(
+    snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: Mapping[tuple[str, str], AgainMessages]
+) -> dict[str, Any]:
+    """Return all values of a snapshot.
+
+    Args:
+        snapshot: The snapshot.
+        limit: The broker's limit and its source.
+        snapshots: This look and earlier snapshots, for growth.
+        messages: Messages that a reload repeats, by topic and subscription, as far as they were counted.
+    """
+    return {
+        "at_ms": snapshot.at_ms,
+        "level": snapshot.level.word,
+        "gap_limit": limit.profile.gap_limit_ranges,
+        "gap_limit_source": limit.source,
+        "topics": snapshot.topics,
+        "subscriptions": [
+            {
+                **subscription_facts(one, snapshots),
+                "shadow": snapshot.shadowed.get(one.topic),
+                **_again_facts(messages.get((one.topic, one.subscription))),
+                "partitions": [_part(part) for part in one.parts],
+            }
+            for one in snapshot.subscriptions
+        ],
+        "without_subscription": list(snapshot.bare),
+        "gone": list(snapshot.gone),
+        "missing": list(snapshot.missing),
+        "unseen": [asdict(one) for one in snapshot.unseen],
+    }
+
+
+def subscription_facts(one: SubscriptionGaps, snapshots: GapHistory) -> dict[str, Any]:
+    """Return a row: sums over partitions, and the worst partition."""
+    growth, worst = snapshots.growth(one), one.worst
+    return {
+        "topic": one.topic,
+        "subscription": one.subscription,
+        "type": worst.type,
+        "level": one.level.word,
+        "worst": worst.topic,
+        "gaps_of_worst": worst.gap_count,
+        "share_of_worst": round(worst.share, 4),
+        "form_of_worst": worst.form,
+        "gaps": one.gap_count,
+        "backlog": one.backlog,
+        "delayed": one.delayed,
+        "stale_at_least": one.stale_entries,
+        "unacked": one.unacked,
+        "ready": one.ready,
+        "unknown": one.unknown,
+        "index_bytes": one.index_bytes,
+        "pinned_bytes": one.pinned_bytes,
+        "again_entries": one.again_entries,
+        "growth_per_hour": None if growth is None else round(growth.per_hour, 1),
+        "hours_to_limit": None if growth is None or growth.hours_to_limit is None else round(growth.hours_to_limit, 2),
+    }
+
+
+def _part(part: GapStatus) -> dict[str, Any]:
+    return {
+        "topic": part.topic,
+        "level": part.level.word,
+        "gaps": part.gap_count,
+        "share": round(part.share, 4),
+        "acked_entries": part.acked_entries,
+        "span_entries": part.span_entries,
+        "backlog": part.backlog,
+        "delayed": part.delayed,
+        "stale_at_least": part.stale_entries,
+        "unacked": part.unacked,
+        "ready": part.ready,
+        "unknown": part.unknown,
+        "index_bytes": part.index_bytes,
+        "written_bytes": part.written_bytes,
+        "form": part.form,
+        "keeps_parts_of_batches": part.keeps_parts,
+        "pinned_ledgers": part.pinned_ledgers,
+        "pinned_bytes": part.pinned_bytes,
+        "again_entries": part.again_entries,
+    }
+
+
+def _again_facts(found: AgainMessages | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    return {
+        "again_messages": found.messages,
+        "again_messages_error": found.error,
+        "again_originals": found.originals,
+    }
+
+
+MAX_READ = 2_000
+"""Entries to read; of more entries a sample. Each takes a call of some milliseconds, eight concurrently."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainMessages:
+    """Messages that a reload would deliver again.
+
+    Args:
+        messages: Number of messages.
+        error: Error of `messages` at 95 %; 0 if all entries were read.
+        read: Entries read.
+        originals: Messages among these that a shadow has moved and that are not due yet: only a shadow acknowledges a
+            message before it is due, and it acknowledges these messages again before a consumer gets them.
+    """
+
+    messages: int
+    error: int
+    read: int
+    originals: int = 0
+
+
+def messages_again(
+    admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, max_read: int = MAX_READ
+) -> AgainMessages:
+    """Read the entries that a reload would deliver again.
+
+    Args:
+        admin: Client whose role may peek at the topic's messages.
+        one: Gaps of a subscription, from the same snapshot.
+        shadowed: True if the topic has a shadow, whose originals are counted separately.
+        max_read: Number of entries up to which all are read.
+
+    Raises:
+        NothingToSample: More than a tenth of the entries disappeared too soon.
+        AdminError: A call failed for another reason.
+    """
+    runs = [(part.topic, run) for part in one.parts for run in part.again]
+    total = one.again_entries
+    if not total:
+        return AgainMessages(messages=0, error=0, read=0)
+    now_ms = admin.clock.now_ms()
+
+    def read(_place: Place, entry: StoredEntry) -> tuple[int, bool]:
+        is_plain = TIMER_PROPERTY not in entry.properties
+        return entry.batch_messages or 1, shadowed and is_plain and (entry.deliver_at_ms or 0) > now_ms
+
+    places = list(_places(runs, sorted(draw(total, max_read, 0))))
+    found, _ = inspect(admin, one.topic, places, len(places), read, lambda _done, _total: None)
+    sizes = [size for size, _ in found]
+    originals = round(total * sum(is_original for _, is_original in found) / len(found))
+    mean = sum(sizes) / len(sizes)
+    if len(sizes) == total:
+        return AgainMessages(messages=sum(sizes), error=0, read=total, originals=originals)
+    spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / max(len(sizes) - 1, 1))
+    error = 1.96 * spread / math.sqrt(len(sizes)) * math.sqrt(1 - len(sizes) / total)
+    return AgainMessages(messages=round(total * mean), error=round(total * error), read=len(sizes), originals=originals)
+
+
+def _places(runs: Sequence[tuple[str, Run]], numbers: Sequence[int]) -> list[Place]:
+    """Return the places of the entries with these ascending numbers, counted through all runs."""
+    found: list[Place] = []
+    wanted = iter(numbers)
+    number = next(wanted, None)
+    before = 0
+    for topic, run in runs:
+        while number is not None and number < before + run.entries:
+            found.append(Place(topic, EntryPosition(run.ledger, run.first + number - before)))
+            number = next(wanted, None)
+        before += run.entries
+    return found

@@ -14,7 +14,7 @@ from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
 from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.provision.former_findings import left_behind
+from timewheel.provision.former_topics import left_behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,26 @@
-"""Find a timer: read the places on its way, the most likely first."""
+"""Find a timer: read the places on its way, the most likely first, each once; and the result, as values and for JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum, unique
+from itertools import accumulate
+from typing import Any
 
+from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.broker.admin.client import AdminClient
+from timewheel.broker.admin.entries import StoredEntry
+from timewheel.broker.admin.internals import InternalStats
+from timewheel.client.dead_letters import DEAD_REASON
 from timewheel.client.positions import EntryPosition
 from timewheel.core.cancellation_table import CancellationTable
 from timewheel.core.cancellations import Cancellation
 from timewheel.core.durations import SECOND_MS
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import ID_PROPERTY, Envelope, due_in
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
@@ -24,10 +34,361 @@ from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.inspect.gaps.snapshot import Unseen
+from timewheel.inspect.sample import envelope_in
 from timewheel.inspect.whereis.itinerary import Routes, Span, Stop, Wanted
-from timewheel.inspect.whereis.reading import Partition, Reading, Seen
-from timewheel.inspect.whereis.verdict import Searched, Sighting, State, Whereabouts
 from timewheel.provision.former_topics import waiting_in_former
+
+
+@dataclass(slots=True)
+class Cost:
+    """Cost of a search.
+
+    Args:
+        reads: Stored entries read.
+        seeks: Requests for the position of a time in a partition, which the broker answers by bisection.
+        partitions: Partitions whose ledgers and cursors were read.
+    """
+
+    reads: int = 0
+    seeks: int = 0
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """An entry that was read.
+
+    Args:
+        position: Position of the entry.
+        publish_ms: Publish time.
+        timers: Envelopes of the timers in it.
+        reasons: For each timer, the reason if it is a dead letter, else None.
+    """
+
+    position: EntryPosition
+    publish_ms: int
+    timers: tuple[Envelope, ...]
+    reasons: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Contents of a partition: entries by number, through all its ledgers.
+
+    Args:
+        name: Full name.
+        stats: Internal stats at the moment of the read.
+    """
+
+    name: str
+    stats: InternalStats
+    _starts: tuple[tuple[int, int], ...] = field(default=())
+    _ends: tuple[int, ...] = field(default=())
+
+    @classmethod
+    def of(cls, name: str, stats: InternalStats) -> Partition:
+        """Create a partition from the broker's stats."""
+        ledgers = tuple((ledger.ledger_id, ledger.entries) for ledger in stats.ledgers if ledger.entries)
+        return cls(name=name, stats=stats, _starts=ledgers, _ends=tuple(accumulate(count for _, count in ledgers)))
+
+    @property
+    def entries(self) -> int:
+        """Number of stored entries."""
+        return self._ends[-1] if self._ends else 0
+
+    def position_of(self, number: int) -> EntryPosition:
+        """Return the position of an entry."""
+        which = bisect_right(self._ends, number)
+        ledger, count = self._starts[which]
+        return EntryPosition(ledger, number - (self._ends[which] - count))
+
+    def number_of(self, position: EntryPosition) -> int:
+        """Return the number of the first entry at or after a position; ``entries`` if no entry is."""
+        for (ledger, count), end in zip(self._starts, self._ends, strict=True):
+            if position.ledger < ledger:
+                return end - count
+            if position.ledger == ledger:
+                return end - count + min(max(position.entry, 0), count)
+        return self.entries
+
+    def acknowledged_by(self, position: EntryPosition, subscription: str) -> bool | None:
+        """Return whether a subscription has acknowledged an entry; None if the subscription does not exist."""
+        cursor = self.stats.cursors.get(subscription)
+        if cursor is None:
+            return None
+        return position <= cursor.mark_delete or any(
+            acked.after < position <= acked.upto for acked in cursor.acked_ranges()
+        )
+
+
+class Reading:
+    """Reads from a broker.
+
+    Args:
+        admin: Client whose role may read the topics' stats and peek at their messages.
+    """
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self._partitions: dict[str, Partition | None] = {}
+        self._entries: dict[tuple[str, EntryPosition], Seen | None] = {}
+        self._starts: dict[tuple[str, int], int] = {}
+        self.cost = Cost()
+        self.unseen: dict[str, Unseen] = {}
+        """Topics that the role may not read, or that could not be read."""
+
+    def look_again(self) -> None:
+        """Forget the lengths of partitions, since timers move during the search. Entries that were read stay valid."""
+        self._partitions.clear()
+        self._starts.clear()
+
+    def partition(self, name: str) -> Partition | None:
+        """Return a partition; None if it does not exist or cannot be read."""
+        if name not in self._partitions:
+            self.cost.partitions += 1
+            try:
+                self._partitions[name] = Partition.of(name, self._admin.topics.internal_stats(name))
+            except AdminMissing:
+                self._partitions[name] = None
+            except AdminUnreachable:
+                raise
+            except AdminError as error:
+                self.cannot(name, error)
+                self._partitions[name] = None
+        return self._partitions[name]
+
+    def start(self, partition: Partition, at_ms: int) -> int:
+        """Return the number of the first entry published at or after a time; ``entries`` if no entry was."""
+        key = partition.name, at_ms
+        if key not in self._starts:
+            self.cost.seeks += 1
+            try:
+                position = self._admin.topics.position_at(partition.name, max(at_ms, 0))
+                self._starts[key] = partition.number_of(position)
+            except AdminUnreachable:
+                raise
+            except AdminError as error:
+                self.cannot(partition.name, error)
+                self._starts[key] = partition.entries // 2
+        return self._starts[key]
+
+    def entry(self, partition: Partition, position: EntryPosition, *, is_dead: bool = False) -> Seen | None:
+        """Return a stored entry; None if it was deleted meanwhile or cannot be read.
+
+        Args:
+            partition: The partition.
+            position: The entry's position.
+            is_dead: True for a topic of dead letters: a message there needs no envelope, its id is enough.
+        """
+        key = partition.name, position
+        if key not in self._entries:
+            self.cost.reads += 1
+            try:
+                self._entries[key] = _seen(self._admin.topics.entry(partition.name, position), is_dead=is_dead)
+            except AdminMissing:
+                self._entries[key] = None
+            except AdminUnreachable:
+                raise
+            except AdminError as error:
+                self.cannot(partition.name, error)
+                self._entries[key] = None
+        return self._entries[key]
+
+    def cannot(self, topic: str, error: AdminError) -> None:
+        """Record a topic that could not be read."""
+        self.unseen[topic] = Unseen(what=topic, reason=error.reason)
+
+
+def _seen(entry: StoredEntry, *, is_dead: bool) -> Seen:
+    every: Iterable[Mapping[str, str]] = [entry.properties]
+    if entry.batch_messages is not None:
+        every = (message.properties for message in messages_of_batch(entry.payload, entry.batch_messages))
+    found: list[tuple[Envelope, str | None]] = []
+    with suppress(BatchGarbled):  # encrypted: only its readers can decode it
+        for one in every:
+            envelope = envelope_in(one)
+            if envelope is None and is_dead and (timer_id := one.get(ID_PROPERTY)):
+                # Another client's message to the intake, which its relay refused.
+                due_ms = due_in(one)
+                envelope = Envelope(timer_id, entry.publish_at_ms if due_ms is None else due_ms, entry.publish_at_ms)
+            if envelope is not None:
+                found.append((envelope, one.get(DEAD_REASON)))
+    return Seen(
+        position=entry.position,
+        publish_ms=entry.publish_at_ms,
+        timers=tuple(envelope for envelope, _ in found),
+        reasons=tuple(reason for _, reason in found),
+    )
+
+
+@unique
+class State(Enum):
+    """State of a timer."""
+
+    HELD = "held"
+    """The timer is in a holding topic."""
+    DUE = "due"
+    """The timer is in a due topic, and not every subscription has acknowledged it: it waits or is in flight."""
+    HANDLED = "handled"
+    """Every subscription has acknowledged the timer, and it is neither parked nor waiting for a retry."""
+    RETRYING = "retrying"
+    """A subscription's handler has not handled the timer: its next attempt waits in the subscription's retry topic."""
+    PARKED = "parked"
+    """A subscription has given the timer up: it waits for an operator."""
+    REMOVED = "removed"
+    """No entry is stored any more from the time when it was in its due topic: it was handled, if it was ever sent, and
+    if relays were on time then.
+    """
+    CANCELLED = "cancelled"
+    """The timer was cancelled or replaced: remaining copies are dropped on their way, and no longer delivered. Without
+    a remaining copy only the id is known; in that case it was handled only if the cancel came too late.
+    """
+    DEAD = "dead"
+    """The timer is in the dead-letter topic."""
+    NOT_FOUND = "not_found"
+    """The timer was never sent with this id or time, or its way does not follow from the plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """An entry that contains the timer.
+
+    Args:
+        topic: Full name of the partition.
+        position: Position of the entry.
+        envelope: The stored envelope of the timer.
+        published_ms: Publish time of the entry, UTC milliseconds.
+        waits_for: Subscriptions that have not acknowledged it.
+        done_by: Subscriptions that have acknowledged it.
+        is_due: True for a due topic.
+    """
+
+    topic: str
+    position: EntryPosition
+    envelope: Envelope
+    published_ms: int
+    waits_for: tuple[str, ...]
+    done_by: tuple[str, ...]
+    is_due: bool
+
+    @classmethod
+    def of(
+        cls, partition: Partition, seen: Seen, envelope: Envelope, subscriptions: Iterable[str], *, is_due: bool = False
+    ) -> Sighting:
+        """Create a sighting from an entry, and determine the subscriptions that have acknowledged it."""
+        done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
+        return cls(
+            topic=partition.name,
+            position=seen.position,
+            envelope=envelope,
+            published_ms=seen.publish_ms,
+            waits_for=tuple(name for name, is_done in done.items() if not is_done),
+            done_by=tuple(name for name, is_done in done.items() if is_done),
+            is_due=is_due,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A partition that was searched.
+
+    Args:
+        topic: Full name of the partition.
+        entered_ms: Time whose entries were searched.
+        reads: Entries read.
+        found: True if the timer was found.
+        is_before_all: True if the stored entries begin later.
+    """
+
+    topic: str
+    entered_ms: int
+    reads: int
+    found: bool
+    is_before_all: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """Whereabouts of a timer.
+
+    Args:
+        wanted: The timer.
+        at_ms: Time of the search, UTC milliseconds.
+        state: State of the timer.
+        here: The entry that contains it now; None if it was not found.
+        sightings: All entries on its way that contain it, in order.
+        way: Past and future stops from its send to its due topic, if its due time is known.
+        reason: Reason of a dead letter, reason why the search ended early, or a remark.
+        cancellation: Cancellation that cancels or replaces the last copy that was seen, or, if none was seen,
+            everything sent under its id before the cut. None if no cancellation applies, or cancellations are unknown.
+        searched: Partitions that were searched, in order.
+        unseen: Topics that could not be read.
+        cost: Cost of the search.
+    """
+
+    wanted: Wanted
+    at_ms: int
+    state: State
+    here: Sighting | None
+    sightings: tuple[Sighting, ...]
+    way: tuple[Stop, ...]
+    reason: str | None
+    cancellation: Cancellation | None
+    searched: tuple[Searched, ...]
+    unseen: tuple[Unseen, ...]
+    cost: Cost
+
+    @property
+    def due_ms(self) -> int | None:
+        """Due time from its envelope, or else from the caller; None if it is not known to the millisecond."""
+        seen = self.sightings[-1].envelope.due_ms if self.sightings else None
+        return self.wanted.exact_due_ms if seen is None else seen
+
+
+def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
+    """Return everything known about a timer."""
+    sent, cancellation = found.wanted.sent, found.cancellation
+    return {
+        "timer_id": found.wanted.timer_id,
+        "at_ms": found.at_ms,
+        "state": found.state.value,
+        "sent_from_ms": sent.first_ms if found.wanted.knows_sent else None,
+        "sent_to_ms": sent.last_ms if found.wanted.knows_sent else None,
+        "due_ms": found.due_ms,
+        "here": None if found.here is None else _sighting_facts(found.here),
+        "seen": [_sighting_facts(one) for one in found.sightings],
+        "way": [
+            {
+                "topic": stop.topic,
+                "enters_ms": stop.entered.first_ms,
+                "leaves_ms": stop.leaves_ms,
+                "is_due_topic": stop.is_due,
+            }
+            for stop in found.way
+        ],
+        "reason": found.reason,
+        "cancellation": None
+        if cancellation is None
+        else {cancellation.kind: cancellation.name, "cut": cancellation.cut, "forget_ms": cancellation.forget_ms},
+        "searched": [asdict(one) for one in found.searched],
+        "unseen": [asdict(one) for one in found.unseen],
+        **asdict(found.cost),
+    }
+
+
+def _sighting_facts(one: Sighting) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "position": one.position.text,
+        "published_ms": one.published_ms,
+        "entered_ms": one.envelope.entered_ms,
+        "hops": one.envelope.hops,
+        "generation": one.envelope.generation,
+        "revision": one.envelope.revision,
+        "waits_for": list(one.waits_for),
+        "done_by": list(one.done_by),
+    }
+
 
 GUESSES = 4
 """Guesses by time between two known entries; after these, every other read bisects, which is safer."""

@@ -5,7 +5,7 @@ from timewheel.inspect.doctor.checks.cursors import CURSORS, DELAYS
 from timewheel.inspect.doctor.checks.layout import LAYOUT, PLACES, SIGHT
 from timewheel.inspect.doctor.checks.relays import HOPS, RELAYS, SHADOWS
 from timewheel.inspect.doctor.checks.storage import EXPIRY, KEEPING, QUOTAS, STORAGE
-from timewheel.inspect.doctor.finding import Check
+from timewheel.inspect.doctor.seen import Check
 
 CHECKS: tuple[Check, ...] = (
     *LAYOUT,

@@ -12,8 +12,18 @@ from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration, span
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, warning_kind
-from timewheel.inspect.doctor.seen import Newest, Part, Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import (
+    Finding,
+    Kind,
+    Newest,
+    Part,
+    Seen,
+    SeenTopic,
+    Source,
+    check,
+    error_kind,
+    warning_kind,
+)
 from timewheel.inspect.doctor.settings import in_force
 from timewheel.provision.foreign_settings import unacknowledged_findings
 

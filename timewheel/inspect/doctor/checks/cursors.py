@@ -8,8 +8,17 @@ from timewheel.broker.admin.policies import DELAYED_DELIVERY, PAUSE_ON_ACK_STATE
 from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import (
+    Finding,
+    Kind,
+    Seen,
+    SeenTopic,
+    Source,
+    check,
+    error_kind,
+    note_kind,
+    warning_kind,
+)
 from timewheel.inspect.doctor.settings import broker_command, in_force, is_on, number
 from timewheel.inspect.gaps import Level, SubscriptionGaps
 from timewheel.inspect.gaps.gap_status import PLAN_HELPS, may_need_shadow, plan_command

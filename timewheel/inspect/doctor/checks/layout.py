@@ -6,12 +6,21 @@ from collections.abc import Iterator
 
 from timewheel.core.errors import TopologyError
 from timewheel.core.escapes import pulsar_admin, timewheel_command
-from timewheel.inspect.doctor.finding import Finding, Kind, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import (
+    Finding,
+    Kind,
+    Seen,
+    SeenTopic,
+    Source,
+    check,
+    error_kind,
+    note_kind,
+    warning_kind,
+)
 from timewheel.inspect.doctor.settings import broker_command, is_on
 from timewheel.inspect.missing_topics import NO_TOPIC
 from timewheel.provision.foreign_settings import foreign_subscriptions
-from timewheel.provision.former_findings import findings_of, left_behind
+from timewheel.provision.former_topics import findings_of, left_behind
 from timewheel.provision.provision_steps import (
     CreateMissedPartitions,
     CreateSubscription,

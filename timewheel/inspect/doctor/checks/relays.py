@@ -14,12 +14,21 @@ from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.steps import far_ms
-from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Part, Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import (
+    Finding,
+    Part,
+    Seen,
+    SeenTopic,
+    Source,
+    check,
+    error_kind,
+    note_kind,
+    warning_kind,
+)
 from timewheel.inspect.doctor.settings import broker_command, in_force, number
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY, mover_in
 from timewheel.provision.foreign_settings import producer_name_findings, relay_count_findings
-from timewheel.provision.former_findings import run_command
+from timewheel.provision.former_topics import run_command
 from timewheel.provision.provision_steps import SetPolicy
 
 NO_RELAY = error_kind(

@@ -23,8 +23,7 @@ from timewheel.broker.admin.policies import (
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
-from timewheel.inspect.doctor.finding import Finding, check, error_kind, note_kind, warning_kind
-from timewheel.inspect.doctor.seen import Seen, SeenTopic, Source
+from timewheel.inspect.doctor.seen import Finding, Seen, SeenTopic, Source, check, error_kind, note_kind, warning_kind
 from timewheel.inspect.doctor.settings import InForce, broker_command, in_force, is_on, number, of_namespace
 from timewheel.provision.provision_steps import SetPolicy
 
