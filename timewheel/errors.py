@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     )
     from timewheel.inspect.errors import (
         GapLogUnreadable,
+        LogUnreadable,
         NoSuchTarget,
         NothingToSample,
         NotOfThisPlan,
@@ -96,7 +97,6 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
-    from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
     "AdminDenied",
@@ -196,7 +196,7 @@ _MODULE_OF = {
     "NotOfThisPlan": "timewheel.inspect.errors",
     "NothingToSample": "timewheel.inspect.errors",
     "SendTimeUnknown": "timewheel.inspect.errors",
-    "LogUnreadable": "timewheel.watch.errors",
+    "LogUnreadable": "timewheel.inspect.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysAlreadyStored": "timewheel.spark_planner.errors",
     "EmptyHistory": "timewheel.spark_planner.errors",

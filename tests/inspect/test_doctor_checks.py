@@ -46,8 +46,8 @@ from timewheel.inspect.doctor.checks.clients import offset_ms, producer_off_ms
 from timewheel.inspect.doctor.checks.relays import PINNED_MS
 from timewheel.inspect.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.inspect.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
+from timewheel.inspect.entries import Run
 from timewheel.inspect.gaps import SubscriptionGaps
-from timewheel.inspect.gaps.reload import Run
 from timewheel.inspect.missing_topics import ENDS, MOVING, UNDER_WAY
 from timewheel.provision.provision_steps import TopicState, wanted_policies
 from timewheel.provision.provisioned import Provisioned

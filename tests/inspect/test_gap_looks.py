@@ -28,9 +28,9 @@ from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
+from timewheel.inspect.entries import Run
 from timewheel.inspect.gaps import GapSnapshot, GapStatus, Level, SubscriptionGaps, Unseen, inspect_gaps, topics_of
 from timewheel.inspect.gaps.gap_status import by_subscription
-from timewheel.inspect.gaps.reload import Run
 from timewheel.inspect.gaps.snapshot import (
     EVERYTHING,
     MAX_SNAPSHOTS,

@@ -13,7 +13,8 @@ from tests.support.forgetting import redelivered_exactly
 from timewheel.broker.admin.internals import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.inspect.gaps.reload import Run, reload_of, runs_of
+from timewheel.inspect.entries import Run, runs_of
+from timewheel.inspect.gaps.reload import reload_of
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=3, metadata_store_limit_ranges=1)
 LEDGER_ENTRIES = 7

@@ -7,7 +7,7 @@ import random
 import threading
 import tracemalloc
 from collections import Counter
-from itertools import combinations, count
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,6 +20,7 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.client.positions import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminUnreachable
+from timewheel.inspect.entries import Entries, Run
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.sample import (
     COLUMNS,
@@ -28,11 +29,9 @@ from timewheel.inspect.sample import (
     NOTE,
     Sample,
     SampledEntry,
-    Stretch,
     draw,
     figures_of,
     half_gini,
-    places_of,
     sample,
     sampled,
     write_sample,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOPIC = "persistent://acme/crm/reminders"
-STRETCHES = [Stretch("a", 5, 3), Stretch("a", 9, 1), Stretch("b", 2, 2)]
+STORED = [("a", Run(5, 0, 2)), ("a", Run(9, 0, 0)), ("b", Run(2, 0, 1))]
 
 
 def entry(publish_ms: int, delay_ms: int = 0, **facts: Any) -> SampledEntry:
@@ -74,16 +73,8 @@ def a_sample(*entries: SampledEntry, population: int, unread: int = 0) -> Sample
 
 
 def test_all_numbers_lead_to_all_entries_once() -> None:
-    places = list(places_of(range(6), STRETCHES))
-
-    expected = [(s.topic, EntryPosition(s.ledger, index)) for s in STRETCHES for index in range(s.entries)]
-    assert places == expected
-
-
-def test_places_are_drawn_up_one_at_a_time() -> None:
-    endless = places_of((number % 6 for number in count()), STRETCHES)
-
-    assert next(endless).topic == "a"
+    expected = [(topic, EntryPosition(run.ledger, index)) for topic, run in STORED for index in range(run.entries)]
+    assert list(Entries(STORED).places()) == expected
 
 
 @given(population=st.integers(0, 300), samples=st.integers(1, 300), seed=st.integers())

@@ -18,7 +18,7 @@ from timewheel.cli.status import _due_rows, _exit_status, _verdict
 from timewheel.client.positions import EntryPosition
 from timewheel.core import Native, Plan, Tiered
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.inspect.sample import open_runs, positions_of
+from timewheel.inspect.entries import open_entries
 from timewheel.inspect.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status
 from timewheel.inspect.status.looking import by_stretch, of_pieces, total
 
@@ -118,11 +118,11 @@ def test_open_entries_are_all_but_the_acknowledged_ones(acknowledged: list[bool]
     stored = ledgers(len(acknowledged))
     every = [EntryPosition(ledger.ledger_id, entry) for ledger in stored for entry in range(ledger.entries)]
 
-    runs = open_runs(cursor(acknowledged), stored)
+    found = open_entries("t", cursor(acknowledged), stored)
 
     open_ones = [position for position, done in zip(every, acknowledged, strict=True) if not done]
-    assert list(positions_of(runs, range(sum(run.entries for run in runs)))) == open_ones
-    assert list(positions_of(runs, [*range(0, len(open_ones), 3)])) == open_ones[::3]
+    assert list(found.places()) == [("t", position) for position in open_ones]
+    assert [found.number_of(position) for position in open_ones] == [*range(len(open_ones))]
 
 
 def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:

@@ -26,8 +26,8 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Tiered
 from timewheel.core.planfile import parse_plan
 from timewheel.core.steps import steps
+from timewheel.inspect.entries import Place
 from timewheel.inspect.plan_sample import StoredTimer
-from timewheel.inspect.sample import Place
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.watch.change import changed_plan, diff_of
 from timewheel.watch.checking import Checked, judged

@@ -19,8 +19,8 @@ from timewheel.client.positions import EntryPosition
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Calendar, Ring, Tiered, Wheel
 from timewheel.core.steps import steps
+from timewheel.inspect.entries import Place
 from timewheel.inspect.plan_sample import PlanSample, PlanTopic
-from timewheel.inspect.sample import Place
 from timewheel.watch.sends import SHARES, Sends, sends_of, window_of
 
 TIERED = plan_of(scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS)))

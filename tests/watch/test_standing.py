@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.plan_samples import NOW_MS, SUBSCRIPTION, TOPIC, part_of, plan_of, sample_of, timer
 from timewheel.client.positions import EntryPosition
+from timewheel.inspect.entries import Place
 from timewheel.inspect.plan_sample import draw_pairs
-from timewheel.inspect.sample import Place
 from timewheel.watch.comparison import GapComparison, comparisons, together
 
 TICK_MS = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from timewheel.broker.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
@@ -18,9 +19,10 @@ from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUn
 from timewheel.core.grouping import LARGEST_BATCH
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
+from timewheel.inspect.entries import Entries, open_entries
 from timewheel.inspect.errors import NoSuchTarget
 from timewheel.inspect.missing_topics import no_such_topic
-from timewheel.inspect.sample import envelope_in, open_runs, positions_of
+from timewheel.inspect.sample import envelope_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +220,10 @@ def dead_letters(
     entries = inspected = seen = 0
     for number in range(partitions):
         topic = partition_topic(box.topic, number)
-        positions = _open_positions(admin, topic, box, most - min(entries, most))
-        entries += positions.entries
-        for position in positions.first:
+        waiting = _open_entries(admin, topic, box)
+        first = islice(waiting.places(), most - min(entries, most))
+        entries += len(waiting)
+        for _, position in first:
             if len(meant) >= most:
                 break
             seen += 1
@@ -234,14 +237,7 @@ def dead_letters(
     )
 
 
-class _Open(NamedTuple):
-    """Unacknowledged entries of a partition: their number, and the positions of the first."""
-
-    entries: int
-    first: tuple[EntryPosition, ...]
-
-
-def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Open:
+def _open_entries(admin: AdminClient, topic: str, box: Box) -> Entries:
     try:
         stats = admin.topics.internal_stats(topic)
     except AdminMissing:
@@ -249,9 +245,7 @@ def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Ope
     cursor = stats.cursors.get(box.subscription)
     if cursor is None:
         raise NoSuchTarget(topic, f"it has no subscription {box.subscription}: `timewheel topics ensure PLAN`")
-    runs = open_runs(cursor, stats.ledgers)
-    entries = sum(run.entries for run in runs)
-    return _Open(entries, tuple(positions_of(runs, range(min(entries, most)))))
+    return open_entries(topic, cursor, stats.ledgers)
 
 
 def _dead_letters_at(admin: AdminClient, topic: str, box: Box, position: EntryPosition) -> Iterable[DeadLetter]:

@@ -470,10 +470,8 @@ class _Replayer:
         return self._producers[key]
 
     def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
-        """Return the topic that has the message's schema, and the schema's version.
-
-        Raises:
-            _NoSuchNote: The properties name a topic that no relay of this plan reads.
+        """Return the topic that has the message's schema, and the schema's version. Raises `_NoSuchNote` if the
+        properties name a topic that no relay of this plan reads.
         """
         # A dead letter is stored without its schema, and a property names it; a re-filed letter keeps that property. A
         # parked timer is stored with its schema.

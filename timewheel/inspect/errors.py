@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = ["GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "ReplayFailed", "SendTimeUnknown"]
+__all__ = [
+    "GapLogUnreadable",
+    "LogUnreadable",
+    "NoSuchTarget",
+    "NotOfThisPlan",
+    "NothingToSample",
+    "ReplayFailed",
+    "SendTimeUnknown",
+]
 
 
 class NothingToSample(TimewheelError, LookupError):
@@ -69,6 +77,20 @@ class GapLogUnreadable(TimewheelError, ValueError):
         self.problem = problem
         where = f"{path}, line {line}" if line else path
         super().__init__(f"{where}: {problem}; give another --log to begin a new one")
+
+
+class LogUnreadable(TimewheelError, ValueError):
+    """A file is not a log of checks.
+
+    Attributes:
+        path: Path of the file.
+        line: Number of the invalid line; 0 for the file itself.
+    """
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        self.path = path
+        self.line = line
+        super().__init__(f"log {path}{f', line {line}' if line else ''}: {reason}; it was not written on")
 
 
 class SendTimeUnknown(TimewheelError, ValueError):

@@ -36,11 +36,8 @@ class Limit:
 
 
 def limit_of(admin: AdminClient, *, gap_limit_ranges: int | None = None) -> Limit:
-    """Read the limit from the broker's settings, or else use the default of its version.
-
-    Args:
-        admin: Client that reads the settings, which needs a superuser, and the version.
-        gap_limit_ranges: Limit given by the user; takes precedence.
+    """Read the limit from the broker's settings, or else use the default of its version. A limit given by the user
+    takes precedence.
 
     Raises:
         AdminError: The broker does not answer.

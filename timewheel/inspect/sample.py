@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import random
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from http import HTTPStatus
@@ -24,9 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import CursorStats, Ledger
 from timewheel.broker.admin.stats import is_users
-from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.envelope import NUDGE_PROPERTY, PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import (
@@ -40,53 +35,10 @@ from timewheel.core.extras import need_extras
 from timewheel.core.history_span import shows_full
 from timewheel.core.ids import is_native_id
 from timewheel.core.names import parts_of
+from timewheel.inspect.entries import Entries, Place, Run, ledger_runs
 from timewheel.inspect.errors import NothingToSample
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-
-
-class OpenRun(NamedTuple):
-    """Consecutive entries of a ledger."""
-
-    ledger: int
-    first: int
-    entries: int
-
-
-def open_runs(cursor: CursorStats, ledgers: Sequence[Ledger]) -> tuple[OpenRun, ...]:
-    """Return the entries after the mark-delete position and outside the acknowledged ranges, in topic order."""
-    acked = cursor.acked_ranges()
-    runs: list[OpenRun] = []
-    at = 0
-    for ledger in ledgers:
-        first = cursor.mark_delete.entry + 1 if ledger.ledger_id == cursor.mark_delete.ledger else 0
-        if ledger.ledger_id < cursor.mark_delete.ledger:
-            continue
-        while at < len(acked) and acked[at].upto.ledger < ledger.ledger_id:
-            at += 1
-        while at < len(acked) and acked[at].after.ledger <= ledger.ledger_id:
-            begin = acked[at].after.entry + 1 if acked[at].after.ledger == ledger.ledger_id else 0
-            runs += _run(ledger.ledger_id, first, begin)
-            if acked[at].upto.ledger > ledger.ledger_id:
-                first = ledger.entries  # the range continues in the next ledger
-                break
-            first = max(first, acked[at].upto.entry + 1)
-            at += 1
-        runs += _run(ledger.ledger_id, first, ledger.entries)
-    return tuple(runs)
-
-
-def positions_of(runs: Sequence[OpenRun], numbers: Sequence[int]) -> Iterator[EntryPosition]:
-    """Yield the positions of the entries with these numbers, counted through all runs."""
-    ends = list(accumulate(run.entries for run in runs))
-    for number in numbers:
-        which = bisect_right(ends, number)
-        run = runs[which]
-        yield EntryPosition(run.ledger, run.first + number - (ends[which] - run.entries))
-
-
-def _run(ledger: int, first: int, until: int) -> list[OpenRun]:
-    return [OpenRun(ledger, first, until - first)] if until > first else []
-
+from timewheel.inspect.reader import ProgressCallback, each, no_report
 
 DEFAULT_SAMPLES = 10_000
 """The error of any share of the delays is then at most 1.4 percentage points, in 95 of 100 samples."""
@@ -94,29 +46,10 @@ MAX_SAMPLES = 1_000_000
 """A row takes some 200 bytes until the file is written, and a call about a millisecond."""
 IN_FLIGHT = 8
 """Concurrent calls: each makes a bookie read somewhere on its disk, beside its regular work."""
-WAITING = 2 * IN_FLIGHT
-"""Calls handed to the threads; later calls are not created yet."""
 MAX_GONE_SHARE = 0.1
 """Largest fraction of the chosen entries that may disappear; beyond it, the rest is no fair sample of the topic."""
 
 T = TypeVar("T")
-ProgressCallback = Callable[[int, int], None]
-"""Progress callback: called with the number of entries read, and of all entries to read."""
-
-
-class Stretch(NamedTuple):
-    """The first ``entries`` entries of a ledger, on a partition or a topic without partitions."""
-
-    topic: str
-    ledger: int
-    entries: int
-
-
-class Place(NamedTuple):
-    """Location of an entry."""
-
-    topic: str
-    position: EntryPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,17 +137,9 @@ def sample(
     now_ms: int,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Sample:
-    """Read random entries of a topic.
-
-    Args:
-        admin: Client whose role may read the topic's stats and peek at its messages.
-        topic: Full name of a persistent topic, partitioned or not.
-        now_ms: Present time, UTC milliseconds.
-        samples: Number of entries; all if the topic has fewer.
-        seed: Seed of the sample.
-        on_progress: Progress callback; called in the caller's thread.
+    """Read random entries of a topic. All if the topic has fewer.
 
     Raises:
         ValueError: The number of samples is out of range.
@@ -223,13 +148,13 @@ def sample(
     """
     if not 1 <= samples <= MAX_SAMPLES:
         raise ValueError(f"from 1 to {MAX_SAMPLES:,} samples, not {samples}")
-    partitions, stretches = _stretches(admin, topic)
-    population = sum(stretch.entries for stretch in stretches)
+    partitions, stored = _stored(admin, topic)
+    population = len(stored)
     if not population:
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
     # In the order of the draw, not of the topic, so that calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
-    read, unread = inspect(admin, topic, places_of(numbers, stretches), len(numbers), _sampled, on_progress)
+    read, unread = inspect(admin, topic, map(stored.place, numbers), len(numbers), _sampled, on_progress)
     found = [entry for entry in read if entry is not None]
     if not found:
         problem = f"all {len(read):,} entries that were looked at were put there by its shadow, and are no sends"
@@ -256,33 +181,23 @@ def draw(population: int, samples: int, seed: int) -> list[int]:
     return drawn.sample(range(population), min(samples, population))
 
 
-def places_of(numbers: Iterable[int], stretches: Sequence[Stretch]) -> Iterator[Place]:
-    """Yield the places of the entries with these numbers, in that order; numbers count through all stretches."""
-    ends = list(accumulate(stretch.entries for stretch in stretches))
-    for number in numbers:
-        which = bisect_right(ends, number)
-        topic, ledger, entries = stretches[which]
-        yield Place(topic, EntryPosition(ledger, number - (ends[which] - entries)))
-
-
-def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
+def _stored(admin: AdminClient, topic: str) -> tuple[int, Entries]:
     """Return the number of a topic's partitions, and its stored entries."""
     if topic.startswith("non-persistent://"):
         raise NothingToSample(topic, "a topic that is not persistent stores no messages")
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NothingToSample(topic, no_such_topic(admin, topic))
-    names = parts_of(topic, partitions)
-    stretches = []
-    for name in names:
+    runs: list[tuple[str, Run]] = []
+    for name in parts_of(topic, partitions):
         try:
             ledgers = admin.topics.internal_stats(name).ledgers
         except AdminMissing:
             if not partitions:
                 raise NothingToSample(topic, no_such_topic(admin, topic)) from None
             continue  # brokers create a partition at its first use
-        stretches += [Stretch(name, ledger.ledger_id, ledger.entries) for ledger in ledgers if ledger.entries]
-    return partitions, stretches
+        runs += ((name, run) for run in ledger_runs(ledgers))
+    return partitions, Entries(runs)
 
 
 def inspect(
@@ -291,17 +206,9 @@ def inspect(
     places: Iterable[Place],
     chosen: int,
     read: Callable[[Place, StoredEntry], T],
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback = no_report,
 ) -> tuple[list[T], Unread]:
     """Read entries, some of them concurrently.
-
-    Args:
-        admin: Client whose role may peek.
-        topic: Topic to name in an error.
-        places: Places of the entries.
-        chosen: Number of places.
-        read: Converts each entry.
-        on_progress: Progress callback.
 
     Returns:
         The converted entries, and the number of entries that could not be read.
@@ -315,7 +222,7 @@ def inspect(
     refused = {place: error for place, error in errors.items() if (error.status or 0) >= HTTPStatus.BAD_REQUEST}
     if refused:
         # Try again at the end: while a topic moves to another broker, reads of it fail for seconds.
-        again, left = _look(admin, topic, refused, chosen, read, lambda _done, _total: None)
+        again, left = _look(admin, topic, refused, chosen, read, no_report)
         found += again
         errors = {place: error for place, error in errors.items() if place not in refused} | left
     if not found:
@@ -341,7 +248,7 @@ def _look(
     found: list[T] = []
     errors: dict[Place, AdminError] = {}
     gone = 0
-    for done, (place, outcome) in enumerate(_outcomes(admin, places), start=1):
+    for done, (place, outcome) in enumerate(each(partial(_outcome, admin), places, IN_FLIGHT), start=1):
         if isinstance(outcome, AdminError):
             errors[place] = outcome
             gone += _is_gone(outcome)
@@ -352,23 +259,6 @@ def _look(
             found.append(read(place, outcome))
         on_progress(done, chosen)
     return found, errors
-
-
-def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Place, StoredEntry | AdminError]]:
-    """Yield the outcome of each place in order, with a bounded number of concurrent calls."""
-    pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="timewheel-sample")
-    waiting: deque[tuple[Place, Future[StoredEntry | AdminError]]] = deque()
-    try:
-        for place in places:
-            if len(waiting) == WAITING:
-                first, outcome = waiting.popleft()
-                yield first, outcome.result()
-            waiting.append((place, pool.submit(partial(_outcome, admin, place))))
-        while waiting:
-            first, outcome = waiting.popleft()
-            yield first, outcome.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
@@ -540,13 +430,8 @@ def figures_of(sample: Sample) -> SampleFigures:
 
 
 def half_gini(ascending: Sequence[float]) -> tuple[float, float]:
-    """Return half of the mean difference of two values, which is the integral of F (1 - F), and its standard error.
-
-    Args:
-        ascending: Independent values with the distribution function F, sorted.
-
-    Returns:
-        The unbiased estimate, and its error: that of the mean over each value's own mean difference to the others.
+    """Return half of the mean difference of two values, which is the integral of F (1 - F), and its standard error. The
+    values are independent and ascending; the error is that of the mean over each value's own mean difference.
     """
     count = len(ascending)
     if count < 2:
@@ -620,15 +505,9 @@ def write_sample(
     *,
     reached_by: Sequence[str] = (),
 ) -> None:
-    """Write a row per entry, in the order of sending, and a description of the sample to the file's metadata.
-
-    Args:
-        sample: Sample to write.
-        figures: Figures of the sample; written to the metadata in full, with topic, seed and time. The planner uses
-            their scale as the growth to plan for (`timewheel.spark_planner.history.sampled`).
-        path: Path of the file; an existing file is replaced.
-        topic: Data of the cluster that a plan needs; None if the user of the planner gives it.
-        reached_by: Options by which a command connects to that cluster, in addition to environment variables.
+    """Write a row per entry, in the order of sending, and a description of the sample to the file's metadata. An
+    existing file is replaced. The planner uses the scale in the description as the growth to plan for
+    (`timewheel.spark_planner.history.sampled`).
 
     Raises:
         ExtraMissing: pyarrow is not installed.

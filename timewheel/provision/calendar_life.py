@@ -77,13 +77,8 @@ class LifeState:
 
 
 def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_ms: int) -> Stage:
-    """Decide the stage of a calendar topic, and so the next action.
-
-    Args:
-        state: State of the topic, read *after* its termination, if any: a backlog of 0 before that can still grow.
-        subscriptions: Subscriptions of the plan.
-        now_ms: Present time, UTC milliseconds.
-        grace_ms: Time after the interval's end, for clocks that differ and sends in flight.
+    """Decide the stage of a calendar topic, and so the next action. The state is read *after* the topic's termination,
+    if any: a backlog of 0 before that can still grow.
     """
     if now_ms < state.interval.end_ms + grace_ms:
         return Stage.OPEN

@@ -46,12 +46,7 @@ class Finding:
 
 
 def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
-    """Find the effects of a namespace on its topics that no topic policy overrides (broker-facts: policies-of-topics).
-
-    Args:
-        policies: Policies of a namespace that contains topics of the plan.
-        broker: The broker's settings; None if they may not be read.
-    """
+    """Find effects of a namespace on its topics that no topic policy overrides (broker-facts: policies-of-topics)."""
     findings: list[Finding] = []
     expiry_min = policies.get(SUBSCRIPTION_EXPIRY_MIN)
     by = "its"
@@ -87,11 +82,6 @@ def native_timer_findings(
     """Find timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
 
     Later on, some timers always wait in the due topic, for the last part of their delay.
-
-    Args:
-        spec: The due topic.
-        parts: Stats of its partitions.
-        broker: The broker's settings; None if they may not be read.
     """
     each = [max((own.delayed - own.stale_entries for own in part.subscriptions.values()), default=0) for part in parts]
     delayed = sum(each)
@@ -113,13 +103,7 @@ def native_timer_findings(
 
 
 def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: int) -> tuple[Finding, ...]:
-    """Find the effects of a topic's delayed-delivery settings on timers that wait under the broker's delay.
-
-    Args:
-        spec: A topic with delayed delivery.
-        found: Settings in force, from the topic, its namespace or the broker.
-        tick_ms: Tick of the plan.
-    """
+    """Find the effects of a topic's delayed-delivery settings on timers that wait under the broker's delay."""
     remedy = set_delayed_delivery(spec.name, found)
     if not found.active:
         problem = "delayed delivery is off: every timer is delivered at once"
@@ -149,11 +133,8 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
 
 
 def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
-    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due.
-
-    Args:
-        spec: A due topic.
-        max_unacked: ``maxUnackedMessagesPerConsumer`` in force, from topic, namespace or broker; 0: no limit.
+    """Find a limit on a consumer's unacknowledged messages that is too low for the timers that it holds until due. A
+    limit of 0 means none.
     """
     if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
         return ()
@@ -171,11 +152,6 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
 def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
     """Find topics whose broker is about to forget producer names, and with them the sequence ids that it stored
     (broker-facts: forgotten-names).
-
-    Args:
-        spec: A topic with deduplication.
-        names: Names that the broker remembers of the topic's fullest partition.
-        broker: The broker's settings; None if they may not be read.
     """
     limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
     if names < limit * FULL_SHARE:
@@ -193,13 +169,7 @@ def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str
 
 
 def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> tuple[Finding, ...]:
-    """Find tiers read by more relays than useful, if every consumer has a relay of its own.
-
-    Args:
-        spec: A tier that relays read, of a plan with embedded relays.
-        relays: Number of relays connected to a partition.
-        target: The user's name for the plan.
-    """
+    """Find tiers read by more relays than useful, if every consumer has a relay of its own."""
     if relays < MANY_RELAYS:
         return ()
     return (
@@ -237,12 +207,7 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
 
 
 def set_delayed_delivery(topic: str, found: DelayedDelivery) -> str:
-    """Return the command that enables delayed delivery without a bound on the delay; a tick of whole seconds is kept.
-
-    Args:
-        topic: Full name.
-        found: Settings in force.
-    """
+    """Return the command that enables delayed delivery without a bound on delays; a tick of whole seconds is kept."""
     seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
     # Without -t the command sets a tick of a second. Without -md it sets no bound; older versions do not know -md.
     tick = () if rest_ms else ("-t", f"{seconds}s")

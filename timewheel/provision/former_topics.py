@@ -14,12 +14,14 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
+from timewheel.broker.admin.answers import asked
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.parts import relays_of
 from timewheel.core.clock import pause
 from timewheel.core.durations import SECOND_MS, format_duration
-from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import (
@@ -52,22 +54,12 @@ class FormerTopics:
         self._beside = tuple(beside)
 
     def __call__(self) -> tuple[FormerTopic, ...]:
-        """Return all topics of earlier plans, empty ones included: clients of an earlier plan may still send to them.
-
-        Raises:
-            AdminError: A call failed.
-        """
+        """Return all topics of earlier plans, also empty topics: clients of an earlier plan may still send to them."""
         return look_into(self._admin, self._plan, former_names(self._admin, self._plan), beside=self._beside)
 
 
 def former_names(admin: AdminClient, plan: Plan, *, besides: Iterable[str] = ()) -> list[str]:
-    """List all topics of the namespaces that may contain topics of the plan or of an earlier plan.
-
-    Args:
-        admin: Client of the cluster.
-        plan: The plan.
-        besides: Namespaces to leave out, since their topics are known already.
-    """
+    """List all topics of the namespaces that may contain topics of the plan or of an earlier plan."""
     names: list[str] = []
     for namespace in sorted({*Names(plan).namespaces} - {*besides}):
         with suppress(AdminMissing):  # a missing namespace has no waiting timers
@@ -78,14 +70,7 @@ def former_names(admin: AdminClient, plan: Plan, *, besides: Iterable[str] = ())
 def look_into(
     admin: AdminClient, plan: Plan, names: Sequence[str], *, beside: Iterable[Plan] = ()
 ) -> tuple[FormerTopic, ...]:
-    """Select the topics of earlier plans from a list, each with its backlog.
-
-    Args:
-        admin: Client of the cluster.
-        plan: The plan.
-        names: All topics of its namespaces, each partition under its own name.
-        beside: Plans whose relays and consumers run beside those of this plan.
-    """
+    """Select the topics of earlier plans from a list, each with its backlog."""
     partitions: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         partitions[partition_of(name)[0]].append(name)
@@ -108,33 +93,22 @@ def look_into(
 def waiting_in_former(
     admin: AdminClient, plan: Plan, cannot: Callable[[str, AdminError], None]
 ) -> tuple[FormerTopic, ...]:
-    """Return topics of earlier plans with a backlog, also in namespaces that the plan does not name.
-
-    Args:
-        admin: Client of the cluster.
-        plan: The plan.
-        cannot: Called with each subject that could not be read, and the error.
+    """Return topics of earlier plans with a backlog, also in namespaces that the plan does not name. ``cannot`` is
+    called with each subject that could not be read, and the error.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
+    noted = asked(lambda: provisioned(admin, plan.due_topic), partial(cannot, f"what is noted beside {plan.due_topic}"))
+    whole = with_noted_namespaces(plan, noted)
+
+    def waiting_in(namespace: str) -> list[FormerTopic]:
+        return [topic for topic in look_into(admin, whole, admin.topics.list(namespace)) if topic.backlog]
+
     found: list[FormerTopic] = []
-    whole = plan
-    try:
-        whole = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
-    except AdminUnreachable:
-        raise
-    except AdminError as error:
-        cannot(f"what is noted beside {plan.due_topic}", error)
     for namespace in Names(whole).namespaces:
-        try:
-            found += [topic for topic in look_into(admin, whole, admin.topics.list(namespace)) if topic.backlog]
-        except AdminMissing:
-            continue  # a missing namespace has no waiting timers
-        except AdminUnreachable:
-            raise
-        except AdminError as error:
-            cannot(f"topics of earlier plans in {namespace}", error)
+        refused = partial(cannot, f"topics of earlier plans in {namespace}")
+        found += asked(partial(waiting_in, namespace), refused) or ()  # a missing namespace has no waiting timers
     return tuple(found)
 
 
@@ -149,11 +123,6 @@ def _readers_of(plan: Plan, topic: FormerTopic) -> set[str]:
 
 def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -> int:
     """Count the entries that wait in the holding topics of a plan.
-
-    Args:
-        admin: Client of the cluster.
-        plan: The plan.
-        with_former: Include the holding topics of earlier plans.
 
     Raises:
         AdminError: A call failed.
@@ -229,13 +198,7 @@ def _unnamed(plan: Plan, topics: Sequence[FormerTopic]) -> set[str]:
 
 
 def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> str:
-    """Describe the remedy for timers that are left behind.
-
-    Args:
-        plan: The plan that leaves them behind.
-        topics: The topics in which they wait.
-        target: The user's name for the plan.
-    """
+    """Describe the remedy for timers that are left behind."""
     remedies = []
     if unnamed := _unnamed(plan, topics):
         former = json.dumps([*plan.former_namespaces, *sorted(unnamed)])
@@ -337,9 +300,6 @@ def delete_once_left(admin: AdminClient, topics: Iterable[str]) -> frozenset[str
 
     A client whose topic was terminated drops its connection and reconnects. A delete in that moment would succeed, and
     the client would create the topic anew. So two reads in a row must find no client.
-
-    Returns:
-        The deleted topics.
     """
     left = [topic for topic in topics if not connected_clients(admin, topic)]
     if left:
@@ -463,11 +423,7 @@ def _removal(admin: AdminClient, topic: FormerTopic) -> Removal:
 
 
 def _remove(admin: AdminClient, plan: Plan, topics: Collection[str]) -> frozenset[str]:
-    """Remove topics that are empty and have no connected client.
-
-    Returns:
-        The removed topics; the state of the others has changed meanwhile.
-    """
+    """Remove topics that are empty and have no connected client."""
     orphans = {topic for topic in topics if admin.topics.partitions(topic) is None}
     if orphans:
         # Partitions without their topic, as created by a client that connects to a topic during its removal.

@@ -152,11 +152,6 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     position: messages that other subscriptions have handled are not for it. Policies follow, since their absence takes
     a minute or more to do harm.
 
-    Args:
-        spec: The topic according to the plan.
-        state: State of the topic.
-        grow: Permit raising the number of partitions.
-
     Raises:
         TopologyError: The topic exists, and cannot be changed into the form that the plan needs.
     """
@@ -188,12 +183,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
 
 
 def policy_steps(spec: TopicSpec, policies: Mapping[Policy[Any], Any]) -> tuple[SetPolicy, ...]:
-    """Return the steps that set the policies that a topic must set itself.
-
-    Args:
-        spec: The topic according to the plan.
-        policies: Policies set on the topic.
-    """
+    """Return the steps that set the policies that a topic must set itself."""
     return tuple(
         SetPolicy(topic=spec.name, policy=policy, value=value)
         for policy, value in wanted_policies(spec)

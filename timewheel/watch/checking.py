@@ -12,7 +12,8 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
 from timewheel.inspect.plan_sample import PlanSample, sample_plan
-from timewheel.inspect.sample import DEFAULT_SAMPLES, ProgressCallback
+from timewheel.inspect.reader import ProgressCallback, no_report
+from timewheel.inspect.sample import DEFAULT_SAMPLES
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.extrapolation import trend_of
@@ -114,7 +115,7 @@ def check(
     horizon_ms: int = HORIZON_MS,
     samples: int = DEFAULT_SAMPLES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Checked:
     """Check a live plan without consuming or changing anything.
 
@@ -153,16 +154,7 @@ def judged(
     earlier: Sequence[CheckLine] = (),
     horizon_ms: int = HORIZON_MS,
 ) -> Checked:
-    """Evaluate a sample: every step of a check except reading from the broker.
-
-    Args:
-        sample: Sample of the plan's topics.
-        profile: The broker.
-        constraints: Constraints on the plan.
-        cells: Statistic that the plan was made from.
-        earlier: Checks of the same due topic, in order.
-        horizon_ms: Time ahead within which reaching a limit matters.
-    """
+    """Evaluate a sample: every step of a check except reading from the broker."""
     parts = comparisons(sample, profile.tick_ms)
     wholes = together(sample.plan.due_topic, parts)
     sends = sends_of(sample)

@@ -132,15 +132,8 @@ class Outlook:
 def outlook_of(
     rooms: Sequence[Room], volume: Growth | None, gaps: Growth | None, trend: Trend | None, now_ms: int, horizon_ms: int
 ) -> Outlook:
-    """Find the limit that is reached first.
-
-    Args:
-        rooms: The factor on the present volume that each limit allows; empty if unknown.
-        volume: Growth of the sends over earlier checks.
-        gaps: Growth of the predicted peak over earlier checks of the same plan; longer delays raise it too.
-        trend: Trend of a saved statistic, used if checks do not show the growth of the volume.
-        now_ms: Present time, UTC milliseconds.
-        horizon_ms: Time ahead to look.
+    """Find the limit that is reached first. Longer delays raise the gaps too. The trend of a saved statistic counts if
+    checks do not show the growth of the volume.
     """
     basis = "the sends of earlier checks"
     if volume is None and trend is not None:

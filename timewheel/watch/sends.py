@@ -1,5 +1,5 @@
-"""Estimate rate and delays of the sends from the entries of a live topic, without the bias of stored entries; and drift:
-rate and delays compared with those that a plan was made for.
+"""Estimate rate and delays of the sends from the entries of a live topic, without the bias of stored entries;
+and drift: rate and delays compared with those that a plan was made for.
 
 Entries stored in a topic are no fair sample of its sends: a timer of ten days stays a hundred times as long as a timer
 of two hours. So timers are counted where and when they were **sent**: of all copies of a timer only the first, in
@@ -225,12 +225,7 @@ class Drift:
 
 
 def drift(sends: Sends, reference: Reference) -> Drift:
-    """Compare the sends with a reference.
-
-    Args:
-        sends: Enough sends (`Sends.is_enough`).
-        reference: Reference with a rate above 0.
-    """
+    """Compare the sends with a reference. The sends are enough, and the reference has a rate above 0."""
     delays_ms, shares = sends.delays()
     return Drift(
         reference=reference,
@@ -260,16 +255,8 @@ def reference_of(cells: Cells, name: str, from_ms: int, until_ms: int) -> Refere
     """Return a history's rate and delays at the hours of a window.
 
     A window shorter than a day is compared with the same hours of the history's days, and of the same days of the week
-    if the history has two weeks. Otherwise the night would count as a drop in traffic.
-
-    Args:
-        cells: Cells of a single topic.
-        name: Name of the reference (`Reference.name`).
-        from_ms: Start of the window, UTC milliseconds.
-        until_ms: End of the window, UTC milliseconds.
-
-    Returns:
-        The reference; None if the history has no timer at these hours, or no length.
+    if the history has two weeks. Otherwise the night would count as a drop in traffic. None if the history has no timer
+    at these hours, or no length.
     """
     first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max()) + 1
     period_ms = DAY_MS if last_ms - first_ms < WEEKLY_MS else 7 * DAY_MS

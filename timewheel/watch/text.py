@@ -87,14 +87,8 @@ def describe_sends(checked: Checked) -> Iterator[tuple[str, str]]:
 
 
 def describe_change(change: Change, path: str, new: str, write: str, reached_by: Sequence[str]) -> Iterator[str]:
-    """Yield the lines that describe a change of the plan and how to roll it out.
-
-    Args:
-        change: Change of the plan.
-        path: Path of the present plan file.
-        new: Path of the new plan file.
-        write: Command that writes it; empty: it is written.
-        reached_by: Options by which a command reaches the cluster.
+    """Yield the lines that describe a change of the plan and how to roll it out. Without a command that writes the new
+    plan file, it is written already.
     """
     at = "at the present volume" if change.times == 1 else f"at {change.times:.3g} times the present volume"
     if not change.is_one:
@@ -182,12 +176,7 @@ def checked_facts(checked: Checked) -> dict[str, Any]:
 
 
 def change_facts(change: Change, path: str) -> dict[str, Any]:
-    """Return a change of the plan as JSON values.
-
-    Args:
-        change: The change.
-        path: Path of the present plan file.
-    """
+    """Return a change of the plan as JSON values."""
     return {
         "keeps_limits": change.keeps_limits,
         "is_one": change.is_one,

@@ -65,19 +65,7 @@ def findings_of(
     profile: BrokerProfile,
     constraints: Constraints,
 ) -> tuple[Finding, ...]:
-    """Return all findings, the worst first.
-
-    Args:
-        sample: Sample of the plan's topics.
-        parts: Each subscription on each partition.
-        wholes: Each subscription, all partitions together.
-        sends: Present rate and delays.
-        expected: The plan evaluated on these sends; None if they are too few.
-        drift: Drift since the plan was made; None without a reference.
-        outlook: Projection of growth.
-        profile: The broker.
-        constraints: Constraints on the plan.
-    """
+    """Return all findings, the worst first."""
     found = [
         *_counted(parts, profile, constraints),
         *_compared(wholes),

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import TypeVar
 
 import httpx
 
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.tokens import expires_ms_of, role_of
 
 MAX_REASON_CHARACTERS = 400
 """Limit of a reason in an error: brokers put whole Java stack traces into it."""
+
+
+T = TypeVar("T")
+
+
+def asked(call: Callable[[], T], refused: Callable[[AdminError], object]) -> T | None:
+    """Return the result of a call; None if its subject does not exist, or if the broker refuses.
+
+    Args:
+        call: Reads from the broker.
+        refused: Called with a refusal.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    try:
+        return call()
+    except AdminMissing:
+        return None
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        refused(error)
+        return None
 
 
 def error_of(response: httpx.Response, endpoint: str, token: str | None) -> AdminError:

@@ -1,4 +1,4 @@
-"""Checks with their kinds of findings, and the state of a setup that they judge by, read as far as the role is allowed."""
+"""Checks with their kinds of findings, and the state of a setup that they judge by, as far as the role may read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timewheel.broker.admin.namespaces import NamespacePolicies
 from timewheel.broker.admin.policies import Policy
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import STATE_PROPERTY, parts_of
@@ -253,23 +253,16 @@ class Asking:
         return tuple(self._unread.values())
 
     def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:
-        """Return the result of the call; None if it was refused, or if its subject does not exist.
-
-        Args:
-            source: Kind of the data read.
-            subject: A topic, a namespace or the broker.
-            call: Reads from the broker.
-            was_there: True if the subject existed a moment ago: its absence is then recorded too.
+        """Return the result of the call; None if it was refused, or if its subject does not exist. The absence of a
+        subject that was there a moment ago is recorded, too.
 
         Raises:
             AdminUnreachable: No broker answers.
         """
         try:
             return call()
-        except (AdminUnreachable, AdminDenied) as error:
-            if isinstance(error, AdminUnreachable):
-                raise
-            self.refused(source, subject, error)
+        except AdminUnreachable:
+            raise
         except AdminMissing:
             if was_there:
                 self.lost(source, subject)

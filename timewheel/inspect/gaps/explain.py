@@ -16,7 +16,6 @@ from enum import Enum
 
 from timewheel.broker.admin.client import AdminClient
 from timewheel.broker.admin.entries import StoredEntry
-from timewheel.broker.admin.internals import Ledger
 from timewheel.broker.admin.parts import whole_topic
 from timewheel.broker.admin.stats import IN_ORDER_TYPES, ConsumerStats, TopicStats
 from timewheel.client.positions import EntryPosition
@@ -25,6 +24,7 @@ from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.core.errors import AdminMissing
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.names import parts_of
+from timewheel.inspect.entries import Place, Run, holes_of
 from timewheel.inspect.errors import NoSuchTarget, NothingToSample
 from timewheel.inspect.gaps.gap_status import (
     FIRST_AID,
@@ -35,10 +35,10 @@ from timewheel.inspect.gaps.gap_status import (
     shadow_helps,
     stale_index_words,
 )
-from timewheel.inspect.gaps.reload import Run, runs_of
 from timewheel.inspect.gaps.snapshot import NO_CURSOR
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
-from timewheel.inspect.sample import Place, ProgressCallback, SampleFigures, figures_of, inspect, sample
+from timewheel.inspect.reader import ProgressCallback, no_report
+from timewheel.inspect.sample import SampleFigures, figures_of, inspect, sample
 from timewheel.provision.shadow_commands import is_lone_partition, is_own, shadow_commands
 
 BY_KEY = "Key_Shared"
@@ -61,19 +61,6 @@ class Cause(Enum):
     """The entry's key waits for a busy consumer; other keys proceed."""
     SINGLE = "single acknowledgements"
     """A single consumer gets all entries in order, and does not acknowledge all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
-    """Open entries right before a range of acknowledged entries.
-
-    Args:
-        topic: A partition, or a topic without partitions.
-        run: The open entries within the range's ledger, or within the ledger before.
-    """
-
-    topic: str
-    run: Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,29 +98,6 @@ class Share:
     error: float
 
 
-def holes_of(topic: str, mark_delete: EntryPosition, runs: Sequence[Run], ledgers: Sequence[Ledger]) -> Iterator[Hole]:
-    """Yield the hole before each range of acknowledged entries. Ranges split only by the end of a ledger share a hole.
-
-    Args:
-        topic: Topic of the ranges.
-        mark_delete: Everything up to this position is acknowledged.
-        runs: Acknowledged entries beyond it, in topic order.
-        ledgers: Ledgers of the topic, in order.
-    """
-    entries = {ledger.ledger_id: ledger.entries for ledger in ledgers if ledger.entries}
-    before = {later: earlier for earlier, later in zip(entries, list(entries)[1:], strict=False)}
-    acked_upto = {mark_delete.ledger: mark_delete.entry}
-    for run in runs:
-        first = acked_upto.get(run.ledger, -1) + 1
-        if first < run.first:
-            yield Hole(topic=topic, run=Run(run.ledger, first, run.first - 1))
-        elif not run.first and (earlier := before.get(run.ledger)) is not None and earlier >= mark_delete.ledger:
-            first = acked_upto.get(earlier, -1) + 1
-            if first < entries[earlier]:
-                yield Hole(topic=topic, run=Run(earlier, first, entries[earlier] - 1))
-        acked_upto[run.ledger] = run.last
-
-
 def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hottest: float) -> Cause:
     """Decide why ready entries stay open.
 
@@ -154,15 +118,7 @@ def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hott
 def shares_of(
     inspected: Sequence[OpenEntry], holes: int, subscription_type: str, unacked: int, now_ms: int
 ) -> tuple[Share, ...]:
-    """Return the causes that were found, the greatest share first.
-
-    Args:
-        inspected: An entry of each sampled hole; each hole had the same chance.
-        holes: Number of all holes.
-        subscription_type: Type as the broker writes it.
-        unacked: Messages that consumers have in flight.
-        now_ms: Present time, UTC milliseconds.
-    """
+    """Return the causes that were found, the greatest share first. Each hole had the same chance to be inspected."""
     if not inspected:
         return ()
     ready = [entry for entry in inspected if not entry.is_delayed(now_ms)]
@@ -269,19 +225,10 @@ def explain(
     holes: int = DEFAULT_HOLES,
     entries: int = DEFAULT_ENTRIES,
     seed: int = 0,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Explained:
-    """Read a subscription's holes, its consumers, and the delays of its topic. Nothing is consumed.
-
-    Args:
-        admin: Client whose role may read the topic's stats and peek at its messages.
-        topic: Full name, partitioned or not.
-        subscription: Name of the subscription; defaults to the subscription with the most gaps.
-        profile: The broker's limit and format.
-        holes: Number of holes to sample; all if fewer exist.
-        entries: Number of the topic's entries to sample for delays.
-        seed: Seed of the samples.
-        on_progress: Progress callback.
+    """Read a subscription's holes, its consumers, and the delays of its topic. Nothing is consumed. Without a
+    subscription, that with the most gaps is explained. Samples of holes and of entries are read; all if fewer exist.
 
     Raises:
         NoSuchTarget: The topic or subscription does not exist.
@@ -292,7 +239,7 @@ def explain(
     name = subscription or _fullest(topic, parts)
     now_ms = admin.clock.now_ms()
     gap_statuses: list[GapStatus] = []
-    found: list[Hole] = []
+    found: list[tuple[str, Run]] = []
     holders: list[Holder] = []
     removed: list[str] = []
     for part, stats in parts.items():
@@ -309,8 +256,7 @@ def explain(
             raise NoSuchTarget(f"{part}, subscription {name}", NO_CURSOR)
         gap_statuses.append(gap_status_of(part, name, own, internal, profile))
         holders += [Holder(topic=part, consumer=consumer) for consumer in own.consumers or ()]
-        runs = list(runs_of(cursor.acked_ranges(), internal.ledgers))
-        found += holes_of(part, cursor.mark_delete, runs, internal.ledgers)
+        found += ((part, hole) for hole in holes_of(cursor, internal.ledgers))
     if removed:
         raise NoSuchTarget(topic, f"{removed[0]} was removed while it was looked at")
     if not gap_statuses:
@@ -372,7 +318,12 @@ def _type(gaps: SubscriptionGaps) -> str:
 
 
 def _looked_into(
-    admin: AdminClient, topic: str, holes: Sequence[Hole], most: int, seed: int, on_progress: ProgressCallback
+    admin: AdminClient,
+    topic: str,
+    holes: Sequence[tuple[str, Run]],
+    most: int,
+    seed: int,
+    on_progress: ProgressCallback,
 ) -> tuple[list[OpenEntry], int]:
     """Return a random entry of each sampled hole, and the number of unreadable entries."""
     if not holes:
@@ -380,9 +331,8 @@ def _looked_into(
     rng = random.Random(seed)  # noqa: S311 - a fair draw, not a secret
     drawn = list(holes) if len(holes) <= most else rng.sample(list(holes), most)
     sizes: dict[Place, int] = {}
-    for hole in drawn:
-        entry = rng.randint(hole.run.first, hole.run.last)
-        sizes[Place(hole.topic, EntryPosition(hole.run.ledger, entry))] = hole.run.entries
+    for part, hole in drawn:
+        sizes[Place(part, EntryPosition(hole.ledger, rng.randint(hole.first, hole.last)))] = hole.entries
 
     def read(place: Place, entry: StoredEntry) -> OpenEntry:
         return OpenEntry(
@@ -446,13 +396,8 @@ class Advice:
 def advice_on(
     found: Explained, profile: BrokerProfile, *, gap_limit: int | None = None, reached_by: Sequence[str] = ()
 ) -> tuple[Advice, ...]:
-    """Return advice on each cause that was found, the greatest share first.
-
-    Args:
-        found: Explanation of the gaps.
-        profile: The broker's limits.
-        gap_limit: Limit given by the user because the role may not read it; commands repeat it.
-        reached_by: Options by which a command connects to the cluster.
+    """Return advice on each cause that was found, the greatest share first. Commands repeat a limit that the user gave
+    because the role may not read it.
     """
     sampling = [*([] if gap_limit is None else ["--gap-limit", str(gap_limit)]), *reached_by]
     return tuple(

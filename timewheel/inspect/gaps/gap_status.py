@@ -8,14 +8,16 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from operator import attrgetter
 
-from timewheel.broker.admin.internals import CursorStats, InternalStats
+from timewheel.broker.admin.internals import InternalStats
 from timewheel.broker.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.escapes import admin_options, timewheel_command
 from timewheel.core.gap_law import WATCH_SHARE
 from timewheel.core.names import partition_of
-from timewheel.inspect.gaps.reload import Reload, Run, reload_of
+from timewheel.inspect.entries import Run
+from timewheel.inspect.gaps.reload import reload_of
 from timewheel.provision.shadow_commands import is_lone_partition, is_own
 
 
@@ -116,6 +118,16 @@ class GapStatus:
         return Level.WATCH if self.share >= WATCH_SHARE else Level.OK
 
 
+class _Sum:
+    """A value of the partitions, summed."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._of = attrgetter(name)
+
+    def __get__(self, gaps: SubscriptionGaps, owner: type) -> int:
+        return sum(map(self._of, gaps.parts))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGaps:
     """A subscription of a topic with all partitions; every partition has a cursor and a limit of its own.
@@ -139,59 +151,24 @@ class SubscriptionGaps:
     def level(self) -> Level:
         return self.worst.level
 
-    @property
-    def gap_count(self) -> int:
-        return sum(part.gap_count for part in self.parts)
-
-    @property
-    def backlog(self) -> int:
-        return sum(part.backlog for part in self.parts)
-
-    @property
-    def delayed(self) -> int:
-        return sum(part.delayed for part in self.parts)
-
-    @property
-    def stale_entries(self) -> int:
-        return sum(part.stale_entries for part in self.parts)
-
-    @property
-    def unacked(self) -> int:
-        return sum(part.unacked for part in self.parts)
-
-    @property
-    def ready(self) -> int:
-        return sum(part.ready for part in self.parts)
-
-    @property
-    def unknown(self) -> int:
-        return sum(part.unknown for part in self.parts)
-
-    @property
-    def index_bytes(self) -> int:
-        return sum(part.index_bytes for part in self.parts)
-
-    @property
-    def pinned_bytes(self) -> int:
-        return sum(part.pinned_bytes for part in self.parts)
-
-    @property
-    def again_entries(self) -> int:
-        return sum(part.again_entries for part in self.parts)
+    gap_count = _Sum()
+    backlog = _Sum()
+    delayed = _Sum()
+    stale_entries = _Sum()
+    unacked = _Sum()
+    ready = _Sum()
+    unknown = _Sum()
+    index_bytes = _Sum()
+    pinned_bytes = _Sum()
+    again_entries = _Sum()
 
 
 def gap_status_of(
     topic: str, subscription: str, stats: SubscriptionStats, internal: InternalStats | None, profile: BrokerProfile
 ) -> GapStatus:
-    """Derive the state of a subscription from the broker's stats.
-
-    Args:
-        topic: A partition, or a topic without partitions.
-        subscription: Name of the subscription.
-        stats: Stats of the subscription; may lack its consumers if no entry can be delayed or ready.
-        internal: Internal stats of the topic; None if they were not read because the subscription has no gaps. With
-            gaps they must contain the subscription's cursor, from which the repeated entries of a reload are computed.
-        profile: The broker.
+    """Derive the state of a subscription from the broker's stats. Internal stats are None if the subscription has no
+    gaps; with gaps they must contain its cursor. The stats may lack its consumers if no entry can be delayed or
+    ready.
     """
     gap_status = GapStatus(
         topic=topic,
@@ -210,13 +187,9 @@ def gap_status_of(
     if internal is None or (subscription not in internal.cursors and not stats.gap_count):
         return gap_status
     cursor = internal.cursors[subscription]
-    return _with_cursor(gap_status, cursor, internal, reload_of(cursor, internal.ledgers, profile))
-
-
-def _with_cursor(gap_status: GapStatus, cursor: CursorStats, internal: InternalStats, reload: Reload) -> GapStatus:
-    pinned = [ledger for ledger in internal.ledgers if ledger.ledger_id >= cursor.mark_delete.ledger and ledger.entries]
-    if pinned and (pinned[0].ledger_id, pinned[0].entries - 1) <= cursor.mark_delete:
-        pinned = pinned[1:]  # the whole ledger is acknowledged
+    reload = reload_of(cursor, internal.ledgers, profile)
+    mark = cursor.mark_delete
+    pinned = [one for one in internal.ledgers if one.entries and (one.ledger_id, one.entries - 1) > mark]
     return replace(
         gap_status,
         # Read at the same moment as the ranges.
@@ -245,12 +218,8 @@ def stale_index_words(gaps: SubscriptionGaps) -> str:
 def by_subscription(
     gap_statuses: Iterable[GapStatus], partitioned: AbstractSet[str] | None = None
 ) -> tuple[SubscriptionGaps, ...]:
-    """Group partitions by subscription, the worst subscription first.
-
-    Args:
-        gap_statuses: States on partitions, and on topics without partitions.
-        partitioned: The partitioned topics among them; any other topic with a partition's name stands alone. None:
-            decide by the names.
+    """Group partitions by subscription, the worst subscription first. A topic with a partition's name that is not among
+    the partitioned topics stands alone; None: decide by the names.
     """
     found: dict[tuple[str, str], list[tuple[int, GapStatus]]] = {}
     for gap_status in gap_statuses:
@@ -307,12 +276,7 @@ def may_have_shadow(gaps: SubscriptionGaps) -> bool:
 
 
 def shadow_helps(topic: str, shadow: str | None = None) -> str:
-    """State in a sentence whether a shadow is first aid.
-
-    Args:
-        topic: Full name of a whole topic (`timewheel.broker.admin.parts.whole_topic`).
-        shadow: Desired state of its shadow; None without a shadow.
-    """
+    """State in a sentence whether a shadow is first aid."""
     if shadow is not None:
         return BESIDE_SHADOW.format(state=shadow)
     return NO_SHADOW_HELPS if is_lone_partition(topic) else SHADOW_HELPS

@@ -15,29 +15,18 @@ the metadata store (broker-facts: parts-of-batches).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
-from timewheel.broker.admin.internals import AckedRange, CursorStats, Ledger
+from timewheel.broker.admin.internals import CursorStats, Ledger
 from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
+from timewheel.inspect.entries import Entries, Run, runs_of
 
 NO_LEDGER = "NoLedger"
 """State of a cursor that has been loaded but not written since."""
-
-
-class Run(NamedTuple):
-    """Acknowledged entries of a ledger, from ``first`` to ``last`` inclusive."""
-
-    ledger: int
-    first: int
-    last: int
-
-    @property
-    def entries(self) -> int:
-        return self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,30 +77,17 @@ def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerPro
     # The metadata store accepts ranges only.
     form: AckFormat = "ranges" if in_metadata_store else _form(runs, profile)
     acked = sum(run.entries for run in runs)
+    stored = Entries.stored("", ledgers)
+    last = EntryPosition(runs[-1].ledger, runs[-1].last) if runs else cursor.mark_delete
     kept, counted = (_kept_as_bitmap if form == "bitmap" else _kept_as_ranges)(runs, profile)
     return Reload(
         form=form,
         in_metadata_store=in_metadata_store,
         acked_entries=acked,
-        span_entries=_span(cursor.mark_delete, runs, ledgers),
+        span_entries=stored.number_after(last) - stored.number_after(cursor.mark_delete),
         counted_to_limit=counted,
         forgotten=tuple(runs[kept:]),
     )
-
-
-def runs_of(ranges: Iterable[AckedRange], ledgers: Sequence[Ledger]) -> Iterator[Run]:
-    """Split ranges by ledger, in topic order. Brokers that cache bitmaps end a range with its ledger."""
-    last_entry = {ledger.ledger_id: ledger.entries - 1 for ledger in ledgers}
-    for after, upto in ranges:
-        if after.ledger == upto.ledger:
-            yield Run(after.ledger, after.entry + 1, upto.entry)
-            continue
-        if after.entry < last_entry.get(after.ledger, -1):
-            yield Run(after.ledger, after.entry + 1, last_entry[after.ledger])
-        for ledger_id, last in last_entry.items():
-            if after.ledger < ledger_id < upto.ledger and last >= 0:
-                yield Run(ledger_id, 0, last)
-        yield Run(upto.ledger, 0, upto.entry)
 
 
 def _form(runs: Sequence[Run], profile: BrokerProfile) -> AckFormat:
@@ -127,25 +103,11 @@ def _kept_as_ranges(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, i
 
 
 def _kept_as_bitmap(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, int]:
-    acked = _summed(runs)
+    acked: Counter[int] = Counter()
+    for run in runs:
+        acked[run.ledger] += run.entries
     with_it = list(accumulate(acked.values()))
     before = [0, *with_it[:-1]]
     compared = before if profile.keeps_crossing_ledger else with_it
     kept = {ledger for ledger, entries in zip(acked, compared, strict=True) if entries <= profile.gap_limit_ranges}
     return sum(run.ledger in kept for run in runs), compared[-1] if compared else 0
-
-
-def _summed(runs: Sequence[Run]) -> dict[int, int]:
-    acked: dict[int, int] = {}
-    for run in runs:
-        acked[run.ledger] = acked.get(run.ledger, 0) + run.entries
-    return acked
-
-
-def _span(mark_delete: EntryPosition, runs: Sequence[Run], ledgers: Sequence[Ledger]) -> int:
-    if not runs:
-        return 0
-    end = runs[-1]
-    between = sum(ledger.entries for ledger in ledgers if mark_delete.ledger <= ledger.ledger_id < end.ledger)
-    own = mark_delete.entry + 1 if any(ledger.ledger_id == mark_delete.ledger for ledger in ledgers) else 0
-    return between + end.last + 1 - own

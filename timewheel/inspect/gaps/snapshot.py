@@ -4,14 +4,11 @@ topics that cannot be read; a log of snapshots, from which growth is read; snaps
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,6 @@ from timewheel.broker.admin.entries import StoredEntry
 from timewheel.broker.admin.names import DOMAINS
 from timewheel.broker.admin.parts import partitioned_among
 from timewheel.broker.admin.stats import SubscriptionStats, TopicStats
-from timewheel.client.positions import EntryPosition
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import TIMER_PROPERTY
@@ -29,6 +25,7 @@ from timewheel.core.names import partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.slope import LEAST_POINTS, slope_of
 from timewheel.core.topology import topology
+from timewheel.inspect.entries import Entries, Place
 from timewheel.inspect.errors import GapLogUnreadable, NoSuchTarget
 from timewheel.inspect.gaps.gap_status import (
     GapStatus,
@@ -38,35 +35,15 @@ from timewheel.inspect.gaps.gap_status import (
     gap_status_of,
     may_have_shadow,
 )
-from timewheel.inspect.gaps.reload import Run
+from timewheel.inspect.json_log import append_lines, read_lines
 from timewheel.inspect.missing_topics import no_such_topic, shadow_of
 from timewheel.inspect.profile import Limit
-from timewheel.inspect.sample import Place, draw, inspect
+from timewheel.inspect.reader import AT_ONCE, ProgressCallback, Unseen, each, no_report
+from timewheel.inspect.sample import draw, inspect
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
-DEFAULT_AT_ONCE = 16
-"""Concurrent requests over all brokers; each takes some milliseconds of a broker's web threads."""
-
 MAX_ASKED = 100
 """Number of topics near their limit, the worst first, whose shadows are looked up."""
-
-ProgressCallback = Callable[[int, int], None]
-"""Progress callback: called with the number of topics read, and of all topics to read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unseen:
-    """A target that could not be read.
-
-    Args:
-        what: A topic, namespace or tenant.
-        reason: The broker's reason.
-        is_target: True if the user named it, and nothing of it was read.
-    """
-
-    what: str
-    reason: str
-    is_target: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +96,8 @@ def inspect_gaps(
     *,
     unseen: Iterable[Unseen] = (),
     missing: Iterable[str] = (),
-    at_once: int = DEFAULT_AT_ONCE,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    at_once: int = AT_ONCE,
+    on_progress: ProgressCallback = no_report,
 ) -> GapSnapshot:
     """Read all durable subscriptions of these topics.
 
@@ -145,7 +122,8 @@ def inspect_gaps(
     bare: list[str] = []
     gone: list[str] = []
     on_progress(0, len(topics))
-    for done, seen in enumerate(_inspected(admin, topics, profile, at_once), start=1):
+    looks = each(lambda topic: _look(admin, topic, profile), topics, at_once)
+    for done, (_, seen) in enumerate(looks, start=1):
         gap_statuses += seen.gap_statuses
         hidden += seen.unseen
         if seen.is_gone:
@@ -166,10 +144,7 @@ def inspect_gaps(
 
 def with_lost(snapshot: GapSnapshot, named: AbstractSet[str]) -> GapSnapshot:
     """Return the snapshot with those topics counted as unread that the user named and of which nothing exists any more.
-
-    Args:
-        snapshot: The snapshot.
-        named: Full names of the topics that the user named, without a partition suffix.
+    Names are without a partition suffix.
     """
     others = [one.topic for one in snapshot.subscriptions] + [*snapshot.bare, *(one.what for one in snapshot.unseen)]
     lost = {partition_of(name)[0] for name in snapshot.gone} & named - {partition_of(name)[0] for name in others}
@@ -193,23 +168,6 @@ def with_shadows(admin: AdminClient, snapshot: GapSnapshot) -> GapSnapshot:
     near = list(dict.fromkeys(one.topic for one in snapshot.subscriptions if may_have_shadow(one)))[:MAX_ASKED]
     states = {topic: shadow_of(admin, topic) for topic in near}
     return replace(snapshot, shadowed={topic: state for topic, state in states.items() if state is not None})
-
-
-def _inspected(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:
-    """Yield each topic once it has been read, with a bounded number of concurrent requests."""
-    left = iter(topics)
-    pool = ThreadPoolExecutor(at_once, thread_name_prefix="timewheel-gaps")
-    try:
-        under_way: set[Future[_Seen]] = set()
-        while True:
-            under_way |= {pool.submit(_look, admin, topic, profile) for topic in islice(left, at_once - len(under_way))}
-            if not under_way:
-                return
-            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in ended:
-                yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _durable(stats: TopicStats) -> dict[str, SubscriptionStats]:
@@ -330,8 +288,12 @@ def _of_plan(admin: AdminClient, plan: Plan, unseen: list[Unseen], missing: list
 def _topics_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
     if _is_topic(name):
         return _parts(admin, full_name(name))
-    namespaces = _namespaces_in(admin, name, unseen)
-    return [topic for own in namespaces for topic in _listed(admin, own, unseen, only=own == name)]
+    found: list[str] = []
+    for own in _namespaces_in(admin, name, unseen):
+        listed = _listed(admin.topics.list, "namespace", own, unseen, only=own == name)
+        # The topics that the broker reserves for itself are left out.
+        found += sorted((one for one in listed if not one.rpartition("/")[2].startswith(_OWN_TOPIC)), key=partition_of)
+    return found
 
 
 def _is_topic(name: str) -> bool:
@@ -359,42 +321,24 @@ def _namespaces_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[
             tenants = admin.tenants.list()
         except AdminDenied as error:
             raise NoSuchTarget("all tenants", f"only a superuser may list them ({error.reason}); name yours") from None
-        return [namespace for tenant in tenants for namespace in _of_tenant(admin, tenant, unseen, only=False)]
-    return [name] if "/" in name else _of_tenant(admin, name, unseen, only=True)
+        return [one for tenant in tenants for one in _listed(admin.namespaces.list, "tenant", tenant, unseen)]
+    return [name] if "/" in name else _listed(admin.namespaces.list, "tenant", name, unseen, only=True)
 
 
-def _of_tenant(admin: AdminClient, tenant: str, unseen: list[Unseen], *, only: bool) -> list[str]:
+def _listed(
+    list_all: Callable[[str], Iterable[str]], kind: str, name: str, unseen: list[Unseen], *, only: bool = False
+) -> list[str]:
+    """List a tenant or a namespace; if it is the only target, a failure is raised."""
     try:
-        return list(admin.namespaces.list(tenant))
+        return list(list_all(name))
     except AdminMissing:
         if only:
-            raise NoSuchTarget(tenant, "there is no such tenant") from None
-        return []
-    except AdminUnreachable:
-        raise
+            raise NoSuchTarget(name, f"there is no such {kind}") from None
     except AdminError as error:
-        if only:
+        if only or isinstance(error, AdminUnreachable):
             raise
-        unseen.append(Unseen(what=tenant, reason=error.reason))
-        return []
-
-
-def _listed(admin: AdminClient, namespace: str, unseen: list[Unseen], *, only: bool) -> list[str]:
-    """List the topics of a namespace, each partition under its own name, without the broker's own topics."""
-    try:
-        topics = admin.topics.list(namespace)
-    except AdminMissing:
-        if only:
-            raise NoSuchTarget(namespace, "there is no such namespace") from None
-        return []
-    except AdminUnreachable:
-        raise
-    except AdminError as error:
-        if only:
-            raise
-        unseen.append(Unseen(what=namespace, reason=error.reason))
-        return []
-    return sorted((topic for topic in topics if not topic.rpartition("/")[2].startswith(_OWN_TOPIC)), key=partition_of)
+        unseen.append(Unseen(what=name, reason=error.reason))
+    return []
 
 
 def _parts(admin: AdminClient, topic: str) -> list[str]:
@@ -459,7 +403,6 @@ def growth_of(snapshots: Sequence[tuple[int, int]], gap_limit: int) -> GapGrowth
     )
 
 
-FORMAT = 1
 MAX_SNAPSHOTS = 240
 """Looks kept per subscription: four hours at a snapshot per minute, ten days at a snapshot per hour."""
 
@@ -495,15 +438,12 @@ def read_snapshots(path: Path) -> GapHistory:
         GapLogUnreadable: The file cannot be read, or is not a log of snapshots.
     """
     snapshots = GapHistory()
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, text in enumerate(file, start=1):
-                if text.strip():
-                    _note(snapshots, str(path), number, text)
-    except FileNotFoundError:
-        return snapshots
-    except (OSError, UnicodeDecodeError) as error:
-        raise GapLogUnreadable(str(path), 0, str(error)) from error
+
+    def parse(found: Mapping[str, Any]) -> tuple[int, str, str, int]:
+        return int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"])
+
+    for line in read_lines(path, parse, "snapshot", GapLogUnreadable):
+        snapshots.note(*line)
     return snapshots
 
 
@@ -513,50 +453,24 @@ def append_snapshot(path: Path, snapshot: GapSnapshot) -> None:
     Raises:
         GapLogUnreadable: The file cannot be written.
     """
-    lines = [
-        json.dumps(
-            {
-                "format": FORMAT,
-                "at_ms": snapshot.at_ms,
-                "topic": one.topic,
-                "subscription": one.subscription,
-                "gap_count": one.worst.gap_count,
-                "again_entries": one.again_entries,
-            }
-        )
+    lines = (
+        {
+            "at_ms": snapshot.at_ms,
+            "topic": one.topic,
+            "subscription": one.subscription,
+            "gap_count": one.worst.gap_count,
+            "again_entries": one.again_entries,
+        }
         for one in snapshot.subscriptions
         if one.gap_count
-    ]
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-    except OSError as error:
-        raise GapLogUnreadable(str(path), 0, str(error)) from error
-
-
-def _note(snapshots: GapHistory, path: str, number: int, text: str) -> None:
-    try:
-        found: Mapping[str, Any] = json.loads(text)
-        if found["format"] != FORMAT:
-            raise GapLogUnreadable(path, number, f"it is of format {found['format']}, not {FORMAT}")
-        snapshots.note(int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"]))
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, GapLogUnreadable):
-            raise
-        raise GapLogUnreadable(path, number, f"not a snapshot that timewheel wrote ({error!r})") from error
+    )
+    append_lines(path, lines, GapLogUnreadable)
 
 
 def snapshot_facts(
     snapshot: GapSnapshot, limit: Limit, snapshots: GapHistory, messages: Mapping[tuple[str, str], AgainMessages]
 ) -> dict[str, Any]:
-    """Return all values of a snapshot.
-
-    Args:
-        snapshot: The snapshot.
-        limit: The broker's limit and its source.
-        snapshots: This look and earlier snapshots, for growth.
-        messages: Messages that a reload repeats, by topic and subscription, as far as they were counted.
-    """
+    """Return all values of a snapshot."""
     return {
         "at_ms": snapshot.at_ms,
         "level": snapshot.level.word,
@@ -592,13 +506,7 @@ def subscription_facts(one: SubscriptionGaps, snapshots: GapHistory) -> dict[str
         "share_of_worst": round(worst.share, 4),
         "form_of_worst": worst.form,
         "gaps": one.gap_count,
-        "backlog": one.backlog,
-        "delayed": one.delayed,
-        "stale_at_least": one.stale_entries,
-        "unacked": one.unacked,
-        "ready": one.ready,
-        "unknown": one.unknown,
-        "index_bytes": one.index_bytes,
+        **_entry_facts(one),
         "pinned_bytes": one.pinned_bytes,
         "again_entries": one.again_entries,
         "growth_per_hour": None if growth is None else round(growth.per_hour, 1),
@@ -607,26 +515,32 @@ def subscription_facts(one: SubscriptionGaps, snapshots: GapHistory) -> dict[str
 
 
 def _part(part: GapStatus) -> dict[str, Any]:
-    return {
+    own = {
         "topic": part.topic,
         "level": part.level.word,
         "gaps": part.gap_count,
         "share": round(part.share, 4),
         "acked_entries": part.acked_entries,
         "span_entries": part.span_entries,
-        "backlog": part.backlog,
-        "delayed": part.delayed,
-        "stale_at_least": part.stale_entries,
-        "unacked": part.unacked,
-        "ready": part.ready,
-        "unknown": part.unknown,
-        "index_bytes": part.index_bytes,
+    }
+    stored = {
         "written_bytes": part.written_bytes,
         "form": part.form,
         "keeps_parts_of_batches": part.keeps_parts,
         "pinned_ledgers": part.pinned_ledgers,
-        "pinned_bytes": part.pinned_bytes,
-        "again_entries": part.again_entries,
+    }
+    return own | _entry_facts(part) | stored | {"pinned_bytes": part.pinned_bytes, "again_entries": part.again_entries}
+
+
+def _entry_facts(gaps: GapStatus | SubscriptionGaps) -> dict[str, Any]:
+    return {
+        "backlog": gaps.backlog,
+        "delayed": gaps.delayed,
+        "stale_at_least": gaps.stale_entries,
+        "unacked": gaps.unacked,
+        "ready": gaps.ready,
+        "unknown": gaps.unknown,
+        "index_bytes": gaps.index_bytes,
     }
 
 
@@ -665,20 +579,15 @@ class AgainMessages:
 def messages_again(
     admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, max_read: int = MAX_READ
 ) -> AgainMessages:
-    """Read the entries that a reload would deliver again.
-
-    Args:
-        admin: Client whose role may peek at the topic's messages.
-        one: Gaps of a subscription, from the same snapshot.
-        shadowed: True if the topic has a shadow, whose originals are counted separately.
-        max_read: Number of entries up to which all are read.
+    """Read the entries that a reload would deliver again. Originals of a topic with a shadow are counted separately.
+    All entries are read up to ``max_read``.
 
     Raises:
         NothingToSample: More than a tenth of the entries disappeared too soon.
         AdminError: A call failed for another reason.
     """
-    runs = [(part.topic, run) for part in one.parts for run in part.again]
-    total = one.again_entries
+    again = Entries((part.topic, run) for part in one.parts for run in part.again)
+    total = len(again)
     if not total:
         return AgainMessages(messages=0, error=0, read=0)
     now_ms = admin.clock.now_ms()
@@ -687,8 +596,8 @@ def messages_again(
         is_plain = TIMER_PROPERTY not in entry.properties
         return entry.batch_messages or 1, shadowed and is_plain and (entry.deliver_at_ms or 0) > now_ms
 
-    places = list(_places(runs, sorted(draw(total, max_read, 0))))
-    found, _ = inspect(admin, one.topic, places, len(places), read, lambda _done, _total: None)
+    places = [again.place(number) for number in sorted(draw(total, max_read, 0))]
+    found, _ = inspect(admin, one.topic, places, len(places), read)
     sizes = [size for size, _ in found]
     originals = round(total * sum(is_original for _, is_original in found) / len(found))
     mean = sum(sizes) / len(sizes)
@@ -697,17 +606,3 @@ def messages_again(
     spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / max(len(sizes) - 1, 1))
     error = 1.96 * spread / math.sqrt(len(sizes)) * math.sqrt(1 - len(sizes) / total)
     return AgainMessages(messages=round(total * mean), error=round(total * error), read=len(sizes), originals=originals)
-
-
-def _places(runs: Sequence[tuple[str, Run]], numbers: Sequence[int]) -> list[Place]:
-    """Return the places of the entries with these ascending numbers, counted through all runs."""
-    found: list[Place] = []
-    wanted = iter(numbers)
-    number = next(wanted, None)
-    before = 0
-    for topic, run in runs:
-        while number is not None and number < before + run.entries:
-            found.append(Place(topic, EntryPosition(run.ledger, run.first + number - before)))
-            number = next(wanted, None)
-        before += run.entries
-    return found

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from timewheel.broker.admin.client import AdminClient
@@ -25,10 +24,11 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step
-from timewheel.core.topology import HoldingTopic, calendar_intervals, entrances_of, topology
-from timewheel.inspect.gaps.snapshot import Unseen
-from timewheel.inspect.plan_sample import StoredTimer, first_timers, leaves_ms, timers_of
-from timewheel.inspect.sample import OpenRun, Place, draw, open_runs, positions_of
+from timewheel.core.topology import HoldingTopic, entrances_of, topology
+from timewheel.inspect.entries import Entries, Place, open_entries
+from timewheel.inspect.plan_sample import StoredTimer, due_topics, first_timers, leaves_ms, timers_of
+from timewheel.inspect.reader import ProgressCallback, Reader, each, no_report
+from timewheel.inspect.sample import draw
 from timewheel.inspect.status.places import Amount, Head, Horizon, PlaceStatus, RelayHold, Status, summed
 from timewheel.provision.former_topics import waiting_in_former
 
@@ -47,9 +47,9 @@ class WatchedTopic:
 
 def topics_of(plan: Plan, now_ms: int) -> list[WatchedTopic]:
     """Return holding topics with their steps, then due topics; slots and intervals with their due times."""
+    whole = topology(plan, now_ms)
     found = []
-    all_of_it = topology(plan, now_ms)
-    for held in all_of_it.holding:
+    for held in whole.holding:
         from_ms = until_ms = None
         if held.step.kind == "slot":
             # The coming turn of the ring: a slot that starts before now is being swept, or late.
@@ -57,42 +57,29 @@ def topics_of(plan: Plan, now_ms: int) -> list[WatchedTopic]:
             start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
             from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
             until_ms = from_ms + held.step.slot_ms
-        found.append(
-            WatchedTopic(
-                name=held.name,
-                step=held.step,
-                subscriptions=(RELAY_SUBSCRIPTION,),
-                from_ms=from_ms,
-                until_ms=until_ms,
-            )
-        )
+        found.append(_of_relays(held.name, held.step, from_ms, until_ms))
+    found += [_of_relays(topic.name, topic.step) for topic in entrances_of(plan)]
+    length_ms = plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
     found += [
-        WatchedTopic(name=topic.name, step=topic.step, subscriptions=(RELAY_SUBSCRIPTION,))
-        for topic in entrances_of(plan)
+        WatchedTopic(
+            name=name,
+            step=Step(kind="due", interval_ms=length_ms),
+            subscriptions=plan.subscriptions,
+            from_ms=start_ms,
+            until_ms=None if start_ms is None else start_ms + length_ms,
+        )
+        for name, start_ms in due_topics(plan, now_ms)
     ]
-    due = [spec.name for spec in all_of_it.topics if spec.role == "due"]
-    if isinstance(plan.scheme, Calendar):
-        length_ms = plan.scheme.interval_ms
-        step = Step(kind="due", interval_ms=length_ms)
-        starts = [number * length_ms for number in calendar_intervals(plan, now_ms)]
-        found += [
-            WatchedTopic(
-                name=name,
-                step=step,
-                subscriptions=plan.subscriptions,
-                from_ms=start_ms,
-                until_ms=start_ms + length_ms,
-            )
-            for name, start_ms in zip(due, starts, strict=True)
-        ]
-    else:
-        found += [WatchedTopic(name=name, step=Step(kind="due"), subscriptions=plan.subscriptions) for name in due]
-    retries = (spec for spec in all_of_it.topics if spec.role == "retry")
     found += [
         WatchedTopic(name=spec.name, step=Step(kind="due"), subscriptions=spec.subscriptions, is_retry=True)
-        for spec in retries
+        for spec in whole.topics
+        if spec.role == "retry"
     ]
     return found
+
+
+def _of_relays(name: str, step: Step, from_ms: int | None = None, until_ms: int | None = None) -> WatchedTopic:
+    return WatchedTopic(name=name, step=step, subscriptions=(RELAY_SUBSCRIPTION,), from_ms=from_ms, until_ms=until_ms)
 
 
 SURE = 1.96
@@ -102,12 +89,7 @@ RARE = 3.0
 
 
 def total(inspected: Sequence[Sequence[int]], entries: int) -> Amount:
-    """Estimate the timers in a place.
-
-    Args:
-        inspected: Due times in each sampled entry; at least one entry.
-        entries: Number of entries.
-    """
+    """Estimate the timers in a place. At least one entry was inspected."""
     return _scaled([len(due) for due in inspected], entries)
 
 
@@ -117,13 +99,8 @@ def by_stretch(
     """Estimate the timers in a place for each stretch of the horizon, from a sample of its entries.
 
     An entry contains a timer or a batch of timers. The entries of a place are drawn with equal chances, so the estimate
-    for a stretch is the mean number of its timers in an entry, times the number of entries.
-
-    Args:
-        inspected: Due times in each sampled entry; at least one entry.
-        entries: Number of entries.
-        horizon: The stretches.
-        known: Stretches that the topic's name permits (of a slot or an interval); None for any.
+    for a stretch is the mean number of its timers in an entry, times the number of entries. The topic's name may permit
+    some stretches only (``known``).
     """
     counts = [[0] * len(inspected) for _ in horizon.buckets]
     for number, due in enumerate(inspected):
@@ -175,16 +152,12 @@ HELD_READS = 400
 """Entries to read if only the number of timers is needed."""
 MAX_TOPICS = 20
 """Topics to read for that number: a wheel has hundreds."""
-AT_ONCE = 16
-"""Concurrent requests."""
-
 FIRST_REFUSAL = 400
 """An entry exists, even if it cannot be read, when the broker answers with a lower status."""
 
 IsDead = Callable[[Envelope], bool]
 """Returns whether a timer is known to be cancelled or replaced."""
-ProgressCallback = Callable[[int, int], None]
-"""Progress callback: called with the number of completed requests, and of all requests."""
+Timers = tuple[StoredTimer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,11 +168,11 @@ class _Part:
     name: str
     subscription: str
     stats: SubscriptionStats
-    runs: tuple[OpenRun, ...]
+    waiting: Entries
 
     @property
     def entries(self) -> int:
-        return sum(run.entries for run in self.runs)
+        return len(self.waiting)
 
 
 def status_of(
@@ -209,7 +182,7 @@ def status_of(
     reads: int = DEFAULT_READS,
     seed: int = 0,
     is_dead: IsDead | None = None,
-    on_progress: ProgressCallback = lambda _done, _total: None,
+    on_progress: ProgressCallback = no_report,
 ) -> Status:
     """Read the status of a plan. Nothing is consumed or changed.
 
@@ -234,14 +207,9 @@ def status_of(
 def timers_held(
     admin: AdminClient, plan: Plan, holding: Iterable[HoldingTopic], *, most: int | None = MAX_TOPICS
 ) -> dict[str, Amount | None]:
-    """Estimate the timers that wait in holding topics: an entry may contain many. Nothing is consumed or changed.
-
-    Args:
-        admin: Client whose role may read the topics' stats and peek at their messages.
-        plan: Plan of any scheme.
-        holding: Topics of this plan or of earlier plans. Up to `HELD_READS` of their entries are read: if they have no
-            more, every figure is exact.
-        most: Limit of topics, the first of which are read; None for all.
+    """Estimate the timers that wait in holding topics: an entry may contain many. Nothing is consumed or changed. Up to
+    `HELD_READS` entries are read: if there are no more, every figure is exact. Only the first ``most`` topics are
+    read.
 
     Returns:
         The amount by existing topic; None if no entry of a partition could be read.
@@ -249,20 +217,19 @@ def timers_held(
     Raises:
         AdminUnreachable: No broker answers.
     """
-    topics = [
-        WatchedTopic(name=topic.name, step=topic.step, subscriptions=(RELAY_SUBSCRIPTION,))
-        for topic in islice(holding, most)
-    ]
-    look = _Look(admin, plan, 0, None, lambda _done, _total: None)
-    with look.pool() as pool:
-        return look.timers_in(pool, topics)
+    return _Look(admin, plan).timers_in([_of_relays(topic.name, topic.step) for topic in islice(holding, most)])
 
 
-class _Look:
+class _Look(Reader):
     def __init__(
-        self, admin: AdminClient, plan: Plan, seed: int, is_dead: IsDead | None, on_progress: ProgressCallback
+        self,
+        admin: AdminClient,
+        plan: Plan,
+        seed: int = 0,
+        is_dead: IsDead | None = None,
+        on_progress: ProgressCallback = no_report,
     ) -> None:
-        self._admin = admin
+        super().__init__(admin)
         self._plan = plan
         self._intake = Names(plan).intake
         self._seed = seed
@@ -270,128 +237,100 @@ class _Look:
         self._report = on_progress
         self._at_ms = admin.clock.now_ms()
         self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
-        self._unseen: dict[str, Unseen] = {}
         self._absent: list[str] = []
-        self._read = 0
-
-    @contextmanager
-    def pool(self) -> Iterator[ThreadPoolExecutor]:
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="timewheel-status") as pool:
-            try:
-                yield pool
-            finally:
-                pool.shutdown(cancel_futures=True)
+        self._timers: dict[Place, Timers | None] = {}
 
     def run(self, reads: int) -> Status:
-        with self.pool() as pool:
-            return self._run(pool, reads)
+        topics = topics_of(self._plan, self._at_ms)
+        # Other topics, for letters and cancellations, are only checked for existence.
+        others = topology(self._plan, self._at_ms).topics
+        names = list(dict.fromkeys([*(one.name for one in topics), *(spec.name for spec in others)]))
+        counts = dict(each(self._partitions, names))
+        inspected = self._inspected({topic: counts[topic.name] for topic in topics}, reads)
+        read = sum(found is not None for found in self._timers.values())
+        dead = next(one for one in topology(self._plan, 0, drains=True).topics if one.role == "dead_letter")
+        parked = [part for spec in topology(self._plan, 0).topics if spec.role == "parked" for part in spec.parts]
+        return Status(
+            plan=self._plan,
+            at_ms=self._at_ms,
+            horizon=self._horizon,
+            places=tuple(self._place(part, drawn) for part, drawn in inspected),
+            missing=(
+                *(name for name, count in counts.items() if count is None and name not in self.unseen),
+                *sorted(self._absent, key=partition_of),
+            ),
+            dead_letters=self._backlog([partition_topic(dead.name, 0)], DEAD_LETTER_SUBSCRIPTION),
+            parked=self._backlog(parked, PARKED_SUBSCRIPTION),
+            former=waiting_in_former(self.admin, self._plan, self.cannot),
+            read=read,
+            knows_cancelled=self._is_dead is not None,
+            unseen=tuple(self.unseen.values()),
+        )
 
-    def timers_in(self, pool: ThreadPoolExecutor, topics: Sequence[WatchedTopic]) -> dict[str, Amount | None]:
-        counts = dict(zip(topics, pool.map(lambda topic: self._partitions(topic.name), topics), strict=True))
+    def timers_in(self, topics: Sequence[WatchedTopic]) -> dict[str, Amount | None]:
+        counts = dict(each(lambda topic: self._partitions(topic.name), topics))
         amounts: dict[str, list[Amount]] = {topic.name: [] for topic, count in counts.items() if count is not None}
-        unread = {topic.name for topic in topics} & self._unseen.keys()
-        for part, chosen, timers in self._looked_into(pool, counts, HELD_READS):
-            drawn = [[timer.due_ms for timer in entry] for entry in self._entries_drawn(part, chosen, timers)]
+        unread = {topic.name for topic in topics} & self.unseen.keys()
+        for part, drawn in self._inspected(counts, HELD_READS):
             if drawn:
-                amounts[part.topic.name].append(total(drawn, part.entries))
+                amounts[part.topic.name].append(total(_dues(drawn), part.entries))
             elif part.entries:
                 unread.add(part.topic.name)
         return {name: summed(some) for name, some in amounts.items()} | dict.fromkeys(unread)
 
-    def _looked_into(
-        self, pool: ThreadPoolExecutor, counts: Mapping[WatchedTopic, int | None], reads: int
-    ) -> Iterator[tuple[_Part, list[Place], Mapping[Place, tuple[StoredTimer, ...] | None]]]:
-        """Yield each readable partition, its chosen places, and the timers at all chosen places."""
-        named = [
+    def _inspected(self, counts: Mapping[WatchedTopic, int | None], reads: int) -> list[tuple[_Part, list[Timers]]]:
+        """Return each readable partition with its drawn entries."""
+        names = [
             (topic, part)
             for topic, count in counts.items()
             if count is not None
             for part in parts_of(topic.name, count)
         ]
-        parts = [part for part in pool.map(self._part, named) if part is not None]
+        parts = [part for _, part in each(self._part, names) if part is not None]
         entries = sum(part.entries for part in parts)
-        chosen = [self._drawn(part, reads, entries) for part in parts]
+        chosen = [self._chosen(part, reads, entries) for part in parts]
         places = [place for some in chosen for place in some]
-        timers: dict[Place, tuple[StoredTimer, ...] | None] = {}
-        for done, found in enumerate(pool.map(self._timers_at, places), start=1):
-            timers[places[done - 1]] = found
+        for done, (place, found) in enumerate(each(self._timers_at, places), start=1):
+            self._timers[place] = found
             self._report(done, len(places))
-        self._read = sum(found is not None for found in timers.values())
-        yield from ((part, some, timers) for part, some in zip(parts, chosen, strict=True))
-
-    def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
-        topics = topics_of(self._plan, self._at_ms)
-        # Other topics, for letters and cancellations, are only checked for existence.
-        others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
-        names = list(dict.fromkeys([*(one.name for one in topics), *others]))
-        counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
-        looked_into = self._looked_into(pool, {topic: counts[topic.name] for topic in topics}, reads)
-        return Status(
-            plan=self._plan,
-            at_ms=self._at_ms,
-            horizon=self._horizon,
-            places=tuple(self._place(part, chosen, timers) for part, chosen, timers in looked_into),
-            missing=(
-                *(name for name, count in counts.items() if count is None and name not in self._unseen),
-                *sorted(self._absent, key=partition_of),
-            ),
-            dead_letters=self._dead_letters(),
-            parked=self._parked(),
-            former=waiting_in_former(self._admin, self._plan, self._cannot),
-            read=self._read,
-            knows_cancelled=self._is_dead is not None,
-            unseen=tuple(self._unseen.values()),
-        )
+        return [(part, self._drawn(part, some)) for part, some in zip(parts, chosen, strict=True)]
 
     def _partitions(self, topic: str) -> int | None:
-        try:
-            return self._admin.topics.partitions(topic)
-        except AdminUnreachable:
-            raise
-        except AdminError as error:
-            self._cannot(topic, error)
-            return None
+        return self.ask(topic, lambda: self.admin.topics.partitions(topic))
 
     def _part(self, named: tuple[WatchedTopic, str]) -> _Part | None:
         topic, name = named
-        wanted = topic.subscriptions
-        internal = None
-        try:
-            internal = self._admin.topics.internal_stats(name)
-            stats = self._admin.topics.stats(name, clients=True).subscriptions
-        except AdminMissing:
-            if internal is None:
+        internal = self.ask(name, lambda: self.admin.topics.internal_stats(name))
+        if internal is None:
+            if name not in self.unseen:
                 self._absent.append(name)
-            else:
-                self._unseen[name] = Unseen(what=name, reason="it was removed while it was looked at")
             return None
-        except AdminUnreachable:
-            raise
-        except AdminError as error:
-            self._cannot(name, error)
+        found = self.ask(name, lambda: self.admin.topics.stats(name, clients=True))
+        if found is None:
+            if name not in self.unseen:
+                self.lost(name, "it was removed while it was looked at")
             return None
-        known = [one for one in wanted if one in stats and one in internal.cursors]
-        if lacking := [one for one in wanted if one not in known]:
-            self._unseen[name] = Unseen(what=name, reason=f"it has no subscription {', '.join(lacking)}")
+        stats = found.subscriptions
+        known = [one for one in topic.subscriptions if one in stats and one in internal.cursors]
+        if lacking := [one for one in topic.subscriptions if one not in known]:
+            self.lost(name, f"it has no subscription {', '.join(lacking)}")
         if not known:
             return None
-        runs = {one: open_runs(internal.cursors[one], internal.ledgers) for one in known}
-        slowest = max(known, key=lambda one: sum(run.entries for run in runs[one]))
-        return _Part(topic=topic, name=name, subscription=slowest, stats=stats[slowest], runs=runs[slowest])
+        waiting = {one: open_entries(name, internal.cursors[one], internal.ledgers) for one in known}
+        slowest = max(known, key=lambda one: len(waiting[one]))
+        return _Part(topic=topic, name=name, subscription=slowest, stats=stats[slowest], waiting=waiting[slowest])
 
-    def _drawn(self, part: _Part, reads: int, entries: int) -> list[Place]:
+    def _chosen(self, part: _Part, reads: int, entries: int) -> list[Place]:
         """Return the head, and a number of sampled entries in proportion to the partition's entries."""
         if not part.entries:
             return []
         count = max(reads * part.entries // max(entries, 1), FEWEST)
         numbers = draw(part.entries, count, self._seed)
-        chosen = [0, *(number for number in numbers if number)]
-        return [Place(part.name, position) for position in positions_of(part.runs, chosen)]
+        return [part.waiting.place(number) for number in (0, *(number for number in numbers if number))]
 
-    def _timers_at(self, place: Place) -> tuple[StoredTimer, ...] | None:
-        is_intake = partition_of(place.topic)[0] == self._intake
+    def _timers_at(self, place: Place) -> Timers | None:
         try:
-            return timers_of(place, self._admin.topics.entry(place.topic, place.position), in_intake=is_intake)
+            entry = self.admin.topics.entry(place.topic, place.position)
         except AdminUnreachable:
             raise
         except AdminError as error:
@@ -399,33 +338,43 @@ class _Look:
             if isinstance(error, AdminDenied) or (
                 not isinstance(error, AdminMissing) and (error.status is None or error.status < FIRST_REFUSAL)
             ):
-                self._cannot(place.topic, error)
-        return None
+                self.cannot(place.topic, error)
+            return None
+        return timers_of(place, entry, in_intake=partition_of(place.topic)[0] == self._intake)
 
-    def _place(
-        self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
-    ) -> PlaceStatus:
-        is_due = part.topic.step.kind == "due"
-        drawn = self._entries_drawn(part, chosen, timers)
-        dues = [[timer.due_ms for timer in entry] for entry in drawn]
-        topic, stretches = part.topic, len(self._horizon.buckets)
+    def _drawn(self, part: _Part, chosen: Sequence[Place]) -> list[Timers]:
+        # The head was not drawn: it counts only if all entries were read, or no others could be.
+        found = [read for place in chosen if (read := self._timers[place]) is not None]
+        others = [read for place in chosen[1:] if (read := self._timers[place]) is not None]
+        return found if len(found) == part.entries else others or found
+
+    def _place(self, part: _Part, drawn: Sequence[Timers]) -> PlaceStatus:
+        topic, dues, is_dead = part.topic, _dues(drawn), self._is_dead
         known = None
         if topic.from_ms is not None and topic.until_ms is not None:
             known = self._horizon.numbers_of(topic.from_ms, topic.until_ms)
+        timers, cancelled = Amount(float(part.entries), float(part.entries)), Amount()
+        by_due = (Amount(),) * len(self._horizon.buckets)
+        if drawn:
+            timers = total(dues, part.entries)
+            by_due = by_stretch(dues, part.entries, self._horizon, known)
+        if drawn and is_dead is not None:
+            dead = [[one for one in entry if one.envelope is not None and is_dead(one.envelope)] for entry in drawn]
+            cancelled = total(_dues(dead), part.entries)
         return PlaceStatus(
             topic=part.name,
             kind="retry" if topic.is_retry else topic.step.kind,
             subscription=part.subscription,
             entries=part.entries,
-            timers=total(dues, part.entries) if dues else Amount(float(part.entries), float(part.entries)),
-            by_stretch=by_stretch(dues, part.entries, self._horizon, known) if dues else (Amount(),) * stretches,
-            cancelled=self._cancelled(drawn, part.entries),
-            head=self._head(part, timers),
+            timers=timers,
+            by_stretch=by_due,
+            cancelled=cancelled,
+            head=self._head(part),
             consumers=tuple(
                 RelayHold(
                     name=one.name,
                     address=one.address,
-                    is_active=is_due or part.stats.active_consumer in (None, one.name),
+                    is_active=topic.step.kind == "due" or part.stats.active_consumer in (None, one.name),
                     unacked=one.unacked,
                 )
                 for one in part.stats.consumers or ()
@@ -433,24 +382,11 @@ class _Look:
             begins_anew=begins_anew(part.stats, self._at_ms),
         )
 
-    def _entries_drawn(
-        self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
-    ) -> list[tuple[StoredTimer, ...]]:
-        # The head was not drawn: it counts only if all entries were read, or no others could be.
-        found = [read for place in chosen if (read := timers[place]) is not None]
-        others = [read for place in chosen[1:] if (read := timers[place]) is not None]
-        return found if len(found) == part.entries else others or found
-
-    def _cancelled(self, drawn: Sequence[Sequence[StoredTimer]], entries: int) -> Amount:
-        if self._is_dead is None or not drawn:
-            return Amount()
-        is_dead = self._is_dead
-        dead = [[t.due_ms for t in entry if t.envelope is not None and is_dead(t.envelope)] for entry in drawn]
-        return total(dead, entries)
-
-    def _head(self, part: _Part, inspected: Mapping[Place, tuple[StoredTimer, ...] | None]) -> Head | None:
-        places = (Place(part.name, position) for position in positions_of(part.runs, range(part.entries)))
-        first = first_timers(places, lambda place: inspected[place] if place in inspected else self._timers_at(place))
+    def _head(self, part: _Part) -> Head | None:
+        timers_at = self._timers
+        first = first_timers(
+            part.waiting.places(), lambda place: timers_at[place] if place in timers_at else self._timers_at(place)
+        )
         if first is None:
             return None
         place, timers = first
@@ -462,28 +398,12 @@ class _Look:
             late_ms=max(self._at_ms - first_ms, 0),
         )
 
-    def _dead_letters(self) -> int | None:
-        from_plan = next(one for one in topology(self._plan, 0, drains=True).topics if one.role == "dead_letter")
-        return self._backlog(partition_topic(from_plan.name, 0), DEAD_LETTER_SUBSCRIPTION)
-
-    def _parked(self) -> int | None:
-        specs = [one for one in topology(self._plan, 0).topics if one.role == "parked"]
-        names = [part for spec in specs for part in spec.parts]
-        found = [self._backlog(name, PARKED_SUBSCRIPTION) for name in names]
-        known = [backlog for backlog in found if backlog is not None]
+    def _backlog(self, parts: Iterable[str], subscription: str) -> int | None:
+        """Count the unacknowledged entries; None if no partition exists or could be read."""
+        found = [self.ask(part, partial(self.admin.topics.stats, part, precise_backlog=True)) for part in parts]
+        known = [own.backlog for one in found if one is not None and (own := one.subscriptions.get(subscription))]
         return sum(known) if known else None
 
-    def _backlog(self, name: str, subscription: str) -> int | None:
-        try:
-            stats = self._admin.topics.stats(name, precise_backlog=True).subscriptions.get(subscription)
-        except AdminMissing:
-            return None
-        except AdminUnreachable:
-            raise
-        except AdminError as error:
-            self._cannot(name, error)
-            return None
-        return None if stats is None else stats.backlog
 
-    def _cannot(self, what: str, error: AdminError) -> None:
-        self._unseen[what] = Unseen(what=what, reason=error.reason)
+def _dues(entries: Iterable[Iterable[StoredTimer]]) -> list[list[int]]:
+    return [[timer.due_ms for timer in entry] for entry in entries]

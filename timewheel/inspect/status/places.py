@@ -13,7 +13,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
-from timewheel.inspect.gaps.snapshot import Unseen
+from timewheel.inspect.reader import Unseen
 from timewheel.provision.former_topics import left_behind
 
 

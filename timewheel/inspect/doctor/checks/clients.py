@@ -175,14 +175,8 @@ def producer_off_ms(newest: Newest, time: BrokerTime | None) -> int:
     """Return the certain offset of a producer's clock from the broker's clock (negative: behind), from a message.
 
     The message was sent before it was stored, and stored before it was seen. It was stored after it was seen to be
-    absent, and after its ledger was opened; and it was sent at most `SEND_WAIT_MS` before that.
-
-    Args:
-        newest: The message.
-        time: The broker's clock; None to assume that it equals the local clock.
-
-    Returns:
-        The offset in milliseconds; 0 if it may be none.
+    absent, and after its ledger was opened; and it was sent at most `SEND_WAIT_MS` before that. Without the broker's
+    clock, it is taken to equal the local clock; 0 if there may be no offset.
     """
     least, most = (0, 0) if time is None else _offsets_ms(time)
     ahead_ms = newest.published_ms - (newest.seen_ms + most)
