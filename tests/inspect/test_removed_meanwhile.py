@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.inspect.test_doctor_answers import ANSWERS, PART, PLAN, TOPIC
+from tests.inspect.test_doctor_checks import ANSWERS, PART, PLAN, TOPIC
 from tests.inspect.test_gap_looks import PROFILE, Cluster, internal, stats
 from timewheel.cli.gaps import exit_status
 from timewheel.cli.gaps import verdict as describe

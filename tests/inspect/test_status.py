@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.inspect.test_gap_reload import cursor, ledgers
+from tests.inspect.test_gap_looks import cursor, ledgers
 from tests.support.plans import plan_of
 from timewheel.cli.options import ALARM, ATTENTION
 from timewheel.cli.status import _due_rows, _exit_status, _verdict

@@ -27,7 +27,7 @@ PAGE = FOLDER / "README.md"
 BEGIN = "<!-- drawn from the pages of this folder by `make docs-tables` -->\n"
 NO_CASES = ("Index",)
 """Headings of the second level that are no cases."""
-VERDICT = ROOT / "timewheel" / "watch" / "verdict.py"
+VERDICT = ROOT / "timewheel" / "watch" / "checking.py"
 HOW_TO = ROOT / "docs" / "how-to"
 
 

@@ -17,13 +17,22 @@ __all__ = [
 ]
 
 
-class NothingToSample(TimewheelError, LookupError):
-    """The topic does not exist, or has no entries that stay long enough to be read."""
+class _ProblemOfTopic(TimewheelError):
+    """A problem with a topic.
+
+    Attributes:
+        topic: The topic, or a partition of it.
+        problem: The problem.
+    """
 
     def __init__(self, topic: str, problem: str) -> None:
         self.topic = topic
         self.problem = problem
         super().__init__(f"{topic}: {problem}")
+
+
+class NothingToSample(_ProblemOfTopic, LookupError):
+    """The topic does not exist, or has no entries that stay long enough to be read."""
 
 
 class NotOfThisPlan(TimewheelError, LookupError):
@@ -108,17 +117,8 @@ class SendTimeUnknown(TimewheelError, ValueError):
         )
 
 
-class ReplayFailed(TimewheelError, RuntimeError):
+class ReplayFailed(_ProblemOfTopic, RuntimeError):
     """Dead letters could not be replayed or discarded.
 
     Dead letters that were published but not acknowledged exist twice.
-
-    Attributes:
-        topic: The partition of the dead-letter topic.
-        problem: Reason of the failure.
     """
-
-    def __init__(self, topic: str, problem: str) -> None:
-        self.topic = topic
-        self.problem = problem
-        super().__init__(f"{topic}: {problem}")

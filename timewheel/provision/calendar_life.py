@@ -59,14 +59,9 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeState:
-    """State of a calendar topic as the broker reports it, all partitions together.
+    """State of a calendar topic as the broker reports it: entries on disk, and backlogs by subscription.
 
-    Args:
-        interval: The topic's interval.
-        terminated: True if every existing partition refuses sends.
-        entries: Entries on disk.
-        backlog: Unacknowledged entries by subscription, summed over partitions.
-        complete: Subscriptions that exist on every existing partition.
+    It is terminated, and a subscription complete, if that is so on every existing partition.
     """
 
     interval: CalendarTopic
@@ -99,14 +94,7 @@ def grace_ms(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredTopic:
-    """A passed topic, after a roll.
-
-    Args:
-        topic: Full name.
-        stage: Present stage.
-        backlog: Remaining backlog by subscription.
-        note: Reason why the topic is not further; empty if nothing is wrong.
-    """
+    """A passed topic after a roll, with the reason why it is not further; empty if nothing is wrong."""
 
     topic: str
     stage: Stage

@@ -54,25 +54,17 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
         expiry_min = int((broker or {}).get("subscriptionExpirationTimeMinutes", "0"))
         by = "the broker's"
     if expiry_min > 0:
-        findings.append(
-            Finding(
-                level="error",
-                where=policies.namespace,
-                problem=f"{by} subscription expiry removes a subscription, with its backlog, once no consumer has been "
-                f"connected for {expiry_min} min; no policy of the topic overrides it",
-                remedy=pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0),
-            )
+        problem = (
+            f"{by} subscription expiry removes a subscription, with its backlog, once no consumer has been connected "
+            f"for {expiry_min} min; no policy of the topic overrides it"
         )
+        remedy = pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0)
+        findings.append(Finding(level="error", where=policies.namespace, problem=problem, remedy=remedy))
     if len(policies.replication_clusters) > 1:
         clusters = ", ".join(policies.replication_clusters)
-        findings.append(
-            Finding(
-                level="warning",
-                where=policies.namespace,
-                problem=f"it is replicated ({clusters}): a relay in each cluster would forward every timer",
-                remedy="give the plan a holding_namespace of its own that is not replicated",
-            )
-        )
+        problem = f"it is replicated ({clusters}): a relay in each cluster would forward every timer"
+        remedy = "give the plan a holding_namespace of its own that is not replicated"
+        findings.append(Finding(level="warning", where=policies.namespace, problem=problem, remedy=remedy))
     return tuple(findings)
 
 
@@ -110,25 +102,16 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
         return (Finding(level="error", where=spec.name, problem=problem, remedy=remedy),)
     findings: list[Finding] = []
     if 0 < found.max_delay_ms < spec.longest_stay_ms:
-        findings.append(
-            Finding(
-                level="error",
-                where=spec.name,
-                problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
-                f"and timers wait here up to {spelled(spec.longest_stay_ms)}: their sends would be refused",
-                remedy=remedy,
-            )
+        longest, stay = format_duration(found.max_delay_ms), spelled(spec.longest_stay_ms)
+        problem = (
+            f"the broker takes delays up to {longest}, and timers wait here up to {stay}: their sends would be refused"
         )
+        findings.append(Finding(level="error", where=spec.name, problem=problem, remedy=remedy))
     if found.tick_ms != tick_ms:
-        findings.append(
-            Finding(
-                level="warning",
-                where=spec.name,
-                problem=f"the broker's tick is {found.tick_ms} ms, the plan says {tick_ms} ms: "
-                "the lead is too short or needlessly long",
-                remedy=f'write tick = "{format_duration(found.tick_ms)}" in the plan',
-            )
-        )
+        problem = f"the broker's tick is {found.tick_ms} ms, the plan says {tick_ms} ms: "
+        problem += "the lead is too short or needlessly long"
+        remedy = f'write tick = "{format_duration(found.tick_ms)}" in the plan'
+        findings.append(Finding(level="warning", where=spec.name, problem=problem, remedy=remedy))
     return tuple(findings)
 
 
@@ -156,32 +139,30 @@ def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str
     limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
     if names < limit * FULL_SHARE:
         return ()
-    return (
-        Finding(
-            level="warning",
-            where=spec.name,
-            problem=f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker "
-            "forgets some, and may store a hop twice",
-            remedy="find the client that keeps opening producers; an unload of the topic lets it forget those that "
-            "are gone (not on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers",
-        ),
+    problem = (
+        f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker forgets some, "
+        "and may store a hop twice"
     )
+    remedy = (
+        "find the client that keeps opening producers; an unload of the topic lets it forget those that are gone (not "
+        "on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers"
+    )
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
 
 
 def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> tuple[Finding, ...]:
     """Find tiers read by more relays than useful, if every consumer has a relay of its own."""
     if relays < MANY_RELAYS:
         return ()
-    return (
-        Finding(
-            level="warning",
-            where=spec.name,
-            problem=f"{relays} relays read each partition, and one of them works: the others keep threads and "
-            "connections, and each one that comes or goes may move partitions to another",
-            remedy='write relay = "service" in the plan and run two or three of '
-            f"{timewheel_command('relay', 'run', target)}, before the consumers are deployed with it",
-        ),
+    problem = (
+        f"{relays} relays read each partition, and one of them works: the others keep threads and connections, and "
+        "each one that comes or goes may move partitions to another"
     )
+    remedy = (
+        f'write relay = "service" in the plan and run two or three of {timewheel_command("relay", "run", target)}, '
+        "before the consumers are deployed with it"
+    )
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
 
 
 def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:

@@ -14,13 +14,12 @@ from timewheel.core.lazy_exports import names_on_first_use
 
 if TYPE_CHECKING:
     from timewheel.watch.change import Change, change_for
-    from timewheel.watch.checking import Checked, check
+    from timewheel.watch.checking import Checked, Finding, Level, check
     from timewheel.watch.comparison import GapComparison
     from timewheel.watch.log import CheckLine, append_check, read_checks
     from timewheel.watch.outlook import Growth
     from timewheel.watch.sends import Drift, Sends
     from timewheel.watch.text import checked_facts
-    from timewheel.watch.verdict import Finding, Level
 
 __all__ = [
     "Change",
@@ -41,13 +40,12 @@ __all__ = [
 
 _NAMES_OF = {
     "change": ("Change", "change_for"),
-    "checking": ("Checked", "check"),
+    "checking": ("Checked", "Finding", "Level", "check"),
     "log": ("CheckLine", "append_check", "read_checks"),
     "outlook": ("Growth",),
     "sends": ("Drift", "Sends"),
     "text": ("checked_facts",),
     "comparison": ("GapComparison",),
-    "verdict": ("Finding", "Level"),
 }
 __getattr__ = names_on_first_use(
     __name__,

@@ -85,14 +85,7 @@ GAP_LIMIT = "gap limit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A limit that growth will reach.
-
-    Args:
-        limit: The limit in words, with its unit.
-        at_ms: When the limit is reached, UTC milliseconds.
-        growth: The growth that reaches it.
-        basis: The growing figure, in words.
-    """
+    """A limit that growth will reach, and the growing figure, in words; the time is UTC milliseconds."""
 
     limit: str
     at_ms: int

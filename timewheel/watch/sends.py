@@ -180,13 +180,7 @@ WEEKLY_MS = 14 * DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """Former rate and delays.
-
-    Args:
-        name: Source of the reference, worded to follow "against".
-        per_second: Sends per second, at the same hours.
-        quantiles_ms: Delays not exceeded by `SHARES` of the sends.
-    """
+    """Former rate at the same hours, and delays not exceeded by `SHARES`; the name follows "against"."""
 
     name: str
     per_second: float

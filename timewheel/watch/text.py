@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Any
 from timewheel._report.page import Table
 from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
-from timewheel.watch.change import Change
-from timewheel.watch.checking import Checked
+from timewheel.watch.checking import Checked, Level
 from timewheel.watch.comparison import GapComparison
+from timewheel.watch.outlook import Growth
 from timewheel.watch.sends import SHARES
-from timewheel.watch.verdict import Level
 
 if TYPE_CHECKING:
     from timewheel.watch.change import Change
-    from timewheel.watch.checking import Checked
-    from timewheel.watch.comparison import GapComparison
-    from timewheel.watch.outlook import Growth
 
 HOW_TO_CHANGE = "docs/how-to/change-a-plan.md"
 MAX_PARTITIONS = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -68,13 +68,7 @@ SWITCHED_OFF = 405
 
 
 class TopicReader:
-    """Reads topics, several concurrently.
-
-    Args:
-        admin: Client of the cluster.
-        asking: Records refusals.
-        has_settings: True if the broker's settings are known, and with them the values that topics inherit.
-    """
+    """Reads topics, several concurrently; the values that they inherit are read if the settings are unknown."""
 
     def __init__(self, admin: AdminClient, asking: Asking, *, has_settings: bool) -> None:
         self._admin = admin

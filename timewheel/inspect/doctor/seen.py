@@ -360,13 +360,9 @@ Look = Callable[[Seen], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A check.
+    """A check: its kinds of findings, and the sources that it judges by.
 
-    Args:
-        kinds: Kinds of its findings.
-        inspect: Yields the findings; makes no calls.
-        needs: Sources that it judges by; if part of a source could not be read, "nothing found" is no "all is well".
-        of_any_topic: True if it applies to a topic without a plan.
+    If part of a source could not be read, "nothing found" is no "all is well". It makes no calls.
     """
 
     kinds: tuple[Kind, ...]

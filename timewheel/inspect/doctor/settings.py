@@ -41,13 +41,7 @@ GB_BYTES = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce(Generic[T]):
-    """A value with its origin.
-
-    Args:
-        value: The value in force.
-        place: Level that sets the value.
-        subject: Name of the topic or namespace; ``the broker``.
-    """
+    """A value in force, with its origin: the level that sets it, and the topic, the namespace or ``the broker``."""
 
     value: T
     place: Place

@@ -65,14 +65,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenEntry:
-    """A stored entry of a hole.
-
-    Args:
-        hole_entries: Number of entries in the hole.
-        deliver_at_ms: Delivery time, UTC milliseconds; None if not delayed.
-        publish_at_ms: Publish time, UTC milliseconds.
-        key: Key; None without a key.
-    """
+    """A stored entry of a hole, with the number of entries in the hole; times are UTC milliseconds."""
 
     hole_entries: int
     deliver_at_ms: int | None
@@ -360,12 +353,7 @@ UNDELAYED_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """Commands that build on each other.
-
-    Args:
-        when: Condition under which to run them; empty if there is no alternative.
-        commands: At least one command.
-    """
+    """Commands that build on each other, and when to run them; empty if there is no alternative."""
 
     when: str
     commands: tuple[str, ...]

@@ -90,11 +90,9 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:
                 told.add((name, WRONG_TYPE))
                 who = ", ".join(sorted({consumer.name for consumer in stats.consumers})[:3])
-                yield WRONG_TYPE.at(
-                    topic.name,
-                    read=f"{name} is {stats.type} on {part.name} ({who}), not {' or '.join(sorted(right))}",
-                    cure=f"subscribe {name} as {' or '.join(sorted(right))}",
-                )
+                read = f"{name} is {stats.type} on {part.name} ({who}), not {' or '.join(sorted(right))}"
+                cure = f"subscribe {name} as {' or '.join(sorted(right))}"
+                yield WRONG_TYPE.at(topic.name, read=read, cure=cure)
 
 
 def _right_types(topic: SeenTopic, subscription: str, *, is_shadowed: bool) -> frozenset[str]:
@@ -193,11 +191,9 @@ def _broker(seen: Seen) -> Iterator[Finding]:
     off_ms = 0 if seen.time is None else offset_ms(seen.time)
     if abs(off_ms) > skew_ms:
         side = "ahead of" if off_ms > 0 else "behind"
-        yield CLOCK_OFF.at(
-            "the broker",
-            read=f"its clock is {span(abs(off_ms))} {side} this machine's; {format_duration(skew_ms)} is allowed",
-            cure="timedatectl set-ntp true",
-        )
+        read = f"its clock is {span(abs(off_ms))} {side} this machine's; {format_duration(skew_ms)} is allowed"
+        cure = "timedatectl set-ntp true"
+        yield CLOCK_OFF.at("the broker", read=read, cure=cure)
 
 
 @check(PRODUCER_AHEAD, PRODUCER_BEHIND, needs={Source.TOPICS, Source.ENTRIES}, of_any_topic=True)

@@ -240,17 +240,13 @@ def _places(seen: Seen) -> Iterator[Finding]:
             continue
         if len(policies.replication_clusters) > 1:
             clusters = ", ".join(policies.replication_clusters)
-            yield REPLICATED.at(
-                name,
-                read=f"it is replicated: {clusters}",
-                cure=f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}',
-            )
+            read = f"it is replicated: {clusters}"
+            cure = f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}'
+            yield REPLICATED.at(name, read=read, cure=cure)
         if policies.document.get("is_allow_auto_update_schema") is False:
-            yield SCHEMAS_FROZEN.at(
-                name,
-                read=f"is_allow_auto_update_schema is false, set on the namespace {name}",
-                cure=pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable"),
-            )
+            read = f"is_allow_auto_update_schema is false, set on the namespace {name}"
+            cure = pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable")
+            yield SCHEMAS_FROZEN.at(name, read=read, cure=cure)
 
 
 @check(SCHEMAS_ENFORCED, needs={Source.NAMESPACES, Source.SETTINGS})
@@ -258,17 +254,13 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
     used = {topic.namespace for topic in seen.topics if topic.spec is not None}
     for name, policies in sorted(seen.namespaces.items()):
         if policies is not None and policies.schema_validation_enforced and name in used:
-            yield SCHEMAS_ENFORCED.at(
-                name,
-                read=f"schema_validation_enforced, set on the namespace {name}",
-                cure=pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable"),
-            )
+            read = f"schema_validation_enforced, set on the namespace {name}"
+            cure = pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable")
+            yield SCHEMAS_ENFORCED.at(name, read=read, cure=cure)
     if is_on(seen.settings, "isSchemaValidationEnforced", default=False):
-        yield SCHEMAS_ENFORCED.at(
-            "the broker",
-            read="isSchemaValidationEnforced is true",
-            cure=broker_command(seen, "isSchemaValidationEnforced", "false"),
-        )
+        read = "isSchemaValidationEnforced is true"
+        cure = broker_command(seen, "isSchemaValidationEnforced", "false")
+        yield SCHEMAS_ENFORCED.at("the broker", read=read, cure=cure)
 
 
 PLACES = (_places, _enforced)
@@ -284,11 +276,9 @@ NOT_SEEN = note_kind(
 @check(NOT_SEEN, of_any_topic=True)
 def _sight(seen: Seen) -> Iterator[Finding]:
     for one in seen.unread:
-        yield NOT_SEEN.at(
-            one.subject,
-            read=f"{one.source.value}: {one.reason}",
-            cure=timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY"),
-        )
+        read = f"{one.source.value}: {one.reason}"
+        cure = timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY")
+        yield NOT_SEEN.at(one.subject, read=read, cure=cure)
 
 
 SIGHT = (_sight,)

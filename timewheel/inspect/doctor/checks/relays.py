@@ -196,11 +196,9 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
         )
         if found:
             more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            yield FOREIGN_CONSUMER.at(
-                topic.name,
-                read=f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}",
-                cure="stop the program at that address",
-            )
+            read = f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MAX_NAMED])}{more}"
+            cure = "stop the program at that address"
+            yield FOREIGN_CONSUMER.at(topic.name, read=read, cure=cure)
 
 
 RELAYS = (_foreign, _presence, _lateness)
@@ -400,11 +398,9 @@ def _movers(seen: Seen) -> Iterator[Finding]:
     if others:
         more = f", and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
         beside = "; others move them by this plan" if own in found else ""
-        yield MOVERS_DIFFER.at(
-            seen.plan.due_topic,
-            read=f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}",
-            cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers",
-        )
+        read = f"moved by another plan than {seen.target}: {', '.join(others[:MAX_NAMED])}{more}{beside}"
+        cure = f"{timewheel_command('shadow', 'run', seen.target)}, in place of the connected movers"
+        yield MOVERS_DIFFER.at(seen.plan.due_topic, read=read, cure=cure)
 
 
 def _is_of(plan: Plan, source: str) -> bool:

@@ -123,11 +123,9 @@ def _ledgers(seen: Seen) -> Iterator[Finding]:
     if not stays_ms or 0 < age_min * MINUTE_MS <= max(DAY_MS, *stays_ms):
         return
     read = f"{name} is {age_min}" + ("" if age_min > 0 else ": never")
-    yield ENDLESS_LEDGERS.at(
-        "the broker",
-        read=f"{read}; timers wait up to {spelled(max(stays_ms))}",
-        cure=broker_command(seen, name, USUAL_ROLLOVER_MIN),
-    )
+    read = f"{read}; timers wait up to {spelled(max(stays_ms))}"
+    cure = broker_command(seen, name, USUAL_ROLLOVER_MIN)
+    yield ENDLESS_LEDGERS.at("the broker", read=read, cure=cure)
 
 
 @check(MESSAGE_TOO_LARGE, needs={Source.POLICIES})
@@ -137,11 +135,9 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
     most = max((largest if size is None else size for size in own.values()), default=largest)
     for name, size in own.items():
         if size is not None and size < most:
-            yield MESSAGE_TOO_LARGE.at(
-                name,
-                read=f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}",
-                cure=pulsar_admin("topicPolicies", "remove-max-message-size", name),
-            )
+            read = f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}"
+            cure = pulsar_admin("topicPolicies", "remove-max-message-size", name)
+            yield MESSAGE_TOO_LARGE.at(name, read=read, cure=cure)
 
 
 STORAGE = (_copies, _ledgers, _sizes)
@@ -266,11 +262,9 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for namespace in sorted(seen.namespaces):
         found = of_namespace(seen, namespace, SUBSCRIPTION_EXPIRY_MIN)
         if found is not None and found.value > 0 and any(_is_at_stake(topic, namespace) for topic in seen.topics):
-            yield SUBSCRIPTIONS_EXPIRE.at(
-                namespace,
-                read=f"subscriptions expire after {found.value} min, {found.where}",
-                cure=pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0),
-            )
+            read = f"subscriptions expire after {found.value} min, {found.where}"
+            cure = pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0)
+            yield SUBSCRIPTIONS_EXPIRE.at(namespace, read=read, cure=cure)
 
 
 def _is_at_stake(topic: SeenTopic, namespace: str) -> bool:
@@ -356,11 +350,9 @@ def _auto_creation(seen: Seen) -> Iterator[Finding]:
         on = override["allowAutoTopicCreation"] if is_own else _of_broker(seen)
         if on:
             where = f"set on the namespace {name}" if is_own else "of the broker"
-            yield AUTO_CREATION.at(
-                name,
-                read=f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing",
-                cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
-            )
+            read = f"topics are made by the clients that use them, {where}; {len(missing)} of the plan are missing"
+            cure = pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable")
+            yield AUTO_CREATION.at(name, read=read, cure=cure)
 
 
 def _of_broker(seen: Seen) -> bool:
