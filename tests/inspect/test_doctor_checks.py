@@ -56,8 +56,7 @@ from timewheel.inspect.doctor import (
     inspect_topic,
     verdict_on,
 )
-from timewheel.inspect.doctor.checks.clients import offset_ms, producer_off_ms
-from timewheel.inspect.doctor.checks.relays import PINNED_MS
+from timewheel.inspect.doctor.checks.relays import PINNED_MS, offset_ms, producer_off_ms
 from timewheel.inspect.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.inspect.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.inspect.doctor.verdict import facts_of, junit_of

@@ -35,8 +35,7 @@ from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
 from timewheel.inspect.entries import Run, runs_of
 from timewheel.inspect.gaps import GapSnapshot, GapStatus, Level, SubscriptionGaps, Unseen, inspect_gaps, topics_of
 from timewheel.inspect.gaps.explain import Cause, Explained, Share, advice_on
-from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD, by_subscription
-from timewheel.inspect.gaps.reload import reload_of
+from timewheel.inspect.gaps.gap_status import FIRST_AID, FOR_GOOD, by_subscription, reload_of
 from timewheel.inspect.gaps.snapshot import (
     EVERYTHING,
     MAX_SNAPSHOTS,

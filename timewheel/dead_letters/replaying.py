@@ -393,7 +393,8 @@ class _Replayer:
             return self._deal_whole(whole, decide)
         results: list[ReplayResult] = []
         refile: list[Any] = []
-        outcomes = _Outcomes()
+        outcomes: SimpleQueue[Any] = SimpleQueue()
+        published = 0
         for place, message in self._messages(position):
             dead_letter = wanted.get(place)
             if dead_letter is None:
@@ -408,12 +409,13 @@ class _Replayer:
                 continue
             if decision is not None:
                 self._publish(message, decision, outcomes)
+                published += 1
             results.append(ReplayResult(dead_letter=dead_letter, sent_to=None if decision is None else decision.topic))
         if all(one.refused for one in results):
             return results
         for message in refile:
             self._publish(message, ReplayTarget(self._topic, 0, None), outcomes, message.properties())
-        self._await_confirmed(outcomes)
+        self._await_confirmed(outcomes, published + len(refile))
         self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
         return results
 
@@ -442,15 +444,14 @@ class _Replayer:
         return found
 
     def _publish(
-        self, message: Any, decision: ReplayTarget, outcomes: _Outcomes, properties: dict[str, str] | None = None
+        self, message: Any, decision: ReplayTarget, outcomes: SimpleQueue[Any], properties: dict[str, str] | None = None
     ) -> None:
         had = message.properties()
         producer = self._producer(decision.topic, message, had if properties is None else {})
-        outcomes.expected += 1
         carry(
             producer,
             message,
-            outcomes.heard,
+            lambda result, message_id: outcomes.put((result, message_id)),  # on the client's thread: it cannot raise
             decision.properties(had) if properties is None else properties,
             deliver_at_ms=decision.deliver_at_ms,
         )
@@ -505,10 +506,10 @@ class _Replayer:
     def _schemas(self, source: str) -> Schemas:
         return self._definitions.setdefault(source, Schemas(self._client, source))
 
-    def _await_confirmed(self, outcomes: _Outcomes) -> None:
-        for _ in range(outcomes.expected):
+    def _await_confirmed(self, outcomes: SimpleQueue[Any], published: int) -> None:
+        for _ in range(published):
             try:
-                result, message_id = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
+                result, message_id = self._clock.get(outcomes, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
             except Empty:
                 raise ReplayFailed(self._topic, "no answer to a publish: it is left as it was") from None
             if _is_of_dead_letter(result.name):
@@ -517,15 +518,3 @@ class _Replayer:
                 raise ReplayFailed(
                     self._topic, f"a publish was not confirmed ({cause_of(result)}): it is left as it was"
                 )
-
-
-class _Outcomes:
-    """Send outcomes for an entry."""
-
-    def __init__(self) -> None:
-        self.expected = 0
-        self.queue: SimpleQueue[Any] = SimpleQueue()
-
-    def heard(self, result: Any, message_id: Any) -> None:
-        """Record an outcome, on the client's thread: nothing here can raise."""
-        self.queue.put((result, message_id))

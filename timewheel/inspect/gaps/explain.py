@@ -11,6 +11,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -259,6 +260,11 @@ def explain(
     ready = [entry for entry in inspected if not entry.is_delayed(now_ms)]
     dues = [entry.deliver_at_ms for entry in inspected if entry.deliver_at_ms is not None and entry.is_delayed(now_ms)]
     key, share = hottest_of(entry.key for entry in ready)
+    # The broker does not know the type for partitions without a connected consumer.
+    kind = next((part.type for part in gaps.parts if part.type != "None"), "None")
+    figures = None
+    with suppress(NothingToSample):
+        figures = figures_of(sample(admin, topic, now_ms=now_ms, samples=entries, seed=seed))
     whole = whole_topic(admin, topic)
     return Explained(
         at_ms=now_ms,
@@ -268,14 +274,14 @@ def explain(
         holes=len(found),
         inspected=len(inspected),
         unreadable=unreadable,
-        shares=shares_of(inspected, len(found), _type(gaps), gaps.unacked, now_ms),
+        shares=shares_of(inspected, len(found), kind, gaps.unacked, now_ms),
         hottest_key=key,
         hottest_share=share,
         oldest_ms=min((entry.publish_at_ms for entry in ready), default=None),
         delayed=len(dues),
         first_due_ms=min(dues, default=None),
         holders=tuple(sorted(holders, key=lambda one: -one.consumer.unacked)),
-        figures=_figures(admin, topic, entries, seed, now_ms),
+        figures=figures,
     )
 
 
@@ -305,11 +311,6 @@ def _fullest(topic: str, parts: dict[str, TopicStats]) -> str:
     return max(gaps, key=lambda name: (gaps[name], name))
 
 
-def _type(gaps: SubscriptionGaps) -> str:
-    """Return the subscription's type; the broker does not know it for partitions without a connected consumer."""
-    return next((part.type for part in gaps.parts if part.type != "None"), "None")
-
-
 def _looked_into(
     admin: AdminClient,
     topic: str,
@@ -337,13 +338,6 @@ def _looked_into(
 
     found, unread = inspect(admin, topic, list(sizes), len(sizes), read, on_progress)
     return found, unread.unreadable
-
-
-def _figures(admin: AdminClient, topic: str, entries: int, seed: int, now_ms: int) -> SampleFigures | None:
-    try:
-        return figures_of(sample(admin, topic, now_ms=now_ms, samples=entries, seed=seed))
-    except NothingToSample:
-        return None
 
 
 MAX_HOLDERS = 3
