@@ -171,7 +171,10 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
                 admin.topics.terminate(topic)
                 continue
             if stage is Stage.DRAINED and not dry_run:
-                return _delete(admin, topic)
+                if delete_once_left(admin, [topic]):
+                    return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+                note = "drained, and clients are still connected: it is deleted once they have gone"
+                return RetiredTopic(topic=topic, stage=stage, backlog={}, note=note)
             return RetiredTopic(topic=topic, stage=stage, backlog=backlog)
     except AdminMissing:
         return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="another process removed it")
@@ -180,13 +183,6 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
     except AdminError as error:
         return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=f"{error}; tried again at the next roll")
     return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note="the broker does not keep it terminated")
-
-
-def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
-    if delete_once_left(admin, [topic]):
-        return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
-    note = "drained, and clients are still connected: it is deleted once they have gone"
-    return RetiredTopic(topic=topic, stage=Stage.DRAINED, backlog={}, note=note)
 
 
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:

@@ -91,12 +91,10 @@ class TopicReader:
         own = {policy: self._policy(topic.name, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
         return replace(
             topic,
-            state=TopicState(
-                partitions=topic.state.partitions,
-                existing=topic.state.existing,
+            state=replace(
+                topic.state,
                 subscriptions=self._subscriptions(topic, parts),
                 policies={policy: value for policy, value in own.items() if value is not None},
-                stray=topic.state.stray,
                 provisioned=Provisioned.read(properties),
             ),
             applied={} if self._has_settings else self._applied(topic.name, policies),

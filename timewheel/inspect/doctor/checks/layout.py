@@ -116,10 +116,9 @@ def _namespaces(seen: Seen) -> Iterator[Finding]:
     needs={Source.TOPICS, Source.NAMESPACES, Source.POLICIES},
 )
 def _topics(seen: Seen) -> Iterator[Finding]:
-    older = [finding for topic in seen.topics if (finding := _older(seen, topic)) is not None]
+    older, same = _revisions(seen)
     yield from older
-    for topic in seen.topics:
-        yield from _same_revision(seen, topic)
+    yield from same
     # An older plan's topics may be missing for good reason, and nobody is to make them again.
     for topic in () if older else seen.topics:
         if topic.spec is None or seen.namespaces.get(topic.namespace) is None:
@@ -138,22 +137,20 @@ def _topics(seen: Seen) -> Iterator[Finding]:
         yield from _unguarded(seen, topic, [step for step in steps if isinstance(step, SetPolicy)])
 
 
-def _older(seen: Seen, topic: SeenTopic) -> Finding | None:
-    """Return the finding of a due topic that a later revision of the plan was provisioned for."""
-    if seen.plan is None or topic.spec is None:
-        return None
-    try:
-        refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
-    except TopologyError as error:
-        return TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy)
-    return None
-
-
-def _same_revision(seen: Seen, topic: SeenTopic) -> Iterator[Finding]:
-    """Yield the finding of a due topic that another plan of this revision was provisioned for."""
-    if seen.plan is not None and topic.spec is not None:
+def _revisions(seen: Seen) -> tuple[list[Finding], list[Finding]]:
+    """Return the findings of due topics of a later revision of the plan, and of another plan of this revision."""
+    older: list[Finding] = []
+    same: list[Finding] = []
+    for topic in seen.topics:
+        if seen.plan is None or topic.spec is None:
+            continue
+        try:
+            refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
+        except TopologyError as error:
+            older.append(TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy))
         for found in same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target):
-            yield TOPIC_IN_THE_WAY.at(found.where, read=found.problem, cure=found.remedy)
+            same.append(TOPIC_IN_THE_WAY.at(found.where, read=found.problem, cure=found.remedy))
+    return older, same
 
 
 def _missing(step: Step) -> str:
