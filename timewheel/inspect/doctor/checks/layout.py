@@ -148,8 +148,8 @@ def _revisions(seen: Seen) -> tuple[list[Finding], list[Finding]]:
             refuse_older(seen.plan, topic.name, topic.state.provisioned, seen.target)
         except TopologyError as error:
             older.append(TOPIC_IN_THE_WAY.at(topic.name, read=error.problem, cure=error.remedy))
-        for found in same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target):
-            same.append(TOPIC_IN_THE_WAY.at(found.where, read=found.problem, cure=found.remedy))
+        of_other = same_revision(seen.plan, topic.name, topic.state.provisioned, seen.target)
+        same += [TOPIC_IN_THE_WAY.at(one.where, read=one.problem, cure=one.remedy) for one in of_other]
     return older, same
 
 
