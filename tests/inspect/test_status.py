@@ -31,8 +31,7 @@ from timewheel.inspect.gaps import inspect_gaps, topics_of
 from timewheel.inspect.gaps.explain import explain
 from timewheel.inspect.gaps.snapshot import with_lost
 from timewheel.inspect.status import Amount, Head, Horizon, PlaceStatus, RelayHold, Status, status_of
-from timewheel.inspect.status.looking import by_stretch, of_pieces, total
-from timewheel.inspect.status.places import status_facts
+from timewheel.inspect.status.places import by_stretch, of_pieces, status_facts, total
 
 NOW_MS = 1_800_000_000_000
 
