@@ -44,13 +44,10 @@ FEW_PROBES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """A subscription on a partition.
+    """A subscription on a partition, with unacknowledged entries (``backlog``) and ranges by the broker's own counter.
 
-    Args:
-        mark_delete: Everything up to this position is acknowledged.
-        gap_count: Ranges beyond that position, by the broker's own counter: ``totalNonContiguousDeletedMessagesRange``
-            of the internal stats, which is ``nonContiguousDeletedMessagesRanges`` of the stats.
-        backlog: Unacknowledged entries, by the broker's counter.
+    The counter is ``totalNonContiguousDeletedMessagesRange`` of the internal stats, which is
+    ``nonContiguousDeletedMessagesRanges`` of the stats.
     """
 
     mark_delete: EntryPosition
@@ -84,15 +81,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTopic:
-    """An existing topic of the plan.
+    """An existing topic of the plan, with the partitions that were ever used; without partitions, the topic itself.
 
-    Args:
-        name: Full name.
-        parts: Partitions that were ever used; for a topic without partitions, the topic itself.
-        partitions: Number of partitions; 0 for a topic without partitions.
-        step: Step of a holding topic; None for a due topic.
-        slot: Number of the slot in its ring.
-        interval_start_ms: Start of a calendar topic's interval, UTC milliseconds; None for other topics.
+    A due topic has no step, other topics than those of a calendar have no start of an interval (UTC milliseconds).
     """
 
     name: str
@@ -138,11 +129,7 @@ class StoredTimer:
 class Drawn:
     """A sample of the entries of some topics, without replacement and with equal chances.
 
-    Args:
-        population: Entries in the topics.
-        inspected: Sampled entries that were read.
-        unread: Sampled entries that had disappeared or were unreadable.
-        timers: Messages in the entries that were read.
+    Some of the sampled entries had disappeared or were unreadable (``unread``). A batch has several timers.
     """
 
     population: int
@@ -158,16 +145,9 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSample:
-    """The topics of a plan at a moment.
+    """The topics of a plan at a moment (the first read, UTC milliseconds), and samples of both kinds.
 
-    Args:
-        plan: The plan.
-        at_ms: Time of the first read, UTC milliseconds.
-        due: Due topics; for a calendar, those from the running interval on.
-        holding: Holding topics.
-        missing: Names of missing topics.
-        in_due: Sample of the due topics.
-        in_holding: Sample of the holding topics.
+    Of a calendar, the due topics are those from the running interval on.
     """
 
     plan: Plan

@@ -24,12 +24,7 @@ def profile_of(admin: AdminClient) -> BrokerProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The broker's limit on the stored ranges of a cursor.
-
-    Args:
-        profile: Profile with limit, format and rule.
-        source: Source of these values, worded as the end of a sentence.
-    """
+    """The broker's limit on the stored ranges of a cursor, with format and rule; the source ends a sentence."""
 
     profile: BrokerProfile
     source: str

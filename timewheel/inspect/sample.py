@@ -468,13 +468,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTopic:
-    """Data of the cluster that a plan for a sampled topic needs.
-
-    Args:
-        profile: Profile of its broker.
-        subscriptions: Durable subscriptions of the topic's users.
-        shadow: Desired state of its shadow; None without a shadow.
-    """
+    """Data of the cluster for a plan of a sampled topic: durable subscriptions of users, and the shadow's state."""
 
     profile: BrokerProfile
     subscriptions: tuple[str, ...]

@@ -95,12 +95,9 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """Projection of growth to the horizon.
+    """Projection of growth to the horizon (UTC milliseconds): growth of the sends, and of the predicted peak of gaps.
 
     Args:
-        until_ms: The horizon, UTC milliseconds.
-        volume: Growth of the sends; None if unknown.
-        gaps: Growth of the predicted peak; None if unknown.
         reached: The limit that is reached first; None if growth reaches no limit, or is unknown.
         times: Volume at the horizon divided by the present volume; 1 without growth.
     """

@@ -79,13 +79,7 @@ class OpenEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A cause's share of the gaps.
-
-    Args:
-        cause: The cause.
-        share: Fraction of the gaps.
-        error: Error of `share` at 95 %; 0 if every hole was read.
-    """
+    """A cause's share of the gaps, as a fraction, with its error at 95 %; the error is 0 if every hole was read."""
 
     cause: Cause
     share: float
@@ -160,12 +154,7 @@ DEFAULT_ENTRIES = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A connected consumer on a partition.
-
-    Args:
-        topic: The partition.
-        consumer: The broker's stats of the consumer.
-    """
+    """A connected consumer on a partition."""
 
     topic: str
     consumer: ConsumerStats
@@ -355,14 +344,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Advice on a cause.
-
-    Args:
-        share: The cause's share of the gaps.
-        evidence: Evidence, in sentences.
-        helps: Remedies, in sentences.
-        tries: Alternatives to begin with.
-    """
+    """Advice on a cause: evidence and remedies, in sentences, and alternatives to begin with."""
 
     share: Share
     evidence: tuple[str, ...]
