@@ -60,7 +60,7 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
         )
         remedy = pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0)
         findings.append(Finding(level="error", where=policies.namespace, problem=problem, remedy=remedy))
-    if len(policies.replication_clusters) > 1:
+    if policies.is_replicated:
         clusters = ", ".join(policies.replication_clusters)
         problem = f"it is replicated ({clusters}): a relay in each cluster would forward every timer"
         remedy = "give the plan a holding_namespace of its own that is not replicated"
@@ -101,7 +101,7 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
         problem = "delayed delivery is off: every timer is delivered at once"
         return (Finding(level="error", where=spec.name, problem=problem, remedy=remedy),)
     findings: list[Finding] = []
-    if 0 < found.max_delay_ms < spec.longest_stay_ms:
+    if found.refuses(spec.longest_stay_ms):
         longest, stay = format_duration(found.max_delay_ms), spelled(spec.longest_stay_ms)
         problem = (
             f"the broker takes delays up to {longest}, and timers wait here up to {stay}: their sends would be refused"

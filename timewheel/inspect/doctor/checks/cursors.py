@@ -227,7 +227,7 @@ def _delays(seen: Seen) -> Iterator[Finding]:
             yield _repaired(DELAYS_OFF, seen, topic, found.value, read)
             continue
         stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
-        if 0 < found.value.max_delay_ms < stay_ms:
+        if found.value.refuses(stay_ms):
             read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
             read += f"; timers wait {spelled(stay_ms)}"
             yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)

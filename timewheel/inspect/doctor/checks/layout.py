@@ -235,7 +235,7 @@ def _places(seen: Seen) -> Iterator[Finding]:
     for name, policies in sorted(seen.namespaces.items()):
         if policies is None or name not in used:
             continue
-        if len(policies.replication_clusters) > 1:
+        if policies.is_replicated:
             clusters = ", ".join(policies.replication_clusters)
             read = f"it is replicated: {clusters}"
             cure = f'write holding_namespace = "tenant/namespace", not replicated, into {seen.target}'
