@@ -89,6 +89,8 @@ class TopicReader:
             read = self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name))
             properties = read or {}
         own = {policy: self._policy(topic.name, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
+        inherited = () if self._has_settings else READ
+        unset = [policy for policy in inherited if policies is None or policies.get(policy) is None]
         return replace(
             topic,
             state=replace(
@@ -97,15 +99,11 @@ class TopicReader:
                 policies={policy: value for policy, value in own.items() if value is not None},
                 provisioned=Provisioned.read(properties),
             ),
-            applied={} if self._has_settings else self._applied(topic.name, policies),
+            applied={policy: self._policy(topic.name, policy, applied=True) for policy in unset},
             pauses=self._policy(topic.name, PAUSE_ON_ACK_STATE, applied=True),
             parts=tuple(parts),
             properties=properties,
         )
-
-    def _applied(self, topic: str, policies: NamespacePolicies | None) -> dict[Policy[Any], Any]:
-        unset = (policy for policy in READ if policies is None or policies.get(policy) is None)
-        return {policy: self._policy(topic, policy, applied=True) for policy in unset}
 
     def _policy(self, topic: str, policy: Policy[Any], *, applied: bool = False) -> Any:
         def get() -> Any:
@@ -301,7 +299,7 @@ class _Look:
         now = topology(plan, self._at_ms)
         stored = self._listed({*Names(whole).namespaces, *(namespace_of(spec.name) for spec in now.topics)})
         every = [name for listed in stored.values() for name in listed]
-        former = self._former(whole, every)
+        former = self._asking.ask(Source.TOPICS, whole.due_topic, lambda: look_into(self._admin, whole, every)) or ()
         all_of_it = topology(plan, self._at_ms, drains=any(topic.holding is not None for topic in former))
         found = [
             self._of_plan(spec, all_of_it, stored.get(namespace_of(spec.name), frozenset()))
@@ -340,14 +338,17 @@ class _Look:
         profile = profile_by(self._settings, self._version)
         inspect = self._gaps(seen, profile)
         seen = [read for _, read in each(reader.again, seen, CALLS_AT_ONCE)]
-        bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
+        bookies, dynamic = None, frozenset[str]()
+        if self._settings is not None:
+            bookies = self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
+            dynamic = self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or dynamic
         return Seen(
             target=self._target,
             plan=plan,
             at_ms=self._at_ms,
             profile=profile,
             settings=self._settings,
-            dynamic=self._dynamic(),
+            dynamic=dynamic,
             bookies=None if bookies is None else len(bookies),
             time=self._asking.ask(Source.TIME, BROKER, self._admin.brokers.time),
             namespaces=self._namespaces,
@@ -366,11 +367,6 @@ class _Look:
         return tuple(
             Unread(source=source, subject=BROKER, reason=reason) for source in (Source.SETTINGS, Source.BOOKIES)
         )
-
-    def _dynamic(self) -> frozenset[str]:
-        if self._settings is None:
-            return frozenset()
-        return self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or frozenset()
 
     def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
         """List all topics of each namespace, each partition under its own name."""
@@ -395,10 +391,6 @@ class _Look:
                 self._namespaces[name] = None
             except AdminDenied as error:
                 self._asking.refused(Source.NAMESPACES, name, error)
-
-    def _former(self, plan: Plan, names: Sequence[str]) -> tuple[FormerTopic, ...]:
-        found = self._asking.ask(Source.TOPICS, plan.due_topic, lambda: look_into(self._admin, plan, names))
-        return found or ()
 
     def _of_plan(self, spec: TopicSpec, whole: Topology, stored: frozenset[str]) -> SeenTopic:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)

@@ -539,19 +539,13 @@ def _versions(seen: Seen) -> Iterator[Finding]:
             for subscription in part.stats.subscriptions.values():
                 clients += [(consumer.client, consumer.name) for consumer in subscription.consumers or ()]
             for client, name in clients:
-                if _is_old(client):
+                version = _VERSION.match(client)
+                if version is not None and (int(version[1]), int(version[2])) < TRIED_CLIENT:
                     old.setdefault(client, set()).add(name)
         for client, names in sorted(old.items()):
             some = sorted(names)[:3]
             read = f"{client}: {', '.join(some)}" + (f" and {len(names) - len(some)} more" if names - {*some} else "")
-            yield Finding(
-                kind=OLD_CLIENT, subject=topic.name, read=read, cure="pip install --upgrade 'pulsar-client>=3.13'"
-            )
-
-
-def _is_old(client: str) -> bool:
-    found = _VERSION.match(client)
-    return found is not None and (int(found[1]), int(found[2])) < TRIED_CLIENT
+            yield OLD_CLIENT.at(topic.name, read=read, cure="pip install --upgrade 'pulsar-client>=3.13'")
 
 
 CLIENTS = (_bounds, _types, _versions)
