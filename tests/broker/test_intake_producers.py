@@ -15,7 +15,7 @@ from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, TI
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Tiered
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.desired_state import State
 from timewheel.testing import Broker, eventually
 
 

@@ -24,9 +24,9 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold
 from timewheel.dead_letters.box import dead_letter_box
 from timewheel.dead_letters.dead_letters import dead_letters
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.stored_timers import properties_in
-from timewheel.shadow.verifying import verify
+from timewheel.shadow.content import properties_in
+from timewheel.shadow.desired_state import State
+from timewheel.shadow.verification import verify
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from tests.inspect.test_metrics import DUE, of, scraped
 from tests.support.plans import shadow_of
 from timewheel.core.plan import Plan, Tiered
 from timewheel.metrics import Metrics
+from timewheel.shadow.desired_state import State
 from timewheel.shadow.machine.move_decider import MoveDecision
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.status import MoverStatus, ShadowStatus
+from timewheel.shadow.shadow import MoverStatus, ShadowStatus
 
 PLAN = shadow_of(Tiered(window_ms=60_000, tiers_ms=(60_000,)), due_topic=DUE, guard_ms=30_000, max_delay_ms=600_000)
 DECISIONS = {decision.value: 0 for decision in MoveDecision}

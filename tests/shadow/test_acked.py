@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from timewheel.broker.admin.internals import AckedRange, CursorStats
 from timewheel.client.positions import EntryPosition
-from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
+from timewheel.shadow.machine.cursors import Acked, AckedByAll, AckedByAny
 
 LEDGERS = (3, 4, 9)
 ENTRIES = 7

@@ -18,7 +18,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
 from timewheel.shadow.curing import SHARES, WINDOWS_MS, curing, first_plan, fitted, windows, with_window
-from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.cursors import Acked
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import SurveyCounters
 

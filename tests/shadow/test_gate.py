@@ -16,7 +16,7 @@ from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.rng import system_random
 from timewheel.relay.driver.endings import SessionFailed
 from timewheel.relay.driver.handle import Handle
-from timewheel.shadow.driver.ack_before_relay import TRY_FOR_MS, AckBeforeRelay
+from timewheel.shadow.driver.acker import TRY_FOR_MS, AckBeforeRelay
 
 
 def copy_or_fence(entry: int, original: int | None) -> Any:

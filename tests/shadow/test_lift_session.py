@@ -17,13 +17,10 @@ from timewheel.client.native import NO_SCHEMA
 from timewheel.core.names import JOURNAL_SUBSCRIPTION
 from timewheel.core.rng import system_random
 from timewheel.relay.driver.endings import SessionFailed
-from timewheel.relay.driver.handle import Handle
 from timewheel.relay.driver.hop_producers import LeaseHeld
+from timewheel.shadow.desired_state import DesiredState, State
 from timewheel.shadow.driver.inspector import View
-from timewheel.shadow.driver.move_counts import MoveCounts
-from timewheel.shadow.driver.move_session import MoveSession
-from timewheel.shadow.driver.mover import Mover
-from timewheel.shadow.machine.states import DesiredState, State
+from timewheel.shadow.driver.mover import Mover, MoveSession
 
 MOVING, PAUSED = (
     View(desired=DesiredState(State.SHADOWING, 0), refusal=""),
@@ -68,11 +65,15 @@ class Broker(Client):
         self.asked.append("given back")
 
 
+class Noted(Mover):
+    def led(self) -> None:
+        self.tools.client.asked.append("led")
+
+
 def session_of(broker: Any, versions: set[int] | None = None) -> MoveSession:
-    return MoveSession(
-        broker, PART, 0, Handle(broker.clock), MoveCounts(), {}, set() if versions is None else versions,
-        lambda: broker.asked.append("led"),
-    )  # fmt: skip
+    mover = Noted(broker, PART, 0)
+    mover.versions = set() if versions is None else versions
+    return MoveSession(mover, None)
 
 
 def test_it_leads_once_it_has_the_lease_and_does_nothing_before_its_fence_is_stored() -> None:

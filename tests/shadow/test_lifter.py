@@ -10,8 +10,8 @@ from tests.support.manual_clock import ManualClock
 from timewheel.client.hooks import Hooks
 from timewheel.core.rng import system_random
 from timewheel.shadow.driver import mover as module
+from timewheel.shadow.driver.inspector import AT_LEAST_MS
 from timewheel.shadow.driver.mover import ALL_KNOW_MS, Mover
-from timewheel.shadow.machine.pacing import AT_LEAST_MS
 
 
 class Tools:

@@ -33,10 +33,10 @@ from timewheel.inspect.doctor.seen import Part, SeenTopic, Source
 from timewheel.inspect.doctor.settings import profile_by
 from timewheel.provision.provision_steps import wanted_policies
 from timewheel.shadow.curing import Excess, with_window
-from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in
+from timewheel.shadow.machine.cursors import cursors_in
 from timewheel.shadow.machine.move_decider import MoveDecider, MoveDecision
-from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
-from timewheel.shadow.surveying import writes_of
+from timewheel.shadow.refusing import COMPACTION_CURSOR, KINDS, Facts, findings_on, is_refused, right_to
+from timewheel.shadow.survey import writes_of
 
 TOPIC = "persistent://acme/crm/others"
 SPACE = "acme/crm"

@@ -13,7 +13,8 @@ from tests.support.pulsar_messages import command_frame
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.broker.protocol.errors import BrokerRefused, ConsumerLost
 from timewheel.client.positions import EntryPosition
-from timewheel.shadow.driver.acker import KEEP_ALIVE_MS, OriginalAcker, Subscription
+from timewheel.shadow.driver.acker import KEEP_ALIVE_MS, OriginalAcker
+from timewheel.shadow.driver.inspector import Subscription
 
 PART = "persistent://acme/crm/reminders-partition-0"
 ORIGINALS = [EntryPosition(3, 7)]
@@ -47,7 +48,7 @@ class MadeUpInspector:
 class Played:
     """A striker on a played broker."""
 
-    def __init__(self, inspector: MadeUpInspector, **answers: Callable[[Any], bytes]) -> None:
+    def __init__(self, inspector: Any, **answers: Callable[[Any], bytes]) -> None:
         self.clock = ManualClock()
         self.brokers = PlayedBrokers(self.clock, {"b:1": {"LOOKUP": found_at("pulsar://b:1"), **answers}})
         dialer = Dialer("pulsar://b:1", clock=self.clock, open_transport=self.brokers.open)

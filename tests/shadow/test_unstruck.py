@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.client.positions import EntryPosition
-from timewheel.shadow.machine.unacked_originals import APART_MS, UnackedOriginals
+from timewheel.shadow.machine.journal import APART_MS, UnackedOriginals
 
 
 def at(entry: int) -> EntryPosition:

@@ -22,7 +22,7 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import far_ms, spare_ms, steps
 from timewheel.shadow.curing import neighbours
-from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.cursors import Acked
 from timewheel.shadow.machine.move_decider import MoveDecider
 from timewheel.shadow.machine.survey_counters import SurveyCounters
 from timewheel.shadow.survey import Delays, Survey, survey_facts

@@ -51,7 +51,7 @@ def pause(
 ) -> None:
     """Stop moving; moved timers go on and come back in time. `shadow start` resumes moving."""
     from timewheel.cli.shadow_common import need_shadow, note, plan_with_intake, refuse_pause
-    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.desired_state import State
 
     plan = plan_with_intake(plan_file)
     with cluster.admin() as admin:
@@ -94,8 +94,8 @@ def put_back(plan_file: Path, access: Access, *, reached_by: Sequence[str] = ())
 
     from timewheel.cli.relay import await_empty
     from timewheel.provision.former_topics import FormerTopics
+    from timewheel.shadow.desired_state import State
     from timewheel.shadow.draining import Stalls, journaled, waiting, waiting_timers
-    from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow
 
     plan = plan_with_intake(plan_file)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from timewheel.broker.admin.client import AdminClient
     from timewheel.core.plan import Plan
     from timewheel.inspect.doctor import Finding
-    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.desired_state import State
     from timewheel.shadow.survey import Survey
 
 
@@ -53,7 +53,7 @@ def need_shadow(admin: AdminClient, plan: Plan, plan_file: Path) -> State:
         TopologyError: There is no due topic, or no journal beside it.
         AdminError: The broker refused the request.
     """
-    from timewheel.shadow.machine.states import desired_in
+    from timewheel.shadow.desired_state import desired_in
 
     journal = Names(plan).journal
     try:
@@ -73,7 +73,7 @@ def refuse_pause(plan: Plan, plan_file: Path, state: State) -> None:
     Raises:
         TopologyError: The shadow was never started, or its abort is complete.
     """
-    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.desired_state import State
 
     if state in (State.PROVISIONED, State.NATIVE):
         start = timewheel_command("shadow", "start", str(plan_file))

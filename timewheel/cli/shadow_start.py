@@ -129,8 +129,7 @@ def start(
 
     is_topic = _is_topic(target, out)
     window_ms = None if window is None else parse_duration(window)
-    from timewheel.shadow.survey import survey_facts
-    from timewheel.shadow.surveying import read_topic
+    from timewheel.shadow.survey import read_topic, survey_facts
 
     access = cluster.access()
     console = console_for(as_json=as_json)
@@ -256,7 +255,7 @@ def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
     """Make the topics, write a new text into the plan's file and store the request; return the result as a sentence."""
     from timewheel.cli.shadow_common import note
     from timewheel.provision.provisioning import ensure
-    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.desired_state import State
 
     ensure(admin, plan, now_ms=admin.clock.now_ms(), target=file)
     if text:

@@ -50,8 +50,7 @@ def status(
     Exit status: 3 if there are problems that need attention; 1 if not all topics could be seen.
     """
     from timewheel.cli.shadow_common import need_shadow, plan_with_intake
-    from timewheel.shadow.overview import overview_facts
-    from timewheel.shadow.overview_reading import overview_of
+    from timewheel.shadow.overview import overview_facts, overview_of
 
     every_ms = every_ms_of(every)
     plan = plan_with_intake(plan_file)
@@ -132,7 +131,7 @@ def _queue(queue: Queue) -> str:
 
 def _notes(found: ShadowOverview) -> Iterator[str]:
     from timewheel.cli.shadow_common import decision_words, journal_words
-    from timewheel.shadow.machine.states import State, moves
+    from timewheel.shadow.desired_state import State, moves
 
     kept = sum(part.journal.entries for part in found.parts)
     if found.desired.state is State.NATIVE and (kept or any(part.mover for part in found.parts)):

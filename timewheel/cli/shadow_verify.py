@@ -40,7 +40,7 @@ def verify(
     """
     from timewheel.cli.shadow_common import need_shadow, plan_with_intake
     from timewheel.shadow.verification import verification_facts
-    from timewheel.shadow.verifying import verify as inspect
+    from timewheel.shadow.verification import verify as inspect
 
     plan = plan_with_intake(plan_file)
     access = cluster.access()
@@ -127,7 +127,7 @@ def _verdict(found: Verification) -> str:
 
 def _notes(found: Verification, plan_file: str) -> Iterator[str]:
     from timewheel.cli.shadow_common import decision_words
-    from timewheel.shadow.machine.states import moves
+    from timewheel.shadow.desired_state import moves
 
     since = f" since {at(found.desired.since_ms)}" if found.desired.since_ms else ""
     times = "once" if found.looks == 1 else f"{found.looks} times"

@@ -23,8 +23,8 @@ from timewheel.demo.verdict import judge
 from timewheel.provision.provisioning import ensure
 from timewheel.relay.driver.prefetch import BROKER_HELD_ENTRIES
 from timewheel.relay.relay import MAX_IN_FLIGHT
+from timewheel.shadow.desired_state import State as ShadowState
 from timewheel.shadow.desired_state import desired_for
-from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing.evidence.journal import now_ms
 
 T = TypeVar("T")

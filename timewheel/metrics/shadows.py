@@ -10,7 +10,7 @@ from timewheel.metrics.catalogue import Sample
 
 if TYPE_CHECKING:
     from timewheel.core.plan import Plan
-    from timewheel.shadow.status import ShadowStatus
+    from timewheel.shadow.shadow import ShadowStatus
 
 SECOND_MS = 1_000
 
