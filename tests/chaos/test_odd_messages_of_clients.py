@@ -126,7 +126,7 @@ class Stand:
         for topic in {self.target.topic, stage.plan.due_topic}:
             subscription = BUSINESS if topic == stage.plan.due_topic else RELAY_SUBSCRIPTION
             for entry in unacknowledged(stage, topic, subscription):
-                for _, properties in properties_in(entry):
+                for properties in properties_in(entry):
                     yield known_by(b"?", properties)
 
     def unaccounted(self, names: set[str]) -> set[str]:

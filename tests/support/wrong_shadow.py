@@ -41,7 +41,8 @@ def ack_first() -> None:
     right_move, right_add = MoveSession._move, Copies.add
 
     def move(session: Any, entries: Any, now_ms: int) -> None:
-        session._copies.added = added = []
+        added: list[Any] = []
+        session._copies.added = added
         right_move(session, entries, now_ms)
         session._acker.ack(added)
 

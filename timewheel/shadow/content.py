@@ -1,10 +1,11 @@
-"""An entry's payload as its producer gave it, and the entry as a message that can be sent on."""
+"""The content of a stored entry: its payload as its producer gave it, a message that can be sent on, its timers."""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import cramjam
@@ -13,10 +14,9 @@ from timewheel.broker.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.broker.protocol.entries import Compression, Entry
 from timewheel.broker.protocol.frames import MAX_FRAME_BYTES
 from timewheel.client.positions import EntryPosition
-from timewheel.core.digits import whole_number
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
-from timewheel.shadow.machine.move_decider import moved_from
+from timewheel.shadow.machine.move_decider import moved_from, position_in
 
 
 class DamagedPayload(Exception):
@@ -26,12 +26,8 @@ class DamagedPayload(Exception):
 def opened(entry: Entry, *, max_bytes: int = MAX_FRAME_BYTES) -> bytes:
     """Decompress the payload of an entry into as many bytes as its metadata declare, and no more.
 
-    Args:
-        entry: An entry with its payload, neither encrypted nor a batch.
-        max_bytes: Limit of the declared size.
-
-    Raises:
-        DamagedPayload: It does not decompress, or its length differs from the declared length, or it is too long.
+    Raises DamagedPayload if it does not decompress, its length differs from the declared length, or that is above
+    `max_bytes`.
     """
     payload, size = entry.payload, entry.uncompressed_bytes
     assert payload is not None, "the reader was asked for payloads"
@@ -65,13 +61,8 @@ _INTO: Mapping[int, Callable[[bytes, bytearray], int]] = {
 
 
 class Original:
-    """An entry in the form of a received message, which `timewheel.client.native.carry` can send on.
-
-    Args:
-        entry: An entry with its payload.
-
-    Raises:
-        DamagedPayload: As for `opened`.
+    """An entry in the form of a received message, which `timewheel.client.native.carry` can send on; raises
+    DamagedPayload.
     """
 
     __slots__ = ("_content", "_entry")
@@ -119,51 +110,37 @@ class StoredTimer(NamedTuple):
 
 def key_of(timer_id: str) -> int:
     """Return a number for an id, the same in every process; signed, of 64 bits."""
-    return int.from_bytes(
-        hashlib.blake2b(timer_id.encode("utf-8", "replace"), digest_size=8).digest(), "big", signed=True
-    )
+    digest = hashlib.blake2b(timer_id.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def original_of(timer_id: str, part: str) -> EntryPosition | None:
-    """Return the position of a timer's original, from its id; None: no shadow of this partition gives such an id.
-
-    Args:
-        timer_id: Id of the timer.
-        part: Full name of the due topic's partition.
+    """Return the position of a timer's original, from its id; None: no shadow of this partition of the due topic gives
+    such an id.
     """
     head, _, entry = timer_id.rpartition(":")
     head, _, ledger = head.rpartition(":")
     is_its = head == part or (len(timer_id) == MAX_TIMER_ID_CHARS and part.endswith(head))
-    at, number = whole_number(ledger), whole_number(entry)
-    return None if not is_its or at is None or number is None else EntryPosition(at, number)
+    return position_in(f"{ledger}:{entry}") if is_its else None
 
 
-def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield the properties of each message, with its index in the batch; -1: no batch. An entry that does not
-    decompress yields nothing, and a batch nothing from its first unreadable message on.
-
-    Args:
-        entry: An entry with its payload.
+def properties_in(entry: Entry) -> Iterator[Mapping[str, str]]:
+    """Yield the properties of each message. An entry that does not decompress yields nothing, and a batch nothing from
+    its first unreadable message on.
     """
     if (entry.is_encrypted and entry.batch_size) or entry.defect is not None:
         return
     if not entry.batch_size:
-        yield -1, entry.properties
+        yield entry.properties
         return
-    try:
-        for number, message in enumerate(messages_of_batch(opened(entry), entry.batch_size)):
-            yield number, message.properties
-    except (BatchGarbled, DamagedPayload):
-        return
+    with suppress(BatchGarbled, DamagedPayload):
+        for message in messages_of_batch(opened(entry), entry.batch_size):
+            yield message.properties
 
 
 def timers_in(entry: Entry) -> Iterator[StoredTimer]:
-    """Yield the timers of an entry of a topic of the plan, with the positions of the copies' originals.
-
-    Args:
-        entry: An entry with its payload.
-    """
-    for _, properties in properties_in(entry):
+    """Yield the timers of an entry of a topic of the plan, with the positions of the copies' originals."""
+    for properties in properties_in(entry):
         try:
             envelope = Envelope.read(properties)
         except EnvelopeError:

@@ -87,7 +87,6 @@ class Queue:
     """The entries that a subscription of the intake or the journal has not acknowledged.
 
     Args:
-        entries: Their number.
         oldest_ms: How long the oldest has waited, milliseconds; None: none waits, or it could not be read.
     """
 
@@ -97,14 +96,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Time from an original's publish to that of its copy: of the newest copies, without the backlog from before the
-    start.
-
-    Args:
-        copies: Number of copies that were read.
-        p50_ms: Median, milliseconds.
-        p99_ms: 99th percentile, milliseconds.
-    """
+    """Time from an original's publish to that of its copy, of the newest copies since the start, milliseconds."""
 
     copies: int
     p50_ms: int
@@ -116,9 +108,7 @@ class SubscriptionOverview:
     """A subscription of a partition of the due topic.
 
     Args:
-        name: Its name.
         type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
-        pending: Entries that it has not acknowledged.
         gaps: Ranges of acknowledged entries behind the first pending entry.
         delayed: Delayed messages by the broker's count.
         stale_entries: Lower bound of those that are acknowledged: the broker forgets them when they are due, or at an
@@ -138,8 +128,6 @@ class PartitionOverview:
     """A partition.
 
     Args:
-        topic: Full name, of the due topic.
-        phase: Its phase.
         mover: Address of the connected mover; None: there is none.
         relay: Name of the relay's consumer of the journal; None: there is none.
         caught_up_ms: When the backlog had been processed, UTC milliseconds; None: not yet.
@@ -148,8 +136,6 @@ class PartitionOverview:
         copies: Copies that have not moved on from the journal.
         journal: Copies that are kept until the acknowledgements in the topic are safe.
         pinned_by: The subscription with the lowest mark-delete position, if the journal waits for it.
-        subscriptions: Subscriptions of the topic.
-        sampled: Number of entries that were read.
         left: Estimated number of entries far from due that could have been moved; without the newest, while a shadow is
             to move.
         stays: Estimated number of entries far from due that cannot be moved, by the reason.
@@ -188,17 +174,12 @@ class ShadowOverview:
     """The standing of a shadow.
 
     Args:
-        plan: Its plan.
         at_ms: Time of the snapshot, UTC milliseconds.
-        desired: The desired state, and since when.
         refusal: Why no timer may be moved; empty: there is no obstacle.
         far_ms: Remaining time from which an entry is moved.
-        gap_limit: The broker's limit.
-        parts: By partition.
         holding: Waiting entries by holding topic.
         dead_letters: Number of entries, each of one or many letters; None: unknown.
         writes: Mean writes for each moved timer; None: no timer was moved lately.
-        unread: Topics that could not be read.
         former: Waiting entries in holding topics of earlier plans, by topic: relays of this plan drain them.
         excess: Gaps beyond the limit that it leaves however long it runs; None: none.
         timers: Number of timers in the waiting entries, by holding topic of this plan or an earlier plan; None, or
@@ -480,7 +461,7 @@ class _Look:
         mover = mover_in(clients)
         relay = clients.subscriptions.get(RELAY_SUBSCRIPTION)
         # The consumer that receives the messages.
-        holder = relay and (relay.active_consumer or next((one.name for one in relay.consumers or ()), None))
+        names = [] if relay is None else [relay.active_consumer, *(one.name for one in relay.consumers or ())]
         caught_up_ms = caught_up_in(self._properties, number, self.desired)
         cursors = cursors_in(internal, stats)
         journal = self._queue(journal_part, copies, JOURNAL_SUBSCRIPTION)
@@ -488,7 +469,7 @@ class _Look:
             topic=native,
             phase=_phase(self.desired.state, is_moved=mover is not None, is_caught_up=caught_up_ms is not None),
             mover=None if mover is None else mover.address,
-            relay=holder,
+            relay=next(filter(None, names), None),
             caught_up_ms=caught_up_ms,
             lag=tail.lag(),
             intake=self._queue(intake_part, intake, RELAY_SUBSCRIPTION),
@@ -539,7 +520,7 @@ class _Look:
         """Return whether a session began with this entry lately: each stores a fence without a schema version."""
         if entry.batch_size > 1 or entry.schema_version is not None or self.at_ms - entry.publish_ms > BEGUN_MS:
             return False
-        return any(PROBE_PROPERTY in properties for _, properties in properties_in(entry))
+        return any(PROBE_PROPERTY in properties for properties in properties_in(entry))
 
     def _entries(self, part: str, stretch: Stretch, *, keep_payload: bool = False) -> Iterator[Entry]:
         for entries in entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=keep_payload):

@@ -78,11 +78,6 @@ class Facts:
             found.setdefault(name, set()).add(subscription.type)
         return {name: frozenset(types) for name, types in sorted(found.items()) if is_users(name)}
 
-    @property
-    def is_ended(self) -> bool:
-        """True if the topic is terminated."""
-        return any(part.state == TERMINATED for part in self.parts.values())
-
 
 def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
     """Read all facts; refused calls are recorded.
@@ -334,7 +329,7 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
 
 def _of_topic(facts: Facts) -> Iterator[Finding]:
     topic = facts.topic
-    if facts.is_ended:
+    if any(part.state == TERMINATED for part in facts.parts.values()):
         yield _finding(ENDED, topic.name, "its state is Terminated", "shadow the topic that followed it")
     policies = facts.seen.namespaces.get(topic.namespace)
     clusters = facts.replicated_to

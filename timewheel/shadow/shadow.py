@@ -27,8 +27,8 @@ from timewheel.relay.driver.source import Source
 from timewheel.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
 from timewheel.relay.status import RelayStatus
 from timewheel.shadow.desired_state import DesiredState, State, drains
-from timewheel.shadow.driver.acker import AckBeforeRelay, OriginalAcker, Subscription
-from timewheel.shadow.driver.inspector import TopicInspector, View
+from timewheel.shadow.driver.acker import AckBeforeRelay, OriginalAcker
+from timewheel.shadow.driver.inspector import Subscription, TopicInspector, View
 from timewheel.shadow.driver.mover import Mover, MoverTools
 from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.move_decider import MoveDecision
@@ -39,7 +39,6 @@ class MoverStatus:
     """The status of a mover of a partition of the due topic.
 
     Args:
-        topic: Full name of the partition.
         leads: It moves here; otherwise another shadow does, or it is beginning.
         alive: Its thread gave a sign of life lately.
         caught_up: It has processed the backlog.
@@ -74,10 +73,8 @@ class ShadowStatus:
     """The status of a shadow.
 
     Args:
-        state: The desired state of the topic.
         refusal: Why no timer is moved; empty: there is no obstacle.
         acked_originals: Originals that were acknowledged for arriving copies.
-        movers: A status for each partition.
     """
 
     state: State

@@ -32,9 +32,7 @@ class SubscriptionSurvey:
     """A subscription of a partition.
 
     Args:
-        name: Its name.
         type: ``Shared``, ...; ``None`` (a text): no consumer is connected.
-        pending: Entries that it has not acknowledged.
         acked: Entries behind its mark-delete position that it has acknowledged.
         gaps: Gaps now, by the broker's count.
         gaps_after: Gaps once all moved entries are acknowledged.
@@ -53,11 +51,9 @@ class PartSurvey:
     """A partition.
 
     Args:
-        topic: Its full name.
         entries: Entries behind the lowest mark-delete position.
         read: Number of them that were read.
         is_whole: All were read: figures are exact, as of the moment of the survey.
-        subscriptions: The users' subscriptions.
         decisions: Entries that any subscription has pending, by decision.
     """
 
@@ -102,10 +98,7 @@ class Survey:
 
     Args:
         plan: The plan for its shadow.
-        at_ms: Time of the survey, UTC milliseconds.
         far_ms: Remaining time from which an entry is moved.
-        gap_limit: The broker's limit.
-        parts: By partition.
         delays: None: no entry that was read has a delay.
         cost: None: no entry could be read.
         findings: Obstacles, and facts worth knowing; the worst first.
@@ -245,14 +238,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRead:
-    """A topic as it was read, from which it is surveyed by any plan.
-
-    Args:
-        facts: The facts about it.
-        reads: The data of each partition.
-        at_ms: When it was read, UTC milliseconds.
-        took_ms: How long the read took.
-    """
+    """A topic as it was read, from which it is surveyed by any plan."""
 
     facts: Facts
     reads: Mapping[str, _Read]

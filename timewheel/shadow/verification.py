@@ -51,8 +51,6 @@ class Stuck(NamedTuple):
     """A partition that makes no progress.
 
     Args:
-        topic: Its full name.
-        head: Position of its first entry.
         late_ms: How long ago that entry should have moved on.
     """
 
@@ -66,14 +64,11 @@ class PartitionAudit:
     """The audit of a partition.
 
     Args:
-        topic: Its full name.
         entries: Entries stored behind the lowest mark-delete position.
         read: Of these, those that the broker has delivered: it does not deliver its own entries.
         acked: Of those, those that every subscription has acknowledged.
         decisions: The others, by decision.
         is_caught_up: The mover has processed the backlog.
-        journal: Copies that the journal holds.
-        places: Copies by place.
         troubles: Timers with the same defect at every snapshot.
         memory_bytes: Most memory for the copies.
     """
@@ -101,11 +96,8 @@ class Verification:
     """The audit of a plan.
 
     Args:
-        plan: The plan.
         at_ms: When the last snapshot began, UTC milliseconds.
-        desired: The desired state.
         looks: More than 1: a defect was suspected, and checked again.
-        parts: By partition.
         missing: Topics of the plan that do not exist.
         stuck: Partitions that had the same head at every snapshot, though it should have moved on long ago.
         unread: Topics that could not be read: timers that wait there count as lost.

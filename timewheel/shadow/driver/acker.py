@@ -40,9 +40,7 @@ _OTHER_TYPE = "different type"
 
 
 class OriginalAcker:
-    """Acknowledges entries in a partition of a due topic, for a single thread. Any error leaves it usable: the same
-    entries are acknowledged again, which does no harm.
-    """
+    """Acknowledges entries of a partition, for a single thread; after an error the same ones again, without harm."""
 
     def __init__(self, dialer: Dialer, part: str, inspector: TopicInspector, clock: Clock) -> None:
         self._dialer = dialer
@@ -60,9 +58,7 @@ class OriginalAcker:
         return max(self._visited_ms + JOIN_EVERY_MS - self._clock.monotonic_ms(), 0)
 
     def ack(self, positions: Sequence[EntryPosition]) -> None:
-        """Acknowledge these entries on every subscription that delays; returns when the broker has confirmed all, and
-        raises BinaryProtocolError if it has not.
-        """
+        """Acknowledge on every subscription that delays; raises BinaryProtocolError if the broker has not confirmed."""
         self.ack_on(dict.fromkeys(self._delaying(), positions))
 
     def ack_on(self, wanted: Mapping[Subscription, Sequence[EntryPosition]]) -> None:
@@ -88,11 +84,7 @@ class OriginalAcker:
         self._called_ms = self._clock.monotonic_ms()
 
     def keep_alive(self) -> None:
-        """Keep connections alive; to be called every few seconds while no original is to be acknowledged.
-
-        Raises BinaryProtocolError if the topic was reloaded, or the connection is lost: acknowledgements may be
-        forgotten.
-        """
+        """Keep connections alive, every few seconds; BinaryProtocolError: acknowledgements may be forgotten."""
         self._leave_what_is_not_joined()
         if self._clock.monotonic_ms() - self._called_ms < KEEP_ALIVE_MS:
             return
@@ -149,12 +141,7 @@ PAUSE_LONGEST_MS = 2_000
 
 
 class AckBeforeRelay:
-    """A consumer of a journal's partition that acknowledges originals before it returns their copies; for a single
-    thread. Its acker is closed with it.
-
-    Attributes:
-        acked_originals: Number of acknowledged originals; an original whose copy was redelivered meanwhile counts once.
-    """
+    """A consumer of a journal's partition that acknowledges originals before it returns their copies; one thread."""
 
     def __init__(self, consumer: ConsumerLike, acker: OriginalAcker, handle: Handle, clock: Clock, rng: Random) -> None:
         self._consumer = consumer
@@ -164,15 +151,11 @@ class AckBeforeRelay:
         self._rng = rng
         self._ready: deque[_Copy] = deque()
         self.acked_originals = 0
+        """An original whose copy was redelivered meanwhile counts once."""
         self._noted: Position | None = None
 
     def receive(self, timeout_millis: int | None = None) -> Any:
-        """Return the next message whose original, if it has any, is acknowledged.
-
-        Raises:
-            pulsar.Timeout: No message came in time.
-            SessionFailed: Originals could not be acknowledged for a while, or the relay is to stop meanwhile.
-        """
+        """Return the next message whose original, if any, is acknowledged; SessionFailed: for a while none could be."""
         if not self._ready:
             try:
                 gathered = self._gather(timeout_millis)
@@ -219,9 +202,7 @@ class AckBeforeRelay:
                 return
 
     def _note(self, messages: list[_Copy]) -> None:
-        """Count the acknowledged originals. A new relay requests all messages once more
-        (`redeliver_unacknowledged_messages`).
-        """
+        """Count the acknowledged originals. A new relay requests all messages once more."""
         first, last = _position_of(messages[0]), _position_of(messages[-1])
         originals = [message.original for message in messages if message.original is not None]
         if (self._noted is None or first > self._noted) and last >= first and len(set(originals)) == len(originals):

@@ -45,30 +45,21 @@ OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.
 
 @dataclass(slots=True)
 class MoveCounts:
-    """The counters of a partition's mover; written by its thread and read by others, without a lock.
-
-    Attributes:
-        moved: Copies that are stored.
-        deduplicated: Copies that the broker had already.
-        handled: Entries that some subscription had acknowledged when they were read.
-        acked_again: Originals whose acknowledgement a broker had forgotten.
-        nudges: Nudges that were published.
-        failures: Sessions that began anew.
-        caught_up: The running session has processed all entries that existed when it began.
-        decisions: Entries by decision.
-        lags_ms: Times from the publish of an original to that of its copy, of the last `LAGS` originals that came while
-            a session ran; those that it found when it began were late for other reasons.
+    """The counters of a partition's mover, as its `MoverStatus` shows them; written by its thread and read by others,
+    without a lock.
     """
 
     moved: int = 0
     deduplicated: int = 0
     handled: int = 0
+    """Entries that some subscription had acknowledged when they were read."""
     acked_again: int = 0
     nudges: int = 0
     failures: int = 0
     caught_up: bool = False
     decisions: Counter[MoveDecision] = field(default_factory=Counter)
     lags_ms: deque[int] = field(default_factory=lambda: deque(maxlen=LAGS))
+    """Of originals that came while a session ran; those that it found when it began were late for other reasons."""
 
 
 class Copies:
@@ -159,9 +150,7 @@ class Copies:
         return version in self._fences
 
     def can_have(self, version: int) -> bool:
-        """Return whether a schema version can be copied: the due topic's registry has it, and the journal's accepts it;
-        raises PulsarException if the registry does not answer.
-        """
+        """Return whether the due topic's registry has a schema version, and the journal's accepts it."""
         if version not in self._refused:
             try:
                 self._hops.look_up(version)

@@ -35,35 +35,25 @@ _NOTHING_YET = DesiredState(State.PROVISIONED, 0)
 
 
 class Subscription(NamedTuple):
-    """A subscription of the due topic.
-
-    Args:
-        name: Its name.
-        joins: Whether a consumer without permits may stay in it: it is Shared, and has other consumers. Otherwise the
-            acker joins for moments only.
-        by_key: Whether it is Key_Shared; brokers refuse a consumer of another type. Without consumers: its type before.
-        delays: Whether brokers delay there. They do not on Exclusive and Failover: there an original is delivered when
-            it is sent, so there is no delivery to prevent, and no other consumer can join.
-    """
+    """A subscription of the due topic."""
 
     name: str
     joins: bool
+    """A consumer without permits may stay in it: it is Shared, and has other consumers. Otherwise for moments only."""
     by_key: bool = False
+    """It is Key_Shared; brokers refuse a consumer of another type. Without consumers: its type before."""
     delays: bool = True
+    """Brokers do not delay on Exclusive and Failover: there an original is delivered when it is sent, so there is no
+    delivery to prevent, and no other consumer can join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The last view of the topic.
-
-    Args:
-        desired: The desired state.
-        subscriptions: By partition of the due topic.
-        refusal: Why no timer may be moved, as a sentence; empty: there is no obstacle.
-    """
+    """The last view of the topic."""
 
     desired: DesiredState = _NOTHING_YET
     subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)
+    """By partition of the due topic."""
     refusal: str = "nothing was seen yet"
 
     @property
@@ -176,13 +166,7 @@ class TopicInspector:
 
 
 def refusal_of(plan: Plan, stats: Mapping[str, TopicStats], target: str = "PLAN") -> str:
-    """Return why no timer may be moved, as a sentence; empty: there is no obstacle.
-
-    Args:
-        plan: A plan with an intake.
-        stats: By partition of the due topic.
-        target: Name of the plan as the user typed it.
-    """
+    """Return why no timer may be moved, as a sentence; empty: there is no obstacle."""
     for part, one in stats.items():
         lacking = [name for name in plan.subscriptions if name not in one.subscriptions]
         if lacking:

@@ -74,21 +74,7 @@ _USUAL = frozenset({MoveDecision.UNDELAYED, MoveDecision.NEAR, MoveDecision.MARK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoverTools:
-    """The objects that all movers of a shadow share.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        dialer: Dialer of the binary protocol.
-        admin: Admin client of any broker.
-        plan: A plan with an intake.
-        inspector: Knows the desired state and the subscriptions.
-        clock: Time.
-        rng: For pauses.
-        hooks: Receive events.
-        hold_ms: How long the journal keeps a copy after every subscription has passed its original.
-        acked_to: Returns the copy of a journal's partition up to which the originals are acknowledged, as far as this
-            process knows, or None: another process may relay the partition.
-    """
+    """The objects that all movers of a shadow share."""
 
     client: Any
     dialer: Dialer
@@ -100,24 +86,12 @@ class MoverTools:
     hooks: Hooks
     hold_ms: int = HOLD_MS
     acked_to: Callable[[int], EntryPosition | None] = lambda _: None
+    """Returns the copy of a journal's partition up to which the originals are acknowledged, as far as this process
+    knows, or None: another process may relay the partition."""
 
 
 class Mover:
-    """Runs sessions, one at a time, in the thread that calls `run`.
-
-    Args:
-        tools: Shared by all movers.
-        part: Full name of the due topic's partition, or of a due topic without partitions.
-        partition: Its index; 0 for a due topic without partitions.
-
-    Attributes:
-        handle: Its stop signal, and its pulse.
-        counts: Its counters.
-        leads: Whether it has the lease.
-        reason: Why it last began anew; None: it never had to.
-        stays: Entries that turned out not to be movable.
-        versions: The schema versions that are copied: the first `MAX_VERSIONS` that it read.
-    """
+    """Runs sessions, one at a time, in the thread that calls `run`; of a due topic without partitions as of 0."""
 
     def __init__(self, tools: MoverTools, part: str, partition: int) -> None:
         self.tools = tools
@@ -127,8 +101,10 @@ class Mover:
         self.counts = MoveCounts()
         self.leads = False
         self.reason: str | None = None
+        """Why it last began anew."""
         self.stays: Stays = {}
         self.versions: set[int] = set()
+        """The schema versions that are copied: the first `MAX_VERSIONS` that it read."""
         self._reported_of_lease = False
         self._again_ms: int | None = None
 
@@ -178,21 +154,14 @@ class Mover:
 
 
 class MoveSession:
-    """A session of a mover; for a single thread.
-
-    Args:
-        mover: Its counters, `stays` and `versions` are updated here.
-        until_ms: Monotonic time at which it ends, so that another session begins anew; None: no such time.
-
-    Attributes:
-        met_others: It ended because the subscriptions have changed.
-    """
+    """A session of a mover, for a single thread; it ends at `until_ms`, monotonic, so that another begins anew."""
 
     def __init__(self, mover: Mover, until_ms: int | None) -> None:
         self._mover = mover
         self._tools = tools = mover.tools
         self._until_ms = until_ms
         self.met_others = False
+        """It ended because the subscriptions have changed."""
         self._clock = tools.clock
         self._part, self._partition = mover.part, mover.partition
         self._handle, self._counts = mover.handle, mover.counts
@@ -225,12 +194,7 @@ class MoveSession:
         self._began_ms = self._clock.now_ms()
 
     def run(self) -> None:
-        """Work until the handle signals a stop, or until the desired state changes.
-
-        Raises:
-            LeaseHeld: Another shadow moves from this partition.
-            SessionFailed: A new session must begin, as for an AdminError, BinaryProtocolError or PulsarException.
-        """
+        """Work until the handle signals a stop, or until the desired state changes; LeaseHeld: another shadow moves."""
         tools, admin = self._tools, self._tools.admin
         with ExitStack() as stack:
             # Checked first: to open a producer on a deleted topic may create it again, without its journal

@@ -21,11 +21,8 @@ class Acked:
     """The acknowledged entries of a cursor: all up to its mark-delete position, and the ranges behind that.
 
     ``position in acked`` is a search in a sorted list; for positions in the order of the topic it is one comparison or
-    two. An object belongs to a single thread at a time, since it remembers its last search.
-
-    Args:
-        mark_delete: All entries up to here are acknowledged.
-        ranges: Acknowledged ranges beyond that: disjoint, in topic order. A range may span ledgers.
+    two. An object belongs to a single thread at a time, since it remembers its last search. Ranges are disjoint and in
+    topic order, and may span ledgers.
     """
 
     __slots__ = ("_afters", "_begin", "_end", "_last", "_mark", "_uptos", "mark_delete")
@@ -44,11 +41,6 @@ class Acked:
     def of(cls, cursor: CursorStats) -> Self:
         """Build the acknowledged entries of a subscription, from its cursor in the admin API."""
         return cls(cursor.mark_delete, cursor.acked_ranges())
-
-    @property
-    def gap_count(self) -> int:
-        """Ranges beyond the mark-delete position."""
-        return len(self._afters)
 
     def __contains__(self, position: EntryPosition) -> bool:
         at = (position[0] << _ENTRY_BITS) + position[1] + 1
@@ -99,13 +91,7 @@ class GapsLeft:
     """Counts as a broker does: the ranges behind the first entry that stays, each ended by the end of its ledger.
 
     Everything between two entries that stay counts as acknowledged, seen or not: a broker acknowledges its own markers
-    itself.
-
-    Args:
-        ledgers: Ledgers of the topic, in order.
-
-    Attributes:
-        count: Gaps up to the last entry that stays.
+    itself. `count` has the gaps up to the last entry that stays.
     """
 
     __slots__ = ("_ids", "_lasts", "_stayed", "_used", "count")

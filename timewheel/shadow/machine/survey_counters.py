@@ -51,14 +51,7 @@ class _Cursor:
 
 @dataclass(slots=True)
 class SurveyCounters:
-    """The counters of a partition; entries are added in topic order, each once.
-
-    Args:
-        move_decider: Decides about entries.
-        acked: Acknowledged entries by durable subscription.
-        ledgers: Ledgers of the partition.
-        now_ms: Time of the decisions, UTC milliseconds.
-    """
+    """The counters of a partition; entries are added in topic order, each once."""
 
     move_decider: MoveDecider
     acked: Mapping[str, Acked]
@@ -197,26 +190,18 @@ ORDINARY = frozenset(
 
 @dataclass(slots=True)
 class Pending:
-    """The pending entries of a partition; entries are added in topic order, each once.
-
-    Args:
-        move_decider: Decides about entries.
-        cursors: Acknowledged entries of each subscription.
-        now_ms: Time of the decisions, UTC milliseconds.
-        arrived_ms: See `ARRIVED_MS`; None: nothing is moved, so an entry counts however new it is.
-        moved: Positions of originals whose copies are stored: they are acknowledged soon.
-        acked: Entries that every subscription has acknowledged.
-        left: Entries that should have been moved by now.
-        decisions: Entries that are not acknowledged everywhere, by decision.
-    """
+    """The pending entries of a partition; entries are added in topic order, each once."""
 
     move_decider: MoveDecider
     cursors: Iterable[Acked]
     now_ms: int
     arrived_ms: int | None = ARRIVED_MS
+    """None: nothing is moved, so an entry counts however new it is."""
     moved: Collection[EntryPosition] = ()
+    """Originals whose copies are stored: they are acknowledged soon."""
     acked: int = 0
     left: int = 0
+    """Entries that should have been moved by now."""
     decisions: Counter[str] = field(default_factory=Counter)
     _by_all: AckedByAll = field(init=False)
     _by_any: AckedByAny = field(init=False)
