@@ -31,19 +31,10 @@ class State(Enum):
 
 
 class DesiredState(NamedTuple):
-    """A desired state with its time.
-
-    Args:
-        state: State of the topic.
-        since_ms: UTC milliseconds.
-    """
+    """A desired state, and since when, UTC milliseconds; stored on the broker, beside the journal, as two words."""
 
     state: State
     since_ms: int
-
-    def text(self) -> str:
-        """Format the desired state as it is stored."""
-        return f"{self.state.value} {self.since_ms}"
 
 
 def moves(state: State) -> bool:
@@ -97,7 +88,7 @@ def desired_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int, be
     journal = Names(plan).journal
     before = before or desired_in(admin.topics.properties(journal)).state
     if before is not state:
-        admin.topics.update_properties(journal, {STATE_PROPERTY: DesiredState(state, now_ms).text()})
+        admin.topics.update_properties(journal, {STATE_PROPERTY: f"{state.value} {now_ms}"})
     return before
 
 

@@ -388,7 +388,7 @@ def _of_clients(facts: Facts) -> Iterator[Finding]:
 
 def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int) -> Iterator[Finding]:
     policies, namespace = facts.seen.namespaces.get(facts.topic.namespace), facts.topic.namespace
-    words = re.sub("[A-Z]", lambda dead_letter: "_" + dead_letter[0].lower(), setting)
+    words = re.sub("[A-Z]", lambda found: "_" + found[0].lower(), setting)
     of_namespace = None if policies is None else policies.document.get(words)
     bound = of_namespace or number(facts.seen.settings, setting, 0)
     if bound and connected + needed > bound:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from timewheel.broker.admin.client import AdminClient
@@ -137,7 +138,6 @@ class Shadow:
             raise PlanError("intake", plan.intake, "a shadow needs the topics that come with intake = true")
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
-        self._client = reaching(client)
         self._dialer = dialer
         self._clock = clock or SystemClock()
         self._rng = rng or system_random()
@@ -147,15 +147,18 @@ class Shadow:
         # By partition: of ended sessions only the count is kept.
         self._gates: dict[int, AckBeforeRelay] = {}
         self._acked_before = 0
-        self._options: dict[str, Any] = {
-            "relay_id": self.relay_id,
-            "clock": self._clock,
-            "rng": self._rng,
-            "hooks": hooks,
-            "hop_linger_ms": hop_linger_ms,
-            "former_topics": former_topics,
-            "gate": self._gate,
-        }
+        self._relay_by = partial(
+            Relay,
+            reaching(client),
+            plan,
+            relay_id=self.relay_id,
+            clock=self._clock,
+            rng=self._rng,
+            hooks=hooks,
+            hop_linger_ms=hop_linger_ms,
+            former_topics=former_topics,
+            gate=self._gate,
+        )
         self._memory_bytes = memory_bytes
         tools = MoverTools(
             client=client,
@@ -169,9 +172,8 @@ class Shadow:
             hold_ms=hold_ms,
             acked_to=self._acked_to,
         )
-        self._movers = tuple(
-            Mover(tools, part, number) for number, part in enumerate(parts_of(plan.due_topic, plan.partitions))
-        )
+        parts = parts_of(plan.due_topic, plan.partitions)
+        self._movers = tuple(Mover(tools, part, number) for number, part in enumerate(parts))
         self._threads = [
             threading.Thread(target=mover.run, name=f"timewheel-mover {mover.part}", daemon=True)
             for mover in self._movers
@@ -297,16 +299,15 @@ class Shadow:
 
     def _relay_for(self, desired: DesiredState | None) -> Relay:
         from_ms = desired.since_ms + UNHEARD_MS if desired is not None and drains(desired.state) else None
-        memory_bytes = self._memory_bytes
-        return Relay(self._client, self.plan, memory_bytes=memory_bytes, drains_from_ms=from_ms, **self._options)
+        return self._relay_by(memory_bytes=self._memory_bytes, drains_from_ms=from_ms)
 
     def _gate(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
         part = self._names.part(self.plan.due_topic, source.partition)
         acker = OriginalAcker(self._dialer, part, self._inspector, self._clock)
         gate = AckBeforeRelay(consumer, acker, handle, self._clock, self._rng)
         with self._changed:
-            before = self._gates.get(source.partition)
-            self._acked_before += 0 if before is None else before.acked_originals
+            if (before := self._gates.get(source.partition)) is not None:
+                self._acked_before += before.acked_originals
             self._gates[source.partition] = gate
         return gate
 

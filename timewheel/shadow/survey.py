@@ -16,8 +16,8 @@ from timewheel.broker.admin.internals import InternalStats
 from timewheel.broker.protocol.dialing import Dialer
 from timewheel.core.durations import HOUR_MS, format_duration
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.routing import Hold, Router, release_at
-from timewheel.core.steps import far_ms, spare_ms, steps
+from timewheel.core.routing import Hold, Router
+from timewheel.core.steps import far_ms, spare_ms
 from timewheel.inspect.doctor import Finding
 from timewheel.shadow.curing import Excess, curing, neighbours, windows
 from timewheel.shadow.machine.cursors import acked_entries, acked_in, entries_after, pending_entries, stretches_of
@@ -414,28 +414,18 @@ def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s
 
 def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
     """Compute how often a moved timer is written, on average: into the journal, into each hold, back into the due
-    topic.
+    topic. 0: there are no timers, or the plan holds none.
 
     Args:
         plan: The plan that holds the timers.
         at_ms: When they are moved, UTC milliseconds.
         remaining_ms: Times until they are due.
-
-    Returns:
-        0: there are no timers, or the plan holds none.
     """
     if not plan.needs_relay:
         return 0.0
-    router, steps_by_topic = Router(plan), {}
-    for step in steps(plan):
-        for name in router.names.of_step(step):
-            steps_by_topic[name] = step
-    writes, timers = 0, 0
+    router, writes, timers = Router(plan), 0, 0
     for remaining in remaining_ms:
-        timers += 1
-        writes += 2
-        now_ms, due_ms = at_ms, at_ms + remaining
-        while isinstance(route := router.route(due_ms, now_ms), Hold):
-            writes += 1
-            now_ms = release_at(steps_by_topic[route.topic], due_ms, now_ms)
+        timers, writes, route = timers + 1, writes + 2, router.route(at_ms + remaining, at_ms)
+        while isinstance(route, Hold):
+            writes, route = writes + 1, router.route(at_ms + remaining, route.release_at_ms)
     return writes / timers if timers else 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -138,15 +138,8 @@ def verification_facts(found: Verification) -> dict[str, Any]:
         **{wrong.value: count for wrong, count in found.wrong.items()},
         "partitions": [
             {
-                "topic": part.topic,
-                "entries": part.entries,
-                "read": part.read,
-                "acked": part.acked,
-                "decisions": dict(part.decisions),
-                "is_caught_up": part.is_caught_up,
-                "journal": part.journal,
+                **asdict(replace(part, troubles=())),
                 "places": {place.name.lower(): count for place, count in part.places.items()},
-                "memory_bytes": part.memory_bytes,
                 **{wrong.value: count for wrong, count in part.wrong.items()},
                 "troubles": [
                     {
