@@ -29,9 +29,9 @@ from timewheel.producers import ProducerCounts
 from timewheel.producers.sending.counters import Counters
 from timewheel.relay.driver.source import PartitionState
 from timewheel.relay.relay import PartitionStatus, RelayStatus
+from timewheel.shadow.desired_state import State
 from timewheel.shadow.machine.move_decider import MoveDecision
-from timewheel.shadow.machine.states import State
-from timewheel.shadow.status import MoverStatus, ShadowStatus
+from timewheel.shadow.shadow import MoverStatus, ShadowStatus
 from timewheel.testing import eventually
 
 DUE = "persistent://public/default/due"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from timewheel.inspect.gaps.snapshot import GapHistory
     from timewheel.inspect.status import Status
     from timewheel.relay.relay import PartitionStatus, RelayStatus
-    from timewheel.shadow.status import ShadowStatus
+    from timewheel.shadow.shadow import ShadowStatus
 
 Kind = Literal["counter", "gauge", "histogram"]
 By = Literal["producer", "consumer", "relay", "shadow", "events", "exporter"]
