@@ -28,10 +28,8 @@ from .summary.survey import DailyGaps, Survey
 
 SURE_WITHIN = 0.1
 """Greatest difference of count and law under native delays at which estimates of other plans are accepted."""
-LEAST_GAPS = 10.0
-"""Least mean number of gaps for a meaningful ratio."""
-MOMENTS = 4_000
-"""Moments at which counted and estimated gaps are compared."""
+LEAST_GAPS = 10.0  # least mean number of gaps for a meaningful ratio
+MOMENTS = 4_000  # moments at which counted and estimated gaps are compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +55,7 @@ class NativeFound:
 
 
 def native_found(gaps: DailyGaps, alone: Cells, continued: Continued) -> NativeFound:
-    """Compare the counted gaps with the gap law.
-
-    Args:
-        gaps: Counted gaps.
-        alone: The cells of the same timers.
-        continued: The timers to plan for.
-    """
+    """Compare the counted gaps with the gap law."""
     counted, ratio = gaps.peak, _ratio(gaps, simulation_of(NATIVE, alone).gaps)
     peak = float(counted)
     if continued.continuation is not None:

@@ -28,18 +28,12 @@ from .progress import Progress, ProgressCallback, no_report, told
 from .summary.cells import Cells
 from .traffic import History
 
-FLEET_TOPICS = 5_000
-"""Most topics of a history."""
-FLEET_CELLS = 2_000_000
-"""Most cells of all topics together: 180 MB on the driver."""
-MAX_PLANNED = 20
-"""Topics that get their own plan; each takes some seconds."""
-MOMENTS = 1_024
-"""Moments at which gaps are counted. Between them there may be more gaps, with a known upper bound."""
-ROUGH_CELLS = 1_000
-"""Cells for all figures of a topic except gaps: some milliseconds each."""
-SURGE = 2.0
-"""Greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows."""
+FLEET_TOPICS = 5_000  # most topics of a history
+FLEET_CELLS = 2_000_000  # most cells of all topics together: 180 MB on the driver
+MAX_PLANNED = 20  # topics that get their own plan; each takes some seconds
+MOMENTS = 1_024  # moments at which gaps are counted. Between them there may be more gaps, with a known upper bound.
+ROUGH_CELLS = 1_000  # cells for all figures of a topic except gaps: some milliseconds each
+SURGE = 2.0  # greatest assumed ratio of a continuing topic's peak to its mean, as far as a short history shows
 
 
 class NativeFit(StrEnum):

@@ -88,12 +88,7 @@ def never_held_ms(plan: Plan) -> int:
 
 
 def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:
-    """Return the fewest ranges that a broker must store so that a number of gaps is allowed.
-
-    Args:
-        gaps: The counted gaps.
-        allowed_of: Returns the most gaps that a count may find, for a number of ranges that a broker stores.
-    """
+    """Return the fewest ranges that a broker must store so that a number of gaps is allowed."""
     return bisect_left(range(MAX_RANGES), gaps, key=allowed_of)
 
 
@@ -138,10 +133,7 @@ class Replays:
         return self._replays[plan].gaps.above_ms(gap_count)
 
     def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
-        """Return (longest time with more gaps in a partition, the most gaps of any partition for a share of the time).
-
-        Needs the count of the plan.
-        """
+        """Return (longest time with more gaps, the most gaps of a share of the time), both of any partition."""
         gaps = self._replays[plan].gaps
         may, does = gaps.above(gap_count)
         finer = gaps.grid.refined(may & ~does)
@@ -218,30 +210,20 @@ NEAREST = 4
 """Number of nearest plans of each kind: those with the fewest counted gaps, the cheapest of those that exceed the limit
 for the shortest time, and those with the fewest estimated gaps. One of them is recommended if no plan is enough.
 """
-ABOUT = 1.05
-"""Ratio to the least value within which values count as equal."""
+ABOUT = 1.05  # ratio to the least value within which values count as equal
 PERCENTS = [percent / 100 for percent in range(1, 101)]
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """Decides the plan of a topic by counts.
+    """Decides the plan of a topic by counts."""
 
-    Args:
-        replays: Replays of the topic.
-        plans: All candidates.
-        limits: The requested limits.
-        growth: Planned volume, as a multiple of the traffic's volume.
-        cached: Ranges that the broker stores.
-        assess: Prices a plan with its own partitions.
-    """
-
-    replays: Replays
-    plans: Sequence[Plan]
-    limits: Constraints
-    growth: float
-    cached: int
-    assess: Callable[[Plan], Assessed]
+    replays: Replays  # replays of the topic
+    plans: Sequence[Plan]  # all candidates
+    limits: Constraints  # the requested limits
+    growth: float  # planned volume, as a multiple of the traffic's volume
+    cached: int  # ranges that the broker stores
+    assess: Callable[[Plan], Assessed]  # prices a plan with its own partitions
 
     @property
     def allowed(self) -> int:
@@ -301,13 +283,9 @@ class Deciding:
         return min(filter(None, map(never_held_ms, self.plans)), default=0)
 
     def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
-        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps.
-
-        Among equal plans, the cheapest wins.
-
-        A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
-        plan was counted, since every plan breaks another limit.
-        """
+        """Return the plan nearest to the limit: above it for the shortest time, with about the fewest gaps."""
+        # A peak of seconds only matters for an unload in these seconds; a lasting peak matters for any unload. None: no
+        # plan was counted, since every plan breaks another limit.
         if not counted:
             return None
         costs = {one.evaluation.plan.scheme: one.cost_writes_per_second for one in priced}

@@ -33,10 +33,8 @@ class Running(Protocol):
 
 @contextmanager
 def running(spark: SparkSession, what: str) -> Iterator[Running]:
-    """Watch the jobs of a block; the caller's job settings of this thread are restored, also after an error.
-
-    After an interrupt they are not restored: this thread may be in the middle of a call to Java.
-    """
+    """Watch the jobs of a block; the caller's job settings of this thread are restored, also after an error."""
+    # After an interrupt they are not restored: this thread may be in the middle of a call to Java.
     # Checked by name: an import of the class needs libraries that only users of Connect have.
     jobs = _OfServer(spark) if type(spark).__module__.startswith(_CONNECT) else _InProcess(spark, what)
     try:
@@ -115,8 +113,7 @@ class _OfServer:
 
 LOOK_INTERVAL_S = 0.5
 CANCEL_TIMEOUT_S = 5.0
-LEAST_FRACTION = 0.05
-"""Least fraction for an estimate of the remaining time: below it the estimate would jump."""
+LEAST_FRACTION = 0.05  # least fraction for an estimate of the remaining time: below it the estimate would jump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +142,8 @@ def no_report(progress: Progress) -> None:
 
 @contextmanager
 def told(spark: SparkSession, stage: str, on_progress: ProgressCallback, *, one_job: bool) -> Iterator[None]:
-    """Report the progress of the Spark jobs that this thread runs inside the block.
-
-    Args:
-        spark: The session of the jobs.
-        stage: Description of the jobs.
-        on_progress: Receives the progress.
-        one_job: True if the block runs a single job, so that its tasks are all the work.
-    """
+    """Report the progress of the Spark jobs that this thread runs inside the block."""
+    # ``one_job``: the block runs a single job, so that its tasks are all the work.
     with running(spark, stage) as jobs:
         on_progress(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
         ended = threading.Event()

@@ -25,8 +25,7 @@ times this number only makes the batches (here 4 MB) larger.
 
 _JAVA_WARNING = b"WARNING: "
 """Start of Java's own warnings; a line of its log begins with a date, and Spark's errors with other words."""
-_LAST_WORDS_S = 10.0
-"""Time for the remaining output of a Java process that could not start."""
+_LAST_WORDS_S = 10.0  # time for the remaining output of a Java process that could not start
 _STDERR = 2
 _PYTHON = "PYSPARK_PYTHON"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -34,12 +33,8 @@ _JAVA_LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.prope
 
 
 def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str, str]:
-    """Return the settings of a local session, each with its reason in the code.
-
-    Args:
-        cores: Tasks at once; None for every core of the machine.
-        memory: Heap of the only Java process, in Java's notation (``2g``). Python kernels need their own memory on top.
-    """
+    """Return the settings of a local session, each with its reason in the code."""
+    # ``memory`` is the heap of the only Java process, in Java's notation; Python kernels need their own memory on top.
     return {
         "spark.master": f"local[{cores or '*'}]",
         # A single process is driver and executor, so this heap sorts and shuffles too; Spark's default of 1g spills
@@ -101,11 +96,9 @@ def local_session(
 
 
 def _java(conf: SparkConf) -> Any:
-    """Start Java as Spark does, and pass on its stderr, except for Java's own warnings.
-
-    Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
-    option and no log setting silences the warning.
-    """
+    """Start Java as Spark does, and pass on its stderr, except for Java's own warnings."""
+    # Spark gives every Java `--add-modules=jdk.incubator.vector`, and Java warns of that before it runs any code: no
+    # option and no log setting silences the warning.
     ours, theirs = os.pipe()
     passing_on = threading.Thread(target=_pass_on, args=(ours,), name="spark-stderr", daemon=True)
     passing_on.start()
@@ -126,11 +119,8 @@ def _pass_on(java_stderr: int) -> None:
 
 @contextmanager
 def _workers_run(python: str) -> Iterator[None]:
-    """Make Spark's workers run this interpreter, which can import the kernels, and not the first python3 on PATH.
-
-    Spark reads the interpreter only from the environment, once, when a session starts; the caller's environment is
-    restored.
-    """
+    """Make Spark's workers run this interpreter, which can import the kernels, and not the first python3 on PATH."""
+    # Spark reads the interpreter only from the environment, once, when a session starts.
     before = os.environ.get(_PYTHON)
     os.environ[_PYTHON] = python
     try:

@@ -82,21 +82,15 @@ def assess(
 
 
 def rank(one: Assessed) -> tuple[int, float, float, str]:
-    """Sort key of candidates, the best first.
-
-    At equal cost, fewer gaps win, and then a fixed order, so that the same history gives the same plan.
-    """
+    """Sort key of candidates, the best first."""
     return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)
 
 
-BOUND_CELLS = 2_000
-"""Cells for the lower bounds: a hundredth of a second for all candidates."""
+BOUND_CELLS = 2_000  # cells for the lower bounds: a hundredth of a second for all candidates
 MARGIN = 0.95
 """Share of the written entries in the bound: a cell hops or not by its middle, though some of its timers may differ."""
-CHEAPEST = 40
-"""This many of the cheapest candidates are always priced,"""
-SPREAD = 20
-"""and this many evenly over the others, to show the cost of fewer gaps."""
+CHEAPEST = 40  # this many of the cheapest candidates are always priced,
+SPREAD = 20  # and this many evenly over the others, to show the cost of fewer gaps
 PRICED_AT_ONCE = 40
 
 
@@ -111,15 +105,7 @@ class Screening:
         growth: float,
         assess: Callable[[Plan], Assessed],
     ) -> None:
-        """Compute the lower bounds of all candidates; price none.
-
-        Args:
-            plans: All candidates.
-            cells: The history of one topic.
-            constraints: Source of the prices.
-            growth: Volume, as a multiple of the history's volume.
-            assess: Prices a plan with the fewest partitions that it needs.
-        """
+        """Compute the lower bounds of all candidates; price none."""
         few = cells.bounded(BOUND_CELLS)
         self.plans = tuple(plans)
         self._bounds = [least_cost(plan, few, constraints, growth) for plan in plans]
@@ -168,14 +154,7 @@ class Screening:
 
 
 def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float = 1.0) -> float:
-    """Return the least possible cost of a plan, regardless of its gaps, in entries written a second.
-
-    Args:
-        plan: The plan; its partitions do not matter.
-        cells: The history of one topic.
-        constraints: Source of the prices.
-        growth: Volume, as a multiple of the history's volume.
-    """
+    """Return the least possible cost of a plan, regardless of its gaps, in entries written a second."""
     table = steps(plan)
     publish_ms, due_ms = cells.middle_ms, (cells.due_min_ms + cells.due_max_ms) // 2
     step, _ = held(table, publish_ms.astype(np.float64), due_ms.astype(np.float64))
@@ -193,11 +172,9 @@ def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float
     return cost.writes_per_second
 
 
-MANY = 64
-"""Above this number, candidates are screened: priced from `SCREENING_CELLS` cells and at `QUICK` resolution."""
+MANY = 64  # above this number, candidates are screened: priced from `SCREENING_CELLS` cells and at `QUICK` resolution
 SCREENING_CELLS = 12_000
-PRICING_CELLS = 30_000
-"""Peaks differ by less than a percent from those of all cells (tests/planner/test_flow.py)."""
+PRICING_CELLS = 30_000  # peaks differ by less than a percent from those of all cells (tests/planner/test_flow.py)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,16 +219,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decision by counting gaps timer by timer.
+    """The decision by counting gaps timer by timer."""
 
-    Args:
-        winner: The cheapest plan whose count is within the limit and that breaks no other constraint; None: there is
-            none.
-        counted: The most gaps of any partition, for every counted plan, partitions included.
-    """
-
+    # the cheapest plan whose count is within the limit and that breaks no other constraint; None: there is none
     winner: Assessed | None
-    counted: Mapping[Plan, int]
+    counted: Mapping[Plan, int]  # the most gaps of any partition, for every counted plan, partitions included
 
 
 Further = Callable[[float], Sequence[Assessed]]
@@ -287,22 +259,7 @@ def price_candidates(
     growth: float = 1.0,
     keys: KeyShares = EVEN,
 ) -> Priced:
-    """Price the candidates that may be the best on a history.
-
-    Args:
-        cells: The history of one topic.
-        base: Everything that is not chosen: names, subscriptions, guard; see `candidate_plans`.
-        profile: The broker.
-        constraints: The user's limits and prices; None: the defaults.
-        candidates: Plans to use instead of `candidate_plans`.
-        max_delay_ms: The longest delay that candidates accept; None: the history's longest delay, rounded up.
-        growth: Volume to plan for, as a multiple of the history's volume.
-        keys: Distribution of keys over partitions.
-
-    Raises:
-        ValueError: The cells have no timers, or there is no candidate.
-        MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
-    """
+    """Price the candidates that may be the best on a history."""
     if not len(cells):
         raise ValueError("the history has no timers, so there is nothing to plan for")
     limits = Constraints() if constraints is None else constraints
@@ -332,32 +289,20 @@ def price_candidates(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Priced:
-    """Candidates that were priced until no other can be cheaper, for a decision among them and for the choice.
+    """Candidates that were priced until no other can be cheaper, for a decision among them and for the choice."""
 
-    Args:
-        screening: The candidates.
-        rules: The plans of the source article's rules of thumb, by rule name.
-        native: See `Choice`.
-        profile: The broker.
-        limits: The user's limits and prices.
-        growth: Volume to plan for, as a multiple of the history's volume.
-        closely: Prices a plan from all cells.
-    """
-
-    screening: Screening
-    rules: Mapping[str, Assessed]
-    native: Evaluation
-    profile: BrokerProfile
-    limits: Constraints
-    growth: float
-    closely: Callable[[Plan], Assessed]
+    screening: Screening  # the candidates
+    rules: Mapping[str, Assessed]  # the plans of the source article's rules of thumb, by rule name
+    native: Evaluation  # see `Choice`
+    profile: BrokerProfile  # the broker
+    limits: Constraints  # the user's limits and prices
+    growth: float  # volume to plan for, as a multiple of the history's volume
+    closely: Callable[[Plan], Assessed]  # prices a plan from all cells
 
     def recommended(self, winner: Assessed | None = None) -> Assessed:
-        """Return the winner of a decision by counts; None: the best by price.
-
-        The best candidate is priced again from all cells, until the best candidate has a price from all cells: a burst
-        that coarse cells blur can cost a plan its rank, but cannot be overlooked.
-        """
+        """Return the winner of a decision by counts; None: the best by price."""
+        # A burst that coarse cells blur can cost a plan its rank, but cannot be overlooked: the best candidate is
+        # priced again from all cells, until the best has such a price.
         if winner is not None:
             self.screening.put(winner)
             return winner
@@ -373,13 +318,7 @@ class Priced:
     def choice(
         self, recommended: Assessed, counted: Mapping[Plan, int], beside: Mapping[Plan, int] | None = None
     ) -> Choice:
-        """Build the choice.
-
-        Args:
-            recommended: Result of `recommended`.
-            counted: See `Choice`.
-            beside: See `Choice`; None: nothing was counted beside the candidates.
-        """
+        """Build the choice."""
         chosen, limits, growth = recommended.evaluation, self.limits, self.growth
         assessed = tuple(self.screening.priced)
         # If the count refuted all candidates, none fits, regardless of the estimates.
@@ -437,23 +376,17 @@ def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
     return tuple(front)
 
 
-AT_ONCE = 20
-"""Most candidates that are counted in one pass,"""
+AT_ONCE = 20  # most candidates that are counted in one pass,
 LEAST_AT_ONCE = 4
 TIMERS_AT_ONCE = 40_000_000
 """and fewer for a long history: this many timers times candidates. Later candidates may then need no count."""
-LEAST_RATIO = 0.25
-"""Lowest assumed ratio of count to estimate, until a count shows a lower ratio."""
-DOUBT = 2.0
-"""Safety factor on the worst ratio of count to estimate so far."""
-HELPED = 0.95
-"""Greatest ratio to the previous count at which more partitions have helped."""
-LEAST_GAPS = 20.0
-"""Smaller estimates show nothing about the error of estimates: random variation is as large."""
+LEAST_RATIO = 0.25  # lowest assumed ratio of count to estimate, until a count shows a lower ratio
+DOUBT = 2.0  # safety factor on the worst ratio of count to estimate so far
+HELPED = 0.95  # greatest ratio to the previous count at which more partitions have helped
+LEAST_GAPS = 20.0  # smaller estimates show nothing about the error of estimates: random variation is as large
 Count = Callable[[Sequence[Plan]], Sequence[int]]
 """Counts the most gaps of any partition under each plan; a figure above the limit is a lower bound."""
-Assess = Callable[[Plan], Assessed]
-"""Prices a plan with its own partitions."""
+Assess = Callable[[Plan], Assessed]  # prices a plan with its own partitions
 
 
 def _none_further(below: float) -> Sequence[Assessed]:
@@ -477,19 +410,7 @@ def decide(
     is_hopeless: Callable[[], bool] = _never,
     at_once: int = AT_ONCE,
 ) -> Decided:
-    """Count candidates until the cheapest is certain.
-
-    Args:
-        candidates: Candidates with the partitions that their estimates ask for; estimates may be rough.
-        constraints: All other limits, and the prices.
-        allowed: The most gaps of a partition that a count may find.
-        count: Counts several plans.
-        assess: Prices a counted plan closely.
-        keys: Distribution of keys over partitions.
-        further: Prices more candidates, if the best counted candidate is dearer than these may be.
-        is_hopeless: Returns whether no candidate can be within the limit; called after rounds without a winner.
-        at_once: The most plans in one call of ``count``.
-    """
+    """Count candidates until the cheapest is certain."""
 
     def known(found: Sequence[Assessed]) -> list[_Candidate]:
         table = [_Candidate(one, constraints, allowed, assess, keys) for one in found]
@@ -637,10 +558,7 @@ class _Candidate:
         return self._with(self.next_partitions)
 
     def least_cost(self, ratio: float) -> float:
-        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high.
-
-        For a counted scheme, this is the cost with the number of partitions of its next count.
-        """
+        """Return the least possible cost, if the estimate is ``1 / ratio`` times too high."""
         partitions = self.next_partitions
         assert partitions is not None
         if not self._gaps:

@@ -14,8 +14,7 @@ from .constraints import Constraints, Room
 
 TIE = 0.05
 """Tolerance, as a fraction of the recommended plan's cost: prices of topics and relays are estimates, no more exact."""
-FEWER_GAPS = 0.8
-"""Ratio of estimates below which they differ; closer estimates do not decide."""
+FEWER_GAPS = 0.8  # ratio of estimates below which they differ; closer estimates do not decide
 
 
 def tied_with(
@@ -25,15 +24,7 @@ def tied_with(
     counted: Mapping[Plan, int],
     allowed: float,
 ) -> tuple[Evaluation, ...]:
-    """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first.
-
-    Args:
-        chosen: The recommended plan.
-        fitting: All candidates that keep the limits, by estimate.
-        constraints: The prices.
-        counted: The most gaps of any partition, for plans that were counted and not only estimated.
-        allowed: The most gaps that may be counted: a candidate with a higher count is no rival.
-    """
+    """Return the candidates within `TIE` of the recommended plan's cost, those with the most advantages first."""
     most = constraints.cost_of(chosen).writes_per_second * (1 + TIE)
     rivals = [
         one
@@ -71,8 +62,7 @@ def drawbacks(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
     return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in advantages(other, one))
 
 
-MOST = 5
-"""Most sentences; all further figures are in the tables."""
+MOST = 5  # most sentences; all further figures are in the tables
 
 
 def describe(plan: Plan) -> str:
@@ -119,22 +109,7 @@ def reasons_for(
     growth: float,
     considered: int,
 ) -> tuple[str, ...]:
-    """Return at most `MOST` sentences, the most important first.
-
-    Args:
-        chosen: The recommended plan.
-        broken: The constraints that the plan breaks, if no candidate keeps them all.
-        native: One partition of native delays.
-        candidates: The priced candidates, each with the partitions that it needs, the best first.
-        fitting: Number of candidates that keep all limits: the first in the list.
-        ties: Fitting candidates with the same cost as the recommended plan, the strongest rival first.
-        rooms: Distances from the limits, the nearest limit first.
-        constraints: The user's limits and prices.
-        counted: The most gaps of any partition, for candidates that were counted and not only estimated.
-        known: The same for all counted plans.
-        growth: Volume of the evaluations, as a multiple of the counted volume.
-        considered: Number of candidates.
-    """
+    """Return at most `MOST` sentences, the most important first."""
     others = [
         _tie(chosen, ties, constraints),
         _longer(chosen, candidates),

@@ -55,19 +55,12 @@ Integers = NDArray[np.int64]
 
 
 class Routes(NamedTuple):
-    """The ways of some sends.
+    """The ways of some sends."""
 
-    Args:
-        arrival_ms: Arrival time in the due topic: the last nominal release, or the send.
-        acknowledged_ms: Acknowledgement time: when the timer is due, or on arrival if that is later.
-        hops: Number of re-publications on the way.
-        interval: Number of the calendar interval since 1970; None: there is a single due topic.
-    """
-
-    arrival_ms: Integers
-    acknowledged_ms: Integers
-    hops: Integers
-    interval: Integers | None
+    arrival_ms: Integers  # arrival time in the due topic: the last nominal release, or the send
+    acknowledged_ms: Integers  # acknowledgement time: when the timer is due, or on arrival if that is later
+    hops: Integers  # number of re-publications on the way
+    interval: Integers | None  # number of the calendar interval since 1970; None: there is a single due topic
 
 
 def routes(plan: Plan, publish_ms: Integers, due_ms: Integers) -> Routes:
@@ -99,16 +92,7 @@ def moved(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool
 
 
 def with_originals(way: Routes, publish_ms: Integers, far: NDArray[np.bool_]) -> tuple[Routes, Integers]:
-    """Return all entries of the due topic beside a shadow.
-
-    Args:
-        way: Ways of some sends.
-        publish_ms: Send time of each.
-        far: Result of `moved`.
-
-    Returns:
-        The entries, including the originals of moved timers; and for each entry the index of its send.
-    """
+    """Return all entries of the due topic beside a shadow."""
     index = np.flatnonzero(far)
     sent_ms = publish_ms[index]
     entries = Routes(
@@ -125,8 +109,7 @@ def keeps_order(plan: Plan) -> bool:
     return not isinstance(plan.scheme, Tiered | Wheel)
 
 
-NUMBER = "number"
-"""Number of the plan."""
+NUMBER = "number"  # number of the plan
 PLACE, HOPS, HOPS_MAX = "place", "hops", "hops_max"
 FOUND_SCHEMA = StructType(
     [
@@ -256,42 +239,24 @@ _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Asked:
-    """Input of a count, for one plan.
+    """Input of a count, for one plan."""
 
-    Args:
-        plan: The plan, partitions included.
-        grid: Moments at which gaps are counted.
-        ledger_entries: Entries after which a ledger is closed; 0: all entries are in a single ledger.
-    """
-
-    plan: Plan
-    grid: Grid
-    ledger_entries: int = 0
+    plan: Plan  # the plan, partitions included
+    grid: Grid  # moments at which gaps are counted
+    ledger_entries: int = 0  # entries after which a ledger is closed; 0: all entries are in a single ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Counted:
-    """Result of a count, for one plan.
+    """Result of a count, for one plan."""
 
-    Args:
-        gaps: Gaps at the moments of the grid.
-        hop_count: Re-publications of all timers.
-        hop_count_max: The most re-publications of a single timer.
-    """
-
-    gaps: GapCounts
-    hop_count: int
-    hop_count_max: int
+    gaps: GapCounts  # gaps at the moments of the grid
+    hop_count: int  # Re-publications of all timers
+    hop_count_max: int  # the most re-publications of a single timer
 
 
 def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Counted]:
-    """Count the gaps of several plans in one pass, or in two for plans with ledgers.
-
-    Args:
-        cached: The sends, at least one.
-        asked: The plans, with their grids.
-        sends_per_chunk: Approximate number of arrivals that a task sorts, under plans that change the order of sends.
-    """
+    """Count the gaps of several plans in one pass, or in two for plans with ledgers."""
     jobs = [_Job.of(number, one, cached, sends_per_chunk) for number, one in enumerate(asked)]
     with_ledgers = [job for job in jobs if job.asked.ledger_entries]
     entries = _entries_before(_passed(cached, with_ledgers, {}, tally=True)) if with_ledgers else {}
@@ -311,22 +276,14 @@ def count(cached: CachedSends, asked: Sequence[Asked], *, sends_per_chunk: int =
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Job:
-    """A plan of a pass, as sent to the workers.
+    """A plan of a pass, as sent to the workers."""
 
-    Args:
-        number: Number of the plan.
-        asked: The plan, with its grid.
-        borders: By topic, the beginnings of the chunks of arrivals except the first; None: arrivals are in order of
-            sends.
-        ranks: Ranks of pieces, see `CachedSends.ranks`.
-        sends_before: By rank, the number of earlier sends, for round-robin routing.
-    """
-
-    number: int
-    asked: Asked
+    number: int  # number of the plan
+    asked: Asked  # the plan, with its grid
+    # by topic, the beginnings of the chunks of arrivals except the first; None: arrivals are in order of sends
     borders: Mapping[str, Integers] | None
-    ranks: Mapping[tuple[str, int, int], int]
-    sends_before: tuple[int, ...]
+    ranks: Mapping[tuple[str, int, int], int]  # ranks of pieces, see `CachedSends.ranks`
+    sends_before: tuple[int, ...]  # by rank, the number of earlier sends, for round-robin routing
 
     @classmethod
     def of(cls, number: int, asked: Asked, cached: CachedSends, sends_per_chunk: int) -> _Job:

@@ -139,10 +139,7 @@ def replay_all(
 def _exact_peaks(
     cached: CachedSends, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
 ) -> list[tuple[Peak, Peak]]:
-    """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted.
-
-    Each pass refines the grid of the spans that may contain a peak.
-    """
+    """Return (peak of all partitions together, peak per partition) of each plan, exact or refuted."""
     total = [one.gaps.peak_of_total for one in counted]
     partition = [one.gaps.peak_per_partition for one in counted]
     gaps = {number: one.gaps for number, one in enumerate(counted)}

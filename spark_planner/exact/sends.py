@@ -39,8 +39,7 @@ from ..history.keys import LEAST_SHARE, KeyShares
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
 Integers = NDArray[np.int64]
-WIDTHS = (1, 2, 4, 8)
-"""Bytes of a number; the first packed byte is the width."""
+WIDTHS = (1, 2, 4, 8)  # bytes of a number; the first packed byte is the width
 
 
 def packed_spans(values: Integers) -> bytes:
@@ -69,17 +68,14 @@ def unpacked_ascending(packed: memoryview) -> Integers:
     return values
 
 
-PIECE_SENDS = 1 << 18
-"""Sends of a piece. A piece and its numpy arrays take 20 MB of a task."""
-MARKS = 64
-"""Sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time."""
+PIECE_SENDS = 1 << 18  # sends of a piece. A piece and its numpy arrays take 20 MB of a task.
+MARKS = 64  # sends of a piece that the driver receives, evenly over the piece: these determine the chunks of time
 NO_KEY = -1
 TASK, PIECE = "task", "piece"
 """Columns: place of a piece in the input. Pieces of a lower task come before, and in a task pieces of a lower number.
 """
 SOURCE = "source"
-REPEATED = "repeated"
-"""Column: number of a piece's sends that repeat another send in send time, due time and key."""
+REPEATED = "repeated"  # column: number of a piece's sends that repeat another send in send time, due time and key
 HEAVY = "heavy"
 """Column: heavy keys of a piece as read, with their numbers of sends: JSON; null: none, or already reported."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
@@ -108,16 +104,11 @@ PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sends:
-    """Sends of a topic, in order of publish time; sends of the same millisecond in the order of the input.
+    """Sends of a topic, in order of publish time; sends of the same millisecond in the order of the input."""
 
-    Args:
-        publish_ms: Send time of each, UTC milliseconds.
-        due_ms: Due time of each, UTC milliseconds.
-        key_hash: Java's hash of each key with the sign bit cleared; `NO_KEY`: no key. None: no send has a key.
-    """
-
-    publish_ms: Integers
-    due_ms: Integers
+    publish_ms: Integers  # send time of each, UTC milliseconds
+    due_ms: Integers  # due time of each, UTC milliseconds
+    # Java's hash of each key with the sign bit cleared; `NO_KEY`: no key. None: no send has a key.
     key_hash: Integers | None
 
     def __len__(self) -> int:
@@ -153,29 +144,17 @@ class Sends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """The facts about a piece that the driver needs.
+    """The facts about a piece that the driver needs."""
 
-    Args:
-        topic: Topic of the sends.
-        place: (task, number in the task): the order of the input.
-        first_ms: First publish time.
-        last_ms: Last publish time.
-        last_due_ms: Latest due time.
-        sends: Number of sends.
-        marks: (publish, due) of some sends, evenly over the piece: an array of two rows.
-        heavy: The heaviest keys of the piece, as read.
-        repeated: Sends that repeat an earlier send in send time, due time and key.
-    """
-
-    topic: str
-    place: tuple[int, int]
-    first_ms: int
-    last_ms: int
-    last_due_ms: int
-    sends: int
-    marks: Integers
-    heavy: tuple[tuple[str, int], ...] = ()
-    repeated: int = 0
+    topic: str  # topic of the sends
+    place: tuple[int, int]  # (task, number in the task): the order of the input
+    first_ms: int  # first publish time
+    last_ms: int  # last publish time
+    last_due_ms: int  # latest due time
+    sends: int  # number of sends
+    marks: Integers  # (publish, due) of some sends, evenly over the piece: an array of two rows
+    heavy: tuple[tuple[str, int], ...] = ()  # the heaviest keys of the piece, as read
+    repeated: int = 0  # sends that repeat an earlier send in send time, due time and key
 
 
 def piece_of(row: Mapping[str, Any]) -> Piece:
@@ -288,11 +267,8 @@ def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
 
 
 def repeated(sends: Sends) -> int:
-    """Count the sends that repeat another send in send time, due time and key.
-
-    Args:
-        sends: In order. Keys are compared by hash.
-    """
+    """Count the sends that repeat another send in send time, due time and key."""
+    # Keys are compared by hash.
     together = np.diff(sends.publish_ms) == 0
     # Only sends of the same millisecond can be equal: usually few, and quickly sorted.
     some = np.flatnonzero(np.r_[together, False] | np.r_[False, together])
@@ -328,25 +304,17 @@ def piece_batch(
     return pa.RecordBatch.from_pylist([row], schema=PIECES_ARROW)
 
 
-SENDS_PER_CHUNK = 500_000
-"""A task sorts a chunk of time of about this many sends."""
+SENDS_PER_CHUNK = 500_000  # a task sorts a chunk of time of about this many sends
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-BATCH_BYTES = 1 << 25
-"""About eight pieces."""
+BATCH_BYTES = 1 << 25  # about eight pieces
 
 
 class Marks(NamedTuple):
-    """A sample of a topic's sends.
+    """A sample of a topic's sends."""
 
-    Args:
-        publish_ms: Send time of each.
-        due_ms: Due time of each.
-        weights: Number of sends that each represents.
-    """
-
-    publish_ms: Integers
-    due_ms: Integers
-    weights: NDArray[np.float64]
+    publish_ms: Integers  # send time of each
+    due_ms: Integers  # due time of each
+    weights: NDArray[np.float64]  # number of sends that each represents
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -514,13 +482,7 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
 
 
 def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: int) -> Integers:
-    """Return moments that cut the sends into chunks of about ``per_chunk`` sends, ascending and distinct.
-
-    Args:
-        at_ms: Moments of a sample of sends.
-        weights: Number of sends that each represents.
-        per_chunk: At least 1.
-    """
+    """Return moments that cut the sends into chunks of about ``per_chunk`` sends, ascending and distinct."""
     order = np.argsort(at_ms, kind="stable")
     reached = np.cumsum(weights[order])
     chunks = max(round(float(reached[-1]) / per_chunk), 1)
@@ -529,30 +491,17 @@ def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: i
 
 
 class Stretch(NamedTuple):
-    """Sends to be repeated at a later time.
+    """Sends to be repeated at a later time."""
 
-    Args:
-        from_ms: Start of their publish times.
-        until_ms: End of their publish times, exclusive.
-        shift_ms: Time added to their publish times and due times.
-    """
-
-    from_ms: int
-    until_ms: int
-    shift_ms: int
+    from_ms: int  # start of their publish times
+    until_ms: int  # end of their publish times, exclusive
+    shift_ms: int  # time added to their publish times and due times
 
 
 def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
-    """Return the sends, followed by the copies of the stretches.
-
-    Args:
-        cached: The sends of one topic.
-        stretches: In order of time; each shifted stretch begins at the end of the previous stretch, the first after all
-            sends.
-
-    Returns:
-        All sends. The caller releases their cache, and then the cache of ``cached``, from which they are computed.
-    """
+    """Return the sends, followed by the copies of the stretches."""
+    # Each shifted stretch begins at the end of the previous one, the first after all sends. The caller releases the
+    # cache of the result, and then that of ``cached``, from which it is computed.
     ranks = cached.ranks
 
     def copies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -576,12 +525,9 @@ def _later(sends: Sends, shift_ms: int) -> Sends:
     return Sends(publish_ms=sends.publish_ms + shift_ms, due_ms=sends.due_ms + shift_ms, key_hash=sends.key_hash)
 
 
-MAX_CHANGES = 2_000_000
-"""Changes of all topics and days together: 50 MB on the driver."""
-MOMENTS_A_DAY = 4_096
-"""Most moments for the timers of a day,"""
-LEAST_MOMENTS = 64
-"""and fewest moments, for any number of topics and days."""
+MAX_CHANGES = 2_000_000  # changes of all topics and days together: 50 MB on the driver
+MOMENTS_A_DAY = 4_096  # most moments for the timers of a day,
+LEAST_MOMENTS = 64  # and fewest moments, for any number of topics and days
 _DAY, _MOMENT, _CHANGE = "day", "moment", "change"
 _SCHEMA = StructType(
     [
@@ -593,10 +539,8 @@ _ARROW = to_arrow_schema(_SCHEMA)
 
 
 def daily_gaps(cached: CachedSends) -> dict[str, DailyGaps]:
-    """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes.
-
-    The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
-    """
+    """Count the native gaps of every topic on a single partition, by day; without gaps the result has no changes."""
+    # The first timer of a piece is not compared with the timer before it: at most one gap per piece is missed.
     step_ms = _step_ms(cached)
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

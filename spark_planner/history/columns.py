@@ -10,16 +10,11 @@ from numpy.typing import NDArray
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 # ----------------------------------------------------------------------------------------- a history, one row per timer
-PUBLISH_MS = "publish_ms"
-"""Send time of the timer, UTC milliseconds."""
-DUE_MS = "due_ms"
-"""Due time of the timer, UTC milliseconds; not before the send time."""
-SIZE_BYTES = "size_bytes"
-"""Size of the payload; 0: unknown."""
-KEY = "key"
-"""The partition key, or null."""
-TOPIC = "topic"
-"""The due topic of the timer; empty if the history has no topics."""
+PUBLISH_MS = "publish_ms"  # send time of the timer, UTC milliseconds
+DUE_MS = "due_ms"  # due time of the timer, UTC milliseconds; not before the send time
+SIZE_BYTES = "size_bytes"  # size of the payload; 0: unknown
+KEY = "key"  # the partition key, or null
+TOPIC = "topic"  # the due topic of the timer; empty if the history has no topics
 HISTORY_SCHEMA = StructType(
     [
         StructField(PUBLISH_MS, LongType(), nullable=False),
@@ -32,12 +27,9 @@ HISTORY_SCHEMA = StructType(
 """A normalised history: sound rows only, in the order of these columns."""
 HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
 # --------------------------------------------------------------------- an assessed history, with reasons and remarks
-REASON = "reason"
-"""The reason why the row is quarantined (`read.REASONS`); null for a sound row."""
-REMARK = "remark"
-"""A defect of a row that is used all the same (`read.REMARKS`); usually null."""
-RAW = "raw"
-"""The original values of a row with a reason or a remark, as readable JSON text; null for all other rows."""
+REASON = "reason"  # the reason why the row is quarantined (`read.REASONS`); null for a sound row
+REMARK = "remark"  # a defect of a row that is used all the same (`read.REMARKS`); usually null
+RAW = "raw"  # the original values of a row with a reason or a remark, as readable JSON text; null for all other rows
 ASSESSED_SCHEMA = StructType(
     [
         StructField(PUBLISH_MS, LongType(), nullable=True),
@@ -71,8 +63,7 @@ CELLS_SCHEMA = StructType(
 )
 """Rows of a topic are of a single level; a file of a statistic has these columns too."""
 # --------------------------------------------------------------- results of tasks: cells and counts of the quarantine
-TASK = "task"
-"""The task that made the row: the next stage groups by it."""
+TASK = "task"  # the task that made the row: the next stage groups by it
 SAMPLES = "samples"
 """Some raw rows of a reason, as the JSON text of a list. Not an array: with nulls in an array, Spark 4 takes quadratic
 time to fill a batch for Python (it measures the batch after every row, and its list vector starts from the front
@@ -92,14 +83,7 @@ the count are 0).
 
 
 def rows_by_topic(topics: pa.ChunkedArray) -> tuple[list[str], Iterator[NDArray[np.int64] | slice]]:
-    """Return the topics of some rows, and for each topic in turn its rows, in their order.
-
-    Args:
-        topics: The topic of each row.
-
-    Returns:
-        Distinct names; and for each name an index into the rows, computed when the first index is requested.
-    """
+    """Return the topics of some rows, and for each topic in turn its rows, in their order."""
     encoded = topics.combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
     return names, _rows(encoded.indices.to_numpy(), len(names))

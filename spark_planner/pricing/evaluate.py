@@ -217,14 +217,9 @@ def evaluate(
 
 
 def price(simulation: Simulation, profile: BrokerProfile, partitions: int) -> Evaluation:
-    """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself.
-
-    Args:
-        simulation: The simulation, independent of partitions.
-        profile: The broker.
-        partitions: Partitions of the due topic and of every holding topic. Gaps, waiting timers and silence are those
-            of the fullest partition, by the course's keys; all other figures assume an even spread.
-    """
+    """Evaluate a course for a broker and a number of partitions; cheap compared with the course itself."""
+    # Gaps, waiting timers and silence are those of the fullest partition, by the simulation's keys; all other figures
+    # assume an even spread.
     plan = simulation.plan.with_partitions(partitions)
     entry_bytes = simulation.entry_bytes + profile.entry_overhead_bytes
     ends = _ledger_ends(simulation, profile, partitions)
@@ -296,15 +291,7 @@ def redelivered_at_moments(
     ack_format: AckFormat,
     ends: list[Floats] | None = None,
 ) -> Floats:
-    """Return the entries redelivered to a subscription when all due topics are unloaded, for each moment of the course.
-
-    Args:
-        simulation: The simulation, independent of partitions.
-        profile: The broker.
-        partitions: Partitions of the due topic.
-        ack_format: Format to use instead of the profile's own.
-        ends: Ends of the ledgers of each due line, if they are known.
-    """
+    """Return the entries redelivered to a subscription for each moment of the simulation, all due topics unloaded."""
     if ends is None:
         ends = _ledger_ends(simulation, profile, partitions)
     return np.array(
@@ -419,15 +406,7 @@ def _written_entries(simulation: Simulation, partitions: int, entry_bytes: float
 
 
 def _shadowed(simulation: Simulation, profile: BrokerProfile, hops: float, written: float, moves: float) -> Shadowed:
-    """Build the figures of a shadow, see `Shadowed`.
-
-    Args:
-        simulation: Simulation of a plan with an intake.
-        profile: The broker.
-        hops: Messages published again by relays.
-        written: Entries of all sends, moves and hops.
-        moves: Entries written into the journal.
-    """
+    """Build the figures of a shadow, see `Shadowed`."""
     each = 1.0 / simulation.moved if simulation.moved else 0.0
     return Shadowed(
         far_ms=far_ms(simulation.plan),

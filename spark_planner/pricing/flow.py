@@ -24,46 +24,27 @@ from ..summary.cells import LEVELS, Cells
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """Bounds on the work for a plan.
+    """Bounds on the work for a plan."""
 
-    Args:
-        parts: Total parts up to which every cell is cut at all edges of a plan's routing.
-        rows_per_stay: Rows of positions within the longest stay in a due topic.
-        rows: The most rows of positions, bursts not counted.
-        mass_rows: Outside of bursts, each row holds at most all timers divided by this number.
-        burst_bins: Bins in the search for positions that are denser than the row around them.
-        ramps: The most exact ramps; more are moved to evenly spaced places within their row.
-        places: Number of these places.
-        moments_per_stay: Moments of the gap curve within the usual stay.
-        moments: The most of these moments, evenly over the history.
-        mass_moments: Additional moments, which divide all timers into equal parts by due time, so that no short burst
-            lies between two moments.
-        busy_bins: Bins in the search for these moments.
-        peak_rounds: Number of refinements around the highest moments.
-        unloads: Moments at which an unload is simulated, evenly over the history.
-        peak_unloads: Additional such moments, at the most gaps.
-        pending_moments: Moments at which waiting timers are counted.
-        relay_bins: Bins of time for the load of a relay.
-        hop_places: Bins of time for the rates of hops.
-    """
-
-    parts: int
-    rows_per_stay: int
-    rows: int
-    mass_rows: int
-    burst_bins: int
-    ramps: int
-    places: int
-    moments_per_stay: int
-    moments: int
+    parts: int  # total parts up to which every cell is cut at all edges of a plan's routing
+    rows_per_stay: int  # rows of positions within the longest stay in a due topic
+    rows: int  # the most rows of positions, bursts not counted
+    mass_rows: int  # outside of bursts, each row holds at most all timers divided by this number
+    burst_bins: int  # bins in the search for positions that are denser than the row around them
+    ramps: int  # the most exact ramps; more are moved to evenly spaced places within their row
+    places: int  # number of these places
+    moments_per_stay: int  # moments of the gap curve within the usual stay
+    moments: int  # the most of these moments, evenly over the history
+    # additional moments, which divide all timers into equal parts by due time, so that no short burst lies between two
+    # moments
     mass_moments: int
-    busy_bins: int
-    peak_rounds: int
-    unloads: int
-    peak_unloads: int
-    pending_moments: int
-    relay_bins: int
-    hop_places: int
+    busy_bins: int  # bins in the search for these moments
+    peak_rounds: int  # number of refinements around the highest moments
+    unloads: int  # moments at which an unload is simulated, evenly over the history
+    peak_unloads: int  # additional such moments, at the most gaps
+    pending_moments: int  # moments at which waiting timers are counted
+    relay_bins: int  # bins of time for the load of a relay
+    hop_places: int  # bins of time for the rates of hops
 
 
 CLOSE = Resolution(
@@ -111,8 +92,7 @@ in a quarter of the time.
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-Cut = tuple[Integers, Floats, Floats, Floats]
-"""(owner, low, high, share of the owner) of each part."""
+Cut = tuple[Integers, Floats, Floats, Floats]  # (owner, low, high, share of the owner) of each part
 PARTS_PER_SLOT = 8
 """If due times are cut at slot edges, publish times are first cut into parts of a slot divided by this number."""
 MAX_PARTS = 2
@@ -122,33 +102,23 @@ MAX_CANCELLATIONS = 4
 """Most cut parts of a cell. A bucket of long delays may reach over dozens of short tiers or slots: then this many parts
 represent all, evenly over the cell and from a different offset in each cell, so that every sum is right on average.
 """
-GOLDEN = 0.6180339887498949
-"""Multiples of it, modulo 1, are evenly distributed: offsets that are the same in every run."""
+GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are evenly distributed: offsets that are the same in every run
 CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1))
-MAX_CLOCK_POINTS = 8
-"""Due times on a grid finer than this part of a cell are treated as uniform within the cell."""
+MAX_CLOCK_POINTS = 8  # due times on a grid finer than this part of a cell are treated as uniform within the cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pieces:
-    """Similar timers, in arrays of the same length.
+    """Similar timers, in arrays of the same length."""
 
-    Args:
-        count: Timers, fractions included.
-        first_ms: Least publish time.
-        last_ms: Greatest publish time.
-        fixed: True if the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays); False
-            if the due time is (then they are due times).
-        low_ms: Least delay or due time.
-        high_ms: Greatest delay or due time.
-    """
-
-    count: Floats
-    first_ms: Floats
-    last_ms: Floats
+    count: Floats  # timers, fractions included
+    first_ms: Floats  # least publish time
+    last_ms: Floats  # greatest publish time
+    # true if the delay is independent of the publish time (then ``low_ms`` and ``high_ms`` are delays); False if the
+    # due time is (then they are due times)
     fixed: Flags
-    low_ms: Floats
-    high_ms: Floats
+    low_ms: Floats  # least delay or due time
+    high_ms: Floats  # greatest delay or due time
 
     def __len__(self) -> int:
         return len(self.count)
@@ -217,11 +187,9 @@ def _widened(
 
 
 def _clock_of(cells: Cells) -> Integers:
-    """Return the clock grid of each cell's due times; 0: none.
-
-    A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
-    the least and the greatest due time are full hours, that is no chance.
-    """
+    """Return the clock grid of each cell's due times; 0: none."""
+    # A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But if both
+    # the least and the greatest due time are full hours, that is no chance.
     span_ms = cells.due_max_ms - cells.due_min_ms
     # A single due time is a point already; equal delays are a fixed delay, regardless of the clock.
     asks = (span_ms > 0) & (cells.delay_max_ms > cells.delay_min_ms)
@@ -296,12 +264,10 @@ def _cut_evenly(low: Floats, high: Floats, slot_ms: int, many: int) -> Cut:
 
 
 def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | None]:
-    """Return (owner, number, place) of each part of spans with the given numbers of inner edges.
-
-    The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point within
-    the span, from 0 to 1: the part that contains the point represents its share of the span. None: no span has too many
-    edges.
-    """
+    """Return (owner, number, place) of each part of spans with the given numbers of inner edges."""
+    # The place is NaN for a span that is cut at all its edges. For a span with too many edges the place is a point
+    # within the span, from 0 to 1: the part that contains the point represents its share. None: no span has too many
+    # edges.
     if not len(inner) or int(inner.max()) < MAX_CANCELLATIONS or int(inner.sum()) + len(inner) <= many:
         return *repeated(inner + 1), None
     owner, turn = repeated(np.minimum(inner, MAX_CANCELLATIONS - 1) + 1)
@@ -421,74 +387,44 @@ def concatenated(*parts: Pieces) -> Pieces:
     )
 
 
-DIRECT = -1
-"""Group of timers that no slot released."""
-SENT = -1
-"""A producer, in place of a step."""
+DIRECT = -1  # group of timers that no slot released
+SENT = -1  # a producer, in place of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stays:
-    """Timers that waited in the holding topics of a step, in arrays of the same length.
+    """Timers that waited in the holding topics of a step, in arrays of the same length."""
 
-    Args:
-        count: Timers.
-        entered_ms: Middle of the time of entry.
-        released_ms: Middle of the time of release.
-        half_ms: Half of the time over which they enter; they leave a tier over the same time, but a slot all at once.
-        came_from: The index of the step that they hopped from; `SENT`: producers sent them.
-    """
-
-    count: Floats
-    entered_ms: Floats
-    released_ms: Floats
+    count: Floats  # timers
+    entered_ms: Floats  # middle of the time of entry
+    released_ms: Floats  # middle of the time of release
+    # half of the time over which they enter; they leave a tier over the same time, but a slot all at once
     half_ms: Floats
-    came_from: Integers
+    came_from: Integers  # the index of the step that they hopped from; `SENT`: producers sent them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flow:
-    """Pieces with their routes through a plan.
+    """Pieces with their routes through a plan."""
 
-    Args:
-        pieces: The pieces, see `Pieces`.
-        stay_ms: Time from publish to arrival in the due topic; for a slot, which releases all at once, that of the
-            middle.
-        arrival_ms: The arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish).
-        group: Pieces of a group are in one run of positions: the release of a ring's slot, or `DIRECT`.
-        topic: The due topic: 0, or the number of the calendar interval since 1970.
-        hops: Hops of each piece.
-        step_entries: Entries that each step of the table (the due step included) receives in all.
-        stays: For each step, the timers that waited in it.
-        intake: Timers that passed through the intake, where they do not wait.
-        acked_originals: For each piece, True for the originals of moved timers: entries of the due topic, acknowledged
-            when they are sent, and no timers of their own.
-    """
-
-    pieces: Pieces
+    pieces: Pieces  # the pieces, see `Pieces`
+    # time from publish to arrival in the due topic; for a slot, which releases all at once, that of the middle
     stay_ms: Floats
-    arrival_ms: Floats
-    group: Integers
-    topic: Integers
-    hops: Integers
-    step_entries: Floats
-    stays: tuple[Stays, ...]
-    intake: Stays
+    arrival_ms: Floats  # the arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish)
+    group: Integers  # pieces of a group are in one run of positions: the release of a ring's slot, or `DIRECT`
+    topic: Integers  # the due topic: 0, or the number of the calendar interval since 1970
+    hops: Integers  # hops of each piece
+    step_entries: Floats  # entries that each step of the table (the due step included) receives in all
+    stays: tuple[Stays, ...]  # for each step, the timers that waited in it
+    intake: Stays  # timers that passed through the intake, where they do not wait
+    # for each piece, True for the originals of moved timers: entries of the due topic, acknowledged when they are sent,
+    # and no timers of their own
     acked_originals: NDArray[np.bool_]
 
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
-    """Send the cells through a plan.
-
-    Args:
-        plan: A plan of any scheme.
-        cells: Cells of one topic, each at any level; finer cells cost time, coarser cells precision.
-        resolution: Bounds on the number of parts.
-
-    Returns:
-        The pieces with places and times of arrival. Delays beyond the plan's ``max_delay`` are routed all the same.
-        Under a plan with an intake all timers come natively, and a shadow moves timers that are far from due.
-    """
+    """Send the cells through a plan."""
+    # Delays beyond the plan's ``max_delay`` are routed all the same. Finer cells cost time, coarser cells precision.
     table = steps(plan)
     pieces = concatenated(*(pieces_of(part) for part in cells))
     return _beside_shadow(plan, table, pieces, resolution) if plan.intake else _routed(table, pieces, resolution)
@@ -543,16 +479,7 @@ def _routed(table: tuple[Step, ...], pieces: Pieces, resolution: Resolution) -> 
 
 
 def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Integers, Floats]:
-    """Make one routing decision for each timer.
-
-    Args:
-        table: Result of `timewheel.core.steps.steps`.
-        at_ms: The send time, or the nominal release time.
-        due_ms: The due time.
-
-    Returns:
-        The index of the first step that matches, and its nominal release time (for the due step: ``at_ms``).
-    """
+    """Make one routing decision for each timer."""
     index = np.full(len(at_ms), len(table) - 1, np.int64)
     release_ms = at_ms.copy()
     is_open = np.ones(len(at_ms), np.bool_)
@@ -570,11 +497,9 @@ def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Intege
 
 
 def delay_edges(table: tuple[Step, ...], longest_ms: int) -> Floats:
-    """Return the delays at which the route through the tiers of a table changes, ascending, without 0.
-
-    Spans of remaining time are run through the table: a span is cut at each threshold within it; a span that a tier
-    holds returns shorter by the tier's stay.
-    """
+    """Return the delays at which the route through the tiers of a table changes, ascending, without 0."""
+    # Spans of remaining time are run through the table: a span is cut at each threshold within it; a span that a tier
+    # holds returns shorter by the tier's stay.
     tiers = [step for step in table if step.kind == "tier"]
     if not tiers:
         return np.zeros(0)

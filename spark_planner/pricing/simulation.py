@@ -48,27 +48,16 @@ NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",
 """Native delays on one partition, for figures that do not depend on names."""
 
 Flags = NDArray[np.bool_]
-PARTS = 16
-"""Parts of a coarse slot that are checked for bursts."""
-FULL_SHARE = 0.25
-"""A part with this share of its slot is a burst: four times its share under even sending."""
+PARTS = 16  # parts of a coarse slot that are checked for bursts
+FULL_SHARE = 0.25  # a part with this share of its slot is a burst: four times its share under even sending
 LEAST_SHARE = 1 / 2_000
 """Least share of all timers: smaller bursts do not decide a peak, and at most 2,000 are as large."""
-LEAST_TIMERS = 256
-"""Fewer timers are chance and not a burst."""
+LEAST_TIMERS = 256  # fewer timers are chance and not a burst
 MAX_BURST_CELLS = 10_000
 
 
 def with_bursts_apart(cells: Cells, level: int) -> tuple[Cells, ...]:
-    """Split the cells into cells of a coarser level and finer cells of bursts.
-
-    Args:
-        cells: Cells of one topic.
-        level: Level to which all cells except those of bursts are merged.
-
-    Returns:
-        The coarse cells, then the cells of bursts if there are any.
-    """
+    """Split the cells into cells of a coarser level and finer cells of bursts."""
     is_burst = _bursts(cells, level)
     if not is_burst.any():
         return (cells.coarsened(level),)
@@ -106,44 +95,27 @@ def _numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-AT_ONCE_S = 1.0
-"""Timers that leave within twice this time count as a single moment."""
+AT_ONCE_S = 1.0  # timers that leave within twice this time count as a single moment
 MINUTE_S = 60.0
-BURST_SIZE, BURST_SHARE = 20.0, 0.5
-"""Least size of a burst: timers in a second, and share of their minute."""
-LEAST_PER_S = 1e-12
-"""Lower rates are rounding errors of float sums."""
-BINS_PER_DOUBLING = 8
-"""Resolution of rates: within 9 %."""
+BURST_SIZE, BURST_SHARE = 20.0, 0.5  # least size of a burst: timers in a second, and share of their minute
+LEAST_PER_S = 1e-12  # lower rates are rounding errors of float sums
+BINS_PER_DOUBLING = 8  # resolution of rates: within 9 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HopRates:
-    """Hops out of the topics of a step, by destination; all partitions together.
+    """Hops out of the topics of a step, by destination; all partitions together."""
 
-    Args:
-        seconds: Total duration of each rate.
-        per_s: Hops a second: a row per destination step, a column per rate.
-        burst_step: The destination of each burst.
-        burst_size: Hops of each burst.
-    """
-
-    seconds: Floats
-    per_s: Floats
-    burst_step: Integers
-    burst_size: Floats
+    seconds: Floats  # total duration of each rate
+    per_s: Floats  # hops a second: a row per destination step, a column per rate
+    burst_step: Integers  # the destination of each burst
+    burst_size: Floats  # hops of each burst
 
 
 def hop_rates(
     table: tuple[Step, ...], stays: tuple[Stays, ...], resolution: Resolution = CLOSE
 ) -> tuple[HopRates, ...]:
-    """Return the rates of the hops from step to step, an item per source step.
-
-    Args:
-        table: Result of `timewheel.core.steps.steps`.
-        stays: For each step, the timers that wait in it.
-        resolution: Bounds on the resolution of time.
-    """
+    """Return the rates of the hops from step to step, an item per source step."""
     return tuple(
         _rates_from(stays, source, resolution.hop_places, source_is_tier=step.kind == "tier")
         for source, step in enumerate(table)
@@ -151,12 +123,7 @@ def hop_rates(
 
 
 def rates_of_intake(stays: tuple[Stays, ...], resolution: Resolution = CLOSE) -> HopRates:
-    """Return the rates of the hops out of the intake, through which all timers enter.
-
-    Args:
-        stays: For each step, the timers that wait in it.
-        resolution: Bounds on the resolution of time.
-    """
+    """Return the rates of the hops out of the intake, through which all timers enter."""
     return _rates_from(stays, SENT, resolution.hop_places, source_is_tier=True)
 
 
@@ -171,14 +138,7 @@ def into_one(rates: HopRates) -> HopRates:
 
 
 def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
-    """Return the number of entries that the hops into each step are written as.
-
-    Args:
-        rates: Result of `hop_rates`.
-        partitions: Partitions of every topic; hops spread over them evenly.
-        linger_ms: Time for which hops wait for each other.
-        entry_bytes: Size of a message.
-    """
+    """Return the number of entries that the hops into each step are written as."""
     most = max(min(GROUP_MESSAGES, GROUP_BYTES / max(entry_bytes, 1.0)), 1.0)
     steps = max((len(one.per_s) for one in rates), default=0)
     entries = np.zeros(steps)
@@ -280,16 +240,11 @@ class Cursor:
     """A due topic's cursor at one moment, all its partitions together, by runs of positions in order.
 
     Expected numbers, not counts: partitions are alike, so that each has its share of every run.
-
-    Args:
-        entries: Entries of each run that have arrived.
-        acknowledged: Acknowledged entries of each run.
-        gaps: Ranges of acknowledged entries in each run.
     """
 
-    entries: Floats
-    acknowledged: Floats
-    gaps: Floats
+    entries: Floats  # entries of each run that have arrived
+    acknowledged: Floats  # acknowledged entries of each run
+    gaps: Floats  # ranges of acknowledged entries in each run
 
     def past_mark_delete(self, partitions: int) -> Floats:
         """Return the acknowledged entries of each run that are behind an unacknowledged entry of their partition."""
@@ -311,15 +266,7 @@ class Cursor:
 def redelivered_entries(
     cursor: Cursor, profile: BrokerProfile, ends_entries: Floats, partitions: int, ack_format: AckFormat
 ) -> float:
-    """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together.
-
-    Args:
-        cursor: The cursor at the moment of the unload.
-        profile: Source of the limit and of the bitmap rule.
-        ends_entries: Ends of ledgers, in entries of all partitions together, ascending; see `ledger_ends`.
-        partitions: Partitions of the due topic.
-        ack_format: Format to use instead of the profile's own.
-    """
+    """Return the acknowledged entries that are redelivered after an unload of a due topic, all partitions together."""
     gaps = cursor.gaps + _split_ranges(cursor, ends_entries, partitions)
     all_gaps = float(gaps.sum())
     limit = (profile.gap_limit_ranges + 1.0) * partitions
@@ -354,12 +301,7 @@ def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floa
 
 
 def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
-    """bitmap: return which ledgers' acknowledgements are persisted.
-
-    Args:
-        acknowledged_entries: Entries past the mark-delete position in each ledger of a partition, the oldest first.
-        profile: Source of the limit and the rule.
-    """
+    """bitmap: return which ledgers' acknowledgements are persisted."""
     with_it = np.cumsum(acknowledged_entries)
     # A ledger without an acknowledged entry is not in the broker's list: it is not persisted and does not matter.
     compared = with_it - acknowledged_entries if profile.keeps_crossing_ledger else with_it
@@ -369,18 +311,8 @@ def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
 def ledger_ends(
     entries: Floats, arrived_ms: Floats, profile: BrokerProfile, partitions: int, entry_bytes: float
 ) -> Floats:
-    """Return the ends of a topic's ledgers, in entries of all its partitions together.
-
-    Args:
-        entries: Entries of each run of positions, in order.
-        arrived_ms: Arrival time of each run's last entry, ascending.
-        profile: Source of the ledger limits, each per partition.
-        partitions: Number of partitions, which fill evenly.
-        entry_bytes: Mean size of an entry.
-
-    Returns:
-        Ends, ascending, without that of the last, open ledger.
-    """
+    """Return the ends of a topic's ledgers, in entries of all its partitions together."""
+    # Ends ascend; the last, open ledger has none. Limits are per partition, and partitions fill evenly.
     if not len(entries):
         return np.zeros(0)
     reached = np.r_[0.0, np.cumsum(entries)]
@@ -412,11 +344,9 @@ def _share_without(events: Floats) -> Floats:
     return found
 
 
-SLOTS_PER_STAY = 64
-"""Publish slots within the longest stay in a due topic: finer cells give no more information."""
+SLOTS_PER_STAY = 64  # publish slots within the longest stay in a due topic: finer cells give no more information
 SLOTS_PER_INTERVAL = 16
-LEAST_ENTRIES = 0.01
-"""Expected entries below which a topic counts as untouched, or as done."""
+LEAST_ENTRIES = 0.01  # expected entries below which a topic counts as untouched, or as done
 RELAY_BIN_MS = 15_000.0
 RELAY_PEAK_MS = 60_000.0
 """Length of the busiest minute: a relay that is behind for a shorter time stays within every guard in use. Its
@@ -426,101 +356,60 @@ beginning is found to a quarter of this length.
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Moment:
-    """The cursors, at one moment, of the due topics that have an acknowledged entry behind an unacknowledged entry.
+    """The cursors, at one moment, of the due topics that have an acknowledged entry behind an unacknowledged entry."""
 
-    Args:
-        at_ms: UTC milliseconds.
-        even: True for the evenly chosen moments, from which the mean is computed.
-        lines: For each such topic its index in `Simulation.due_lines`.
-        cursors: Cursors of these topics.
-    """
-
-    at_ms: float
-    even: bool
-    lines: tuple[int, ...]
-    cursors: tuple[Cursor, ...]
+    at_ms: float  # UTC milliseconds
+    even: bool  # true for the evenly chosen moments, from which the mean is computed
+    lines: tuple[int, ...]  # for each such topic its index in `Simulation.due_lines`
+    cursors: tuple[Cursor, ...]  # cursors of these topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Relay:
-    """The load of a relay by the holding topics.
+    """The load of a relay by the holding topics."""
 
-    Args:
-        held_peak_entries: Entries in holding topics at the peak, all steps together.
-        peak_hops_per_second: Hops out of tiers and the intake, in the busiest minute.
-        slot_hops_per_second: Hops out of a slot, to be done within its head start.
-        slot_entries: The fullest slot of each step; 0 for tiers.
-        at_ms: Moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release.
-        hops: Cumulative hops out of tiers and the intake at each moment.
-        entered: For each step, the cumulative timers that entered.
-        left: For each step, the cumulative timers that left.
-        longest_ms: The longest stay of each step.
-    """
-
-    held_peak_entries: float
-    peak_hops_per_second: float
-    slot_hops_per_second: float
-    slot_entries: tuple[float, ...]
-    at_ms: Floats
-    hops: Floats
-    entered: tuple[Floats, ...]
-    left: tuple[Floats, ...]
-    longest_ms: tuple[float, ...]
+    held_peak_entries: float  # entries in holding topics at the peak, all steps together
+    peak_hops_per_second: float  # hops out of tiers and the intake, in the busiest minute
+    slot_hops_per_second: float  # hops out of a slot, to be done within its head start
+    slot_entries: tuple[float, ...]  # the fullest slot of each step; 0 for tiers
+    at_ms: Floats  # moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release
+    hops: Floats  # cumulative hops out of tiers and the intake at each moment
+    entered: tuple[Floats, ...]  # for each step, the cumulative timers that entered
+    left: tuple[Floats, ...]  # for each step, the cumulative timers that left
+    longest_ms: tuple[float, ...]  # the longest stay of each step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """The simulation of a plan on a history.
+    """The simulation of a plan on a history."""
 
-    Args:
-        plan: The plan; its partitions do not matter here.
-        timers: Timers sent.
-        entry_bytes: Mean payload.
-        first_ms: First send.
-        last_ms: Last send.
-        gaps: Gaps over time.
-        peak_pending: Entries in all due topics together, at the peak.
-        peak_topic_pending: Entries in a due topic, at the peak.
-        moments: Cursors at some moments.
-        due_lines: For each due topic the entries of its runs and the arrival time of each run's last entry, in position
-            order.
-        hops: (number of hops, timers), ascending.
-        step_entries: Entries received by each step, a timer counted at each arrival.
-        hop_rates: Rates of the hops that relays send in groups, by source step; empty if hops are not grouped.
-        move_rates: Rates of the hops out of the intake, and so of the moves into it; None: the plan has no intake.
-        moved: Timers that a shadow moves.
-        peak_stale_entries: Moved timers that are not due yet, at the peak: they stay in a broker's index of delayed
-            messages.
-        relay: Load of the relay.
-        keys: Distribution of keys over partitions.
-    """
-
-    plan: Plan
-    timers: float
-    entry_bytes: float
-    first_ms: float
-    last_ms: float
-    gaps: GapCurve
-    peak_pending: float
-    peak_topic_pending: float
-    moments: tuple[Moment, ...]
+    plan: Plan  # the plan; its partitions do not matter here
+    timers: float  # timers sent
+    entry_bytes: float  # mean payload
+    first_ms: float  # first send
+    last_ms: float  # last send
+    gaps: GapCurve  # gaps over time
+    peak_pending: float  # entries in all due topics together, at the peak
+    peak_topic_pending: float  # entries in a due topic, at the peak
+    moments: tuple[Moment, ...]  # cursors at some moments
+    # for each due topic the entries of its runs and the arrival time of each run's last entry, in position order
     due_lines: tuple[tuple[Floats, Floats], ...]
-    hops: tuple[Integers, Floats]
-    step_entries: Floats
+    hops: tuple[Integers, Floats]  # (number of hops, timers), ascending
+    step_entries: Floats  # entries received by each step, a timer counted at each arrival
+    # rates of the hops that relays send in groups, by source step; empty if hops are not grouped
     hop_rates: tuple[HopRates, ...]
+    # rates of the hops out of the intake, and so of the moves into it; None: the plan has no intake
     move_rates: HopRates | None
-    moved: float
+    moved: float  # timers that a shadow moves
+    # moved timers that are not due yet, at the peak: they stay in a broker's index of delayed messages
     peak_stale_entries: float
-    relay: Relay
-    keys: KeyShares
+    relay: Relay  # load of the relay
+    keys: KeyShares  # distribution of keys over partitions
 
 
 def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
-    """Coarsen the cells as far as a plan allows: finer cells cost time, and cells of a single timer hide a fixed delay.
-
-    Returns:
-        The coarse cells first, then the finer cells of bursts.
-    """
+    """Coarsen the cells as far as a plan allows, the coarsest first."""
+    # Finer cells cost time, and cells of a single timer hide a fixed delay.
     table = steps(plan)
     slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
     interval_ms = min(slots_ms, default=table[-1].interval_ms)
@@ -541,16 +430,8 @@ def simulation_of(
     resolution: Resolution = CLOSE,
     keys: KeyShares = EVEN,
 ) -> Simulation:
-    """Simulate the cells under a plan.
-
-    Args:
-        plan: Any plan.
-        cells: Cells of one topic, also in parts: the coarsest first.
-        growth: Volume, as a multiple of the history's volume.
-        moments_ms: Additional moments for `Simulation.moments`, UTC milliseconds; they come last, in this order.
-        resolution: Bounds on the work.
-        keys: Distribution of keys over partitions.
-    """
+    """Simulate the cells under a plan."""
+    # Cells in parts come with the coarsest first; ``moments_ms`` are further moments, and come last, in this order.
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
     flow = flow_of(plan, *parts, resolution=resolution)

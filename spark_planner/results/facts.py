@@ -51,17 +51,11 @@ EDGES_MS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelaySpan:
-    """Timers with a delay in a span.
+    """Timers with a delay in a span."""
 
-    Args:
-        name: The span, such as ``1h to 6h``.
-        from_ms: The least delay in the span.
-        timers: Number of timers; fractional, since a cell may lie across a border.
-    """
-
-    name: str
-    from_ms: int
-    timers: float
+    name: str  # the span, such as ``1h to 6h``
+    from_ms: int  # the least delay in the span
+    timers: float  # number of timers; fractional, since a cell may lie across a border
 
 
 def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
@@ -111,19 +105,13 @@ def _timers_below(cells: Cells, edge_ms: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume.
+    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a larger volume."""
 
-    Args:
-        now: Gaps of a single partition under native delays.
-        then: Gaps of the plan's fullest partition.
-        known: "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them.
-        confidence: 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is
-            compared with the limit. None: the interval is unknown, or the history is complete.
-    """
-
-    now: float
-    then: float
-    known: str
+    now: float  # gaps of a single partition under native delays
+    then: float  # gaps of the plan's fullest partition
+    known: str  # "counted" or "estimated"; for a long history "counted at moments", with the upper bound between them
+    # 95 % confidence interval of the native gaps, as multiples of the value; the plan's upper end is compared with the
+    # limit. None: the interval is unknown, or the history is complete.
     confidence: tuple[float, float] | None
 
     def describe_band(self, gaps: float) -> str:
@@ -179,11 +167,9 @@ def copies_facts(planned: Planned) -> dict[str, Any]:
 
 
 def trend_in(planned: Planned) -> Trend | None:
-    """Return the trend of the history alone; None: it is too short, or a sample.
-
-    A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
-    like growth.
-    """
+    """Return the trend of the history alone; None: it is too short, or a sample."""
+    # A sample has only the messages that the broker still stores: of older days only timers of long delay, which looks
+    # like growth.
     if sample_note(planned.history.source) is not None:
         return None
     return trend_of(planned.history.cells(planned.topic))
@@ -232,10 +218,8 @@ def growth_facts(planned: Planned) -> dict[str, Any] | None:
     }
 
 
-REPORTED_SHARE = 0.1
-"""Least share of all timers for a notice, or"""
-REPORTED_TIMES = 1.25
-"""least ratio of the fullest partition to its even share."""
+REPORTED_SHARE = 0.1  # least share of all timers for a notice, or
+REPORTED_TIMES = 1.25  # least ratio of the fullest partition to its even share
 
 
 def describe_keys(planned: Planned | Estimated) -> str:
@@ -411,15 +395,10 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """The monthly cost of a plan, at the mean volume of the history.
+    """The monthly cost of a plan, at the mean volume of the history."""
 
-    Args:
-        currency: Currency of the amounts.
-        parts: (item, amount), for every known price.
-    """
-
-    currency: str
-    parts: tuple[tuple[str, float], ...]
+    currency: str  # currency of the amounts
+    parts: tuple[tuple[str, float], ...]  # (item, amount), for every known price
 
     @property
     def total(self) -> float:
@@ -432,13 +411,8 @@ class Bill:
 
 
 def monthly(evaluation: Evaluation, prices: Prices | None) -> Bill | None:
-    """Compute the monthly cost of a plan; None: no price is known.
-
-    Args:
-        evaluation: Evaluation of the plan, at the volume of interest. Its mean volume is taken as that of a month, its
-            peak of bytes on disk as that of the whole month.
-        prices: The user's prices.
-    """
+    """Compute the monthly cost of a plan; None: no price is known."""
+    # The mean volume is taken as that of a month, the peak of bytes on disk as that of the whole month.
     if prices is None or not prices.is_given:
         return None
     entries = evaluation.timers_per_day * evaluation.writes_per_timer * MONTH_DAYS
@@ -468,8 +442,7 @@ def describe_limit(planned: Planned) -> str:
     return f"Sends {what} (max_delay, --max-delay); the longest of this history is of {rounded_up(longest_ms)}."
 
 
-_CURVES = ("gaps_at_ms", "gaps")
-"""Arrays of thousands of numbers, for charts."""
+_CURVES = ("gaps_at_ms", "gaps")  # arrays of thousands of numbers, for charts
 
 
 def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, Any]:
@@ -624,14 +597,7 @@ def _narrow(planned: Planned) -> str:
 
 
 def _room(gaps: float, limit: int, *, room: float, is_short_of_room: bool) -> str:
-    """Describe the remedies of little room, with a space before each sentence; empty: there is room.
-
-    Args:
-        gaps: The most gaps in a partition, at the planned volume.
-        limit: The broker's limit.
-        room: Multiple of the history's volume at which the gaps reach the limit.
-        is_short_of_room: True if the history is a burst, and `TWICE` as many timers would break the limit.
-    """
+    """Describe the remedies of little room, with a space before each sentence; empty: there is room."""
     said = ""
     if gaps > WATCH_SHARE * limit + 1e-6:
         said += (
@@ -731,13 +697,7 @@ def fleet_verdict(fleet: Fleet) -> str:
 
 
 def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
-    """Return the results for a fleet as JSON, without the curves.
-
-    Args:
-        fleet: The result of the planner.
-        files: The plan file of each topic that has a plan.
-        prices: Prices for a month's cost.
-    """
+    """Return the results for a fleet as JSON, without the curves."""
     return {
         "history": history_facts(fleet.history),
         "profile": asdict(fleet.profile),

@@ -191,114 +191,68 @@ BY_SLIDERS = frozenset(
     {"gap_fraction", "silence_seconds", "partition_topics", "lateness_seconds", "storage_bytes", "cursor_frame"}
 )
 """Limits that depend on the setting; the other limits are kept at all settings or at none."""
-SLACK = 1e-9
-"""Tolerance for rounding errors of floats."""
-MORE = 1 + 1e-6
-"""Factor just above a limit."""
+SLACK = 1e-9  # tolerance for rounding errors of floats
+MORE = 1 + 1e-6  # factor just above a limit
 SAME = 1.001
 """The recommended plan stays unless another is cheaper by a thousandth, the accuracy of the partitions' price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A candidate at the planned volume, in numbers that do not depend on its partitions.
+    """A candidate at the planned volume, in numbers that do not depend on its partitions."""
 
-    Args:
-        name: The scheme in words.
-        window_ms: Window of a tiered plan; 0 for other plans.
-        written: Entries a second.
-        gaps: Gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted.
-        stuck: Gaps of a partition that more partitions do not reduce; 0: more partitions help.
-        silence: Seconds after an unload, if a single partition had all waiting entries.
-        cursor_bytes: Bytes of a persisted cursor, if a single partition had all entries.
-        topics: Partition topics for each partition.
-        dead_letters: Partition topics of dead letters.
-        relay: 1 if the plan needs a relay, else 0.
-        late_above: Multiple of the volume above which a relay adds more lateness than allowed; None: never.
-        full_above: Multiple of the volume above which the plan needs more bytes on disk than allowed; None: never.
-        broken: Number of broken limits that no slider changes.
-    """
-
-    name: str
-    window_ms: int
-    written: float
-    gaps: float
-    stuck: float
-    silence: float
-    cursor_bytes: float
-    topics: int
-    dead_letters: int
-    relay: int
-    late_above: float | None
+    name: str  # the scheme in words
+    window_ms: int  # window of a tiered plan; 0 for other plans
+    written: float  # entries a second
+    gaps: float  # gaps at the peak of a due topic, its partitions together; counted, if the candidate was counted
+    stuck: float  # gaps of a partition that more partitions do not reduce; 0: more partitions help
+    silence: float  # seconds after an unload, if a single partition had all waiting entries
+    cursor_bytes: float  # bytes of a persisted cursor, if a single partition had all entries
+    topics: int  # partition topics for each partition
+    dead_letters: int  # partition topics of dead letters
+    relay: int  # 1 if the plan needs a relay, else 0
+    late_above: float | None  # multiple of the volume above which a relay adds more lateness than allowed; None: never
+    # multiple of the volume above which the plan needs more bytes on disk than allowed; None: never
     full_above: float | None
-    broken: int
+    broken: int  # number of broken limits that no slider changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The positions of the sliders.
+    """The positions of the sliders."""
 
-    Args:
-        growth: Multiple of the planned volume.
-        gap_fraction: See `Constraints`.
-        window_ms: Only tiered plans of this window; 0: all candidates.
-        topic_price: Price of a partition topic, entries written a second.
-    """
-
-    growth: float
-    gap_fraction: float
-    window_ms: int
-    topic_price: float
+    growth: float  # multiple of the planned volume
+    gap_fraction: float  # see `Constraints`
+    window_ms: int  # only tiered plans of this window; 0: all candidates
+    topic_price: float  # price of a partition topic, entries written a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A candidate at a setting.
+    """A candidate at a setting."""
 
-    Args:
-        option: Index of the candidate.
-        partitions: The fewest partitions that keep gaps and silence within their limits.
-        gaps: Gaps in the fullest partition.
-        topics: Partition topics in all.
-        cost: Entries written a second, topics and relay at their prices.
-        broken: Number of limits that it breaks all the same.
-    """
-
-    option: int
-    partitions: int
-    gaps: float
-    topics: int
-    cost: float
-    broken: int
+    option: int  # index of the candidate
+    partitions: int  # the fewest partitions that keep gaps and silence within their limits
+    gaps: float  # gaps in the fullest partition
+    topics: int  # partition topics in all
+    cost: float  # entries written a second, topics and relay at their prices
+    broken: int  # number of limits that it breaks all the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """The statistic of all candidates, for the page.
+    """The statistic of all candidates, for the page."""
 
-    Args:
-        options: All candidates, in their fixed order.
-        recommended: Index of the recommended candidate.
-        start: Start of the sliders: the planned values.
-        limit_ranges: See `BrokerProfile.gap_limit_ranges`.
-        gap_margin: See `Constraints`, as for the next three.
-        silence_seconds: None: no limit.
-        partition_topics: None: no limit.
-        relay_price: Entries written a second.
-        frame_bytes: The largest persisted cursor.
-        max_partitions: The most partitions of a plan.
-    """
-
-    options: tuple[Option, ...]
-    recommended: int
-    start: Setting
-    limit_ranges: int
-    gap_margin: float
-    silence_seconds: float | None
-    partition_topics: int | None
-    relay_price: float
-    frame_bytes: int
-    max_partitions: int = MAX_PARTITIONS
+    options: tuple[Option, ...]  # all candidates, in their fixed order
+    recommended: int  # index of the recommended candidate
+    start: Setting  # start of the sliders: the planned values
+    limit_ranges: int  # see `BrokerProfile.gap_limit_ranges`
+    gap_margin: float  # see `Constraints`, as for the next three
+    silence_seconds: float | None  # none: no limit
+    partition_topics: int | None  # none: no limit
+    relay_price: float  # entries written a second
+    frame_bytes: int  # the largest persisted cursor
+    max_partitions: int = MAX_PARTITIONS  # the most partitions of a plan
 
     def at(self, number: int, setting: Setting) -> Found:
         """Evaluate a candidate at a setting, with the partitions that it needs there."""
@@ -363,15 +317,7 @@ def what_if(planned: Planned) -> WhatIf:
 def statistic_of(
     choice: Choice, limits: Constraints, profile: BrokerProfile, *, growth: float = 1.0, countable: int = 0
 ) -> WhatIf:
-    """Build the statistic of a choice.
-
-    Args:
-        choice: The choice, counted or not.
-        limits: The limits of the choice.
-        profile: The broker.
-        growth: Volume of the choice, as a multiple of the counted volume.
-        countable: The most gaps of a partition that a count may find.
-    """
+    """Build the statistic of a choice."""
     allowed = limits.allowed_gaps(profile.gap_limit_ranges)
     options = []
     for one in choice.candidates:
@@ -428,18 +374,9 @@ def _late_above(keeps_up: float, *, is_late: bool) -> float:
 def calibrated(
     estimate: float, counts: Mapping[int, int], growth: float, allowed: float, countable: int
 ) -> tuple[float, float]:
-    """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict.
-
-    Args:
-        estimate: Gaps by the gap law, at the planned volume.
-        counts: The most gaps of any partition, by the number of partitions, in the traffic itself.
-        growth: The planned volume, as a multiple of the traffic's volume.
-        allowed: Gaps of a partition at that volume.
-        countable: The most gaps that a count may find for it.
-
-    Returns:
-        The gaps, and the gaps of a partition that more partitions do not reduce.
-    """
+    """Correct the estimated gaps of a due topic at the peak by the counts, so that the sliders start at the verdict."""
+    # Returns the gaps, and the gaps of a partition that more partitions do not reduce. Counts are by the number of
+    # partitions, in the traffic itself; ``estimate`` and ``allowed`` are at the planned volume.
     if not counts:
         return estimate, 0.0
     fits = min((partitions for partitions, gaps in counts.items() if gaps <= countable), default=None)
@@ -702,12 +639,7 @@ FLEET_KNOWN = (
 
 
 def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
-    """Render the page as HTML.
-
-    Args:
-        fleet: The result of the planner.
-        pages: By topic, the name of the report's file, in the same folder as this page.
-    """
+    """Render the page as HTML."""
     matter = [one for one in fleet.topics if one.native_fit != NativeFit.FINE]
     others = [one for one in fleet.topics if one.native_fit == NativeFit.FINE]
     rest = tables.fleet_table(fleet, others, "Topics that stay, the one nearest to its limit first")

@@ -25,8 +25,7 @@ from .facts import SAID, Prices, monthly, peaks_of, reached_on, trend_in
 MAX_FRONT_ROWS = 12
 """More alternatives do not help; they are thinned evenly, and the cheapest and the one with fewest gaps stay."""
 MAX_STEP_ROWS = 12
-TIED = f"costs as much within {TIE:.0%}"
-"""Label beside the name of a tied plan."""
+TIED = f"costs as much within {TIE:.0%}"  # label beside the name of a tied plan
 _CONSTRAINTS = {
     "gap_fraction": "gaps",
     "silence_seconds": "silence",
@@ -430,13 +429,7 @@ def estimated_tables(found: Estimated) -> list[Table]:
 
 
 def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
-    """Build a table of topics with their standing, a row for each.
-
-    Args:
-        fleet: The fleet of the topics.
-        topics: Topics of the rows, in this order.
-        caption: Caption of the table.
-    """
+    """Build a table of topics with their standing, a row for each."""
     return Table(
         caption=caption,
         header=("topic", "timers a day", "gaps now", "of limit", "again", "what", "gaps then", "cost"),

@@ -155,11 +155,7 @@ def cells_table(cells: Mapping[str, Cells]) -> Any:
 
 
 def cells_by_topic(table: Any) -> dict[str, Cells]:
-    """Read the cells of a ``pyarrow.Table`` with the columns of `CELLS_ARROW`, with rows in any order.
-
-    Raises:
-        ValueError: The table has an unknown level.
-    """
+    """Read the cells of a ``pyarrow.Table`` with the columns of `CELLS_ARROW`, with rows in any order."""
     levels = table[columns.LEVEL].to_numpy()
     if len(levels) == 0:
         return {}
@@ -182,8 +178,7 @@ BUFFER_ROWS = 262_144
 """Rows that are made into cells at once: few enough for 40 MB including numpy's temporary arrays, and enough that
 merging them into the cells so far is not most of the work.
 """
-BATCH_ROWS = 65_536
-"""Rows of a batch that a kernel returns to Spark: 5 MB."""
+BATCH_ROWS = 65_536  # rows of a batch that a kernel returns to Spark: 5 MB
 PARTS_ARROW = pa.schema(
     [
         pa.field(columns.TASK, pa.int32(), nullable=False),
@@ -197,15 +192,10 @@ PARTS_ARROW = pa.schema(
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
-    """Cells and counts of a task so far.
+    """Cells and counts of a task so far."""
 
-    Args:
-        cell_limit: The most cells, of all topics together.
-        topic_limit: The most topics.
-    """
-
-    cell_limit: int
-    topic_limit: int
+    cell_limit: int  # the most cells, of all topics together
+    topic_limit: int  # the most topics
     cells: dict[str, Cells] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -342,37 +332,18 @@ def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
     }
 
 
-TOPIC_LIMIT = 64
-"""Most topics of a history by default: a column of ids given by mistake is detected early."""
-COARSEST_CELLS = 300
-"""Most cells of a topic at the coarsest level."""
+TOPIC_LIMIT = 64  # most topics of a history by default: a column of ids given by mistake is detected early
+COARSEST_CELLS = 300  # most cells of a topic at the coarsest level
 GATHERING_TASKS = 32
 """Tasks between the first tasks and the last: the last merges at most so many limits of cells, one after the other."""
-_DAMAGED = "[FAILED_READ_FILE"
-"""Start of Spark's error for a file that it cannot read during a job."""
+_DAMAGED = "[FAILED_READ_FILE"  # start of Spark's error for a file that it cannot read during a job
 
 
 def statistic_of(
     history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
 ) -> Statistic:
-    """Run the pass.
-
-    Args:
-        history: DataFrame of `columns.ASSESSED_SCHEMA`: ``raw.transform(assessed(mapping))``.
-        cell_limit: The most cells of all topics together, at least `COARSEST_CELLS` for each possible topic.
-        topic_limit: The most topics.
-        source: The history's name for errors.
-
-    Returns:
-        The statistic, the same for the same rows with any storage and partitioning.
-
-    Raises:
-        EmptyHistory: The history has no rows.
-        NoValidRows: All rows are in quarantine.
-        WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
-        TooManyTopics: There are more topics than the limit.
-        HistoryUnreadable: A file is damaged or was removed.
-    """
+    """Run the pass."""
+    # The same rows give the same statistic with any storage and partitioning.
     if topic_limit < 1:
         raise ValueError(f"topic_limit = {topic_limit}: at least 1")
     if cell_limit < COARSEST_CELLS * topic_limit:

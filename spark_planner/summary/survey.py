@@ -37,8 +37,7 @@ from .statistic import Statistic, cells_table
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
-FINEST_STEP_MS = 1_000
-"""The broker's default tick. All other steps are this step, doubled one or more times."""
+FINEST_STEP_MS = 1_000  # the broker's default tick. All other steps are this step, doubled one or more times.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,8 +149,7 @@ def _summed(step_ms: int, day: Integers, moment: Integers, change: Integers) -> 
     return DailyGaps(step_ms=step_ms, day=day[starts][cached], moment=moment[starts][cached], change=sums[cached])
 
 
-SURVEY_CELLS = 2_000_000
-"""Most cells of all days and topics together, after merging: 180 MB."""
+SURVEY_CELLS = 2_000_000  # most cells of all days and topics together, after merging: 180 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
