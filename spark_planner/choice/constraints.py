@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
@@ -112,6 +112,10 @@ class Constraints:
         for name in ("topic_writes_per_second", "relay_writes_per_second"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
+
+    def for_uncertain(self, upper: float) -> Constraints:
+        """Return the constraints for gaps whose confidence interval ends at this factor, which is held to the limit."""
+        return replace(self, gap_margin=self.gap_margin * upper)
 
     def allowed_gaps(self, limit_ranges: int) -> float:
         """Return the most gaps that a count may find in a partition of a broker that stores ``limit_ranges`` ranges."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from timewheel.core import plurals
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
@@ -11,6 +12,9 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 
 from ..pricing.evaluate import Evaluation
 from .constraints import Constraints, Room
+
+if TYPE_CHECKING:
+    from .choose import Choice
 
 TIE = 0.05
 """Tolerance, as a fraction of the recommended plan's cost: prices of topics and relays are estimates, no more exact."""
@@ -96,46 +100,43 @@ def stays(plan: Plan) -> bool:
 
 
 def reasons_for(
-    chosen: Evaluation,
-    broken: Sequence[str],
-    native: Evaluation,
-    candidates: Sequence[Evaluation],
-    fitting: int,
-    ties: Sequence[Evaluation],
-    rooms: Sequence[Room],
-    constraints: Constraints,
-    counted: Mapping[Plan, int],
-    known: Mapping[Plan, int],
-    growth: float,
-    considered: int,
+    choice: Choice, candidates: Sequence[Evaluation], fitting: int, constraints: Constraints, growth: float
 ) -> tuple[str, ...]:
-    """Return at most `MOST` sentences, the most important first."""
-    others = [
-        _tie(chosen, ties, constraints),
-        _longer(chosen, candidates),
-        _one_partition(chosen, candidates[:fitting]),
-        _shorter(chosen, candidates),
-        _silence(chosen),
-    ]
+    """Return at most `MOST` sentences for a choice, the most important first.
+
+    Args:
+        choice: The choice, without reasons.
+        candidates: The priced candidates, each with the partitions that it needs, the best first.
+        fitting: Number of candidates that keep all limits: the first in the list.
+        constraints: The user's limits and prices.
+        growth: Volume of the evaluations, as a multiple of the counted volume.
+    """
+    chosen, native, known = choice.recommended.evaluation, choice.native, choice.known
+    fit = candidates[:fitting]
     now = known if growth == 1 else {}
     found = [
-        _summary(chosen, considered, broken, counted, known.get(chosen.plan), growth),
+        _summary(choice, known.get(chosen.plan), growth),
         "" if stays(chosen.plan) else _against_native(chosen, native, now.get(chosen.plan), now.get(native.plan)),
-        next(sentence for sentence in others if sentence),
-        _cost(chosen, candidates[:fitting], ties[:1], constraints),
-        _room(chosen, rooms),
+        _tie(chosen, choice.ties, constraints)
+        or _longer(chosen, candidates)
+        or _one_partition(chosen, fit)
+        or _shorter(chosen, candidates)
+        or f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
+        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it.",
+        _cost(chosen, fit, choice.ties[:1], constraints),
     ]
+    if choice.rooms:
+        room = choice.rooms[0]
+        unit, volume = volume_of(chosen, room)
+        found.append(
+            f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
+            f"planned for, {volume} {unit}."
+        )
     return tuple(sentence for sentence in found if sentence)[:MOST]
 
 
-def _summary(
-    chosen: Evaluation,
-    considered: int,
-    broken: Sequence[str],
-    counted: Mapping[Plan, int],
-    own: int | None,
-    growth: float,
-) -> str:
+def _summary(choice: Choice, own: int | None, growth: float) -> str:
+    chosen, broken, considered = choice.recommended.evaluation, choice.recommended.broken, choice.considered
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
     limit = f"of {chosen.gap_limit_ranges:,} that the broker keeps"
     if own is None:
@@ -146,13 +147,9 @@ def _summary(
         at = f"at {growth:g} times the volume of which {own:,} were counted"
         gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
-    schemes = len({plan.scheme for plan in counted})
+    schemes = len({plan.scheme for plan in choice.counted})
     how = (
-        ""
-        if not schemes
-        else " (all counted)"
-        if schemes == considered
-        else f" ({schemes} counted, the others estimated)"
+        " (all counted)" if schemes == considered else f" ({schemes} counted, the others estimated)" if schemes else ""
     )
     if broken:
         limits = ", ".join(broken)
@@ -269,17 +266,6 @@ def _cost(
     return said + "."
 
 
-def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
-    if not rooms:
-        return ""
-    room = rooms[0]
-    unit, volume = volume_of(chosen, room)
-    return (
-        f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
-        f"planned for, {volume} {unit}."
-    )
-
-
 def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
     """Return (unit, number) of the volume at which a limit is reached; a history below a day has no volume a day."""
     if chosen.history_ms >= DAY_MS:
@@ -294,13 +280,6 @@ def _listed(parts: Sequence[str]) -> str:
 
 def _topics(evaluation: Evaluation) -> str:
     return plurals.counted(evaluation.partition_topics, "partition topic")
-
-
-def _silence(chosen: Evaluation) -> str:
-    return (
-        f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
-        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it."
-    )
 
 
 def _times(times: float) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import MAX_PARTITIONS, Calendar, Native, Plan, Scheme, Tiered
-from timewheel.spark_planner.choice.choose import Assessed, assess, decide
+from timewheel.spark_planner.choice.choose import Assessed, Counts, assess, decide
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.summary.cells import Cells
@@ -40,6 +40,27 @@ def all_priced() -> dict[Scheme, Assessed]:
 
 
 priced = pytest.fixture(scope="module", name="priced")(all_priced)
+
+
+class Asked(Counts):
+    """Counts of a world; candidates that wait are priced two at a time, once their least cost asks for it."""
+
+    def __init__(self, world: World, known: Sequence[Assessed], waiting: Sequence[Assessed] = ()) -> None:
+        super().__init__(list(known), LIMITS, world.keys)
+        self._world, self._waiting = world, list(waiting)
+
+    def count(self, plans: Sequence[Plan], allowed: int) -> list[int]:
+        assert allowed == ALLOWED
+        self._world.asked += plans
+        return [self._world.gaps(plan) for plan in plans]
+
+    def assess(self, plan: Plan) -> Assessed:
+        return self._world.at(plan.scheme, plan.partitions)
+
+    def further(self, below: float) -> list[Assessed]:
+        found = [one for one in self._waiting if self._world.least_cost(one) < below][:2]
+        self._waiting = [one for one in self._waiting if one not in found]
+        return found
 
 
 @dataclass
@@ -89,20 +110,8 @@ class World:
     def gaps(self, plan: Plan) -> int:
         return math.ceil(self.true[plan.scheme] * self.keys.fullest(plan.partitions))
 
-    def count(self, plans: Sequence[Plan]) -> list[int]:
-        self.asked += plans
-        return [self.gaps(plan) for plan in plans]
-
     def decided(self, at_once: int = 3) -> Assessed | None:
-        found = decide(
-            self.candidates(),
-            LIMITS,
-            allowed=ALLOWED,
-            count=self.count,
-            assess=lambda plan: self.at(plan.scheme, plan.partitions),
-            keys=self.keys,
-            at_once=at_once,
-        )
+        found = decide(Asked(self, self.candidates()), ALLOWED, at_once)
         assert dict(found.counted) == {plan: self.gaps(plan) for plan in self.asked}
         assert len(self.asked) == len(set(self.asked)), "nothing is counted twice"
         return found.winner
@@ -110,23 +119,7 @@ class World:
     def decided_with_more(self, at_first: int) -> Assessed | None:
         """Only so many are priced at first, the others when their least cost asks for it: that of one partition."""
         ranked = sorted(self.candidates(), key=self.least_cost)
-        waiting = ranked[at_first:]
-
-        def further(below: float) -> list[Assessed]:
-            found = [one for one in waiting if self.least_cost(one) < below][:2]
-            for one in found:
-                waiting.remove(one)
-            return found
-
-        return decide(
-            ranked[:at_first],
-            LIMITS,
-            allowed=ALLOWED,
-            count=self.count,
-            assess=lambda plan: self.at(plan.scheme, plan.partitions),
-            further=further,
-            at_once=3,
-        ).winner
+        return decide(Asked(self, ranked[:at_first], ranked[at_first:]), ALLOWED, at_once=3).winner
 
     def least_cost(self, one: Assessed) -> float:
         return self.at(one.evaluation.plan.scheme, 1).cost_writes_per_second
@@ -273,37 +266,20 @@ def test_where_the_law_is_right_little_is_counted(priced: dict[Scheme, Assessed]
 
 def test_what_breaks_another_limit_is_not_counted(priced: dict[Scheme, Assessed]) -> None:
     world = World(priced, dict.fromkeys(SCHEMES, 100.0), dict.fromkeys(SCHEMES, 100.0))
-    found = decide(
-        [replace(one, broken=("hops_max",)) for one in world.candidates()],
-        LIMITS,
-        allowed=ALLOWED,
-        count=world.count,
-        assess=lambda plan: world.at(plan.scheme, plan.partitions),
-    )
+    broken = [replace(one, broken=("hops_max",)) for one in world.candidates()]
+    found = decide(Asked(world, broken), ALLOWED)
     assert found.winner is None
     assert not world.asked
 
 
 def test_partitions_that_do_not_help_are_not_tried_on_and_on(priced: dict[Scheme, Assessed]) -> None:
     # All native timers have one key; tiers are enough on one partition.
-    true = dict.fromkeys(SCHEMES, 500.0)
-    world = World(priced, {**true, Native(): 9_000.0}, {**true, Native(): 9_000.0})
-    asked: list[Plan] = []
-
-    def count(plans: Sequence[Plan]) -> list[int]:
-        asked.extend(plans)
-        return [9_000 if plan.scheme == Native() else world.gaps(plan) for plan in plans]
-
-    found = decide(
-        world.candidates(),
-        LIMITS,
-        allowed=ALLOWED,
-        count=count,
-        assess=lambda plan: world.at(plan.scheme, plan.partitions),
-    )
-    assert found.winner is not None
-    assert found.winner.evaluation.plan.scheme != Native()
-    assert sum(plan.scheme == Native() for plan in asked) <= 2
+    gaps = {**dict.fromkeys(SCHEMES, 500.0), Native(): 9_000.0}
+    world = Undivided(priced, gaps, gaps, power=0.0)
+    winner = world.decided()
+    assert winner is not None
+    assert winner.evaluation.plan.scheme != Native()
+    assert sum(plan.scheme == Native() for plan in world.asked) <= 2
 
 
 @given(st.lists(st.integers(0, 3 * ALLOWED), min_size=6, max_size=6))
@@ -314,13 +290,17 @@ def test_where_no_partition_can_be_had_the_cheapest_that_needs_none_wins_or_noth
     schemes: list[Scheme] = [scheme for scheme in SCHEMES if not isinstance(scheme, Calendar)]
     priced = [assess(replace(base, scheme=scheme), cells, PROFILE, LIMITS) for scheme in schemes]
     gaps = dict(zip(schemes, true, strict=True))
-    found = decide(
-        priced,
-        LIMITS,
-        allowed=ALLOWED,
-        count=lambda plans: [gaps[plan.scheme] for plan in plans],
-        assess=lambda plan: next(one for one in priced if one.evaluation.plan == plan),
-    )
+    world = World({one.evaluation.plan.scheme: one for one in priced}, {}, {})
+
+    class Unpartitioned(Asked):
+        def count(self, plans: Sequence[Plan], allowed: int) -> list[int]:
+            del allowed
+            return [gaps[plan.scheme] for plan in plans]
+
+        def assess(self, plan: Plan) -> Assessed:
+            return next(one for one in priced if one.evaluation.plan == plan)
+
+    found = decide(Unpartitioned(world, priced), ALLOWED)
     assert {plan.partitions for plan in found.counted} == {0}
     within = [one.cost_writes_per_second for one in priced if gaps[one.evaluation.plan.scheme] <= ALLOWED]
     assert (found.winner is None) is (not within)

@@ -59,6 +59,10 @@ class FakeReplays:
 priced = pytest.fixture(scope="module", name="priced")(all_priced)
 
 
+def facts(limits: Constraints) -> dict[str, Any]:
+    return {"limits": limits, "growth": 1.0, "profile": SimpleNamespace(gap_limit_ranges=KEPT)}
+
+
 def decided(
     priced: dict[Any, Assessed],
     gaps: dict[Any, int],
@@ -79,8 +83,11 @@ def decided(
     plans = {scheme: one.evaluation.plan for scheme, one in priced.items()}
     waiting = [at(plans[scheme]) for scheme in later]
     first = [at(plan) for scheme, plan in plans.items() if scheme not in later]
+    found: Any = SimpleNamespace(
+        priced=first, plans=list(plans.values()), as_it_is=at, further=further, **facts(limits)
+    )
     replays: Any = FakeReplays(gaps, lasts_ms)
-    winner = Deciding(replays, list(plans.values()), limits, 1.0, KEPT, at).decided(first, further).winner
+    winner = Deciding(replays, found).decided().winner
     assert winner is not None
     return winner
 
@@ -105,9 +112,9 @@ def test_what_is_refuted_is_marked_where_all_that_the_broker_keeps_was_asked_for
 def test_the_reason_is_of_what_no_plan_that_was_tried_holds_back(priced: dict[Any, Assessed]) -> None:
     plans = [one.evaluation.plan for one in priced.values()]
     longest = max(plans, key=never_held_ms)
+    some: Any = SimpleNamespace(priced=[], plans=plans, as_it_is=lambda plan: priced[plan.scheme], **facts(LIMITS))
     replays: Any = FakeReplays({})
-    deciding = Deciding(replays, plans, LIMITS, 1.0, KEPT, lambda plan: priced[plan.scheme])
-    found = deciding.hindrance(longest, longest)
+    found = Deciding(replays, some).hindrance(longest, longest)
     assert found is not None
     assert found.never_held_ms == min(filter(None, map(never_held_ms, plans))) < never_held_ms(longest)
 
