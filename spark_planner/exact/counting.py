@@ -27,12 +27,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import far_ms, steps
 
-from ..history.columns import TOPIC
+from ..history.columns import BYTES, INT, LONG, TEXT, TOPIC, schema_of
 from .ranges import Changes, DuePartition, GapCounts, Grid, Part, PartitionGaps, RangeCounter, distinct, stitched
 from .sends import (
     NO_KEY,
@@ -111,18 +110,17 @@ def keeps_order(plan: Plan) -> bool:
 
 NUMBER = "number"  # number of the plan
 PLACE, HOPS, HOPS_MAX = "place", "hops", "hops_max"
-FOUND_SCHEMA = StructType(
-    [
-        StructField(NUMBER, IntegerType(), nullable=False),
-        StructField(PLACE, IntegerType(), nullable=False),
-        StructField(TOPIC, StringType(), nullable=False),
-        StructField("interval", LongType(), nullable=False),
-        StructField("partition", IntegerType(), nullable=False),
-        StructField("entries", LongType(), nullable=False),
-        StructField(HOPS, LongType(), nullable=False),
-        StructField(HOPS_MAX, LongType(), nullable=False),
-        StructField("part", BinaryType(), nullable=True),
-    ]
+FOUND_SCHEMA = schema_of(
+    {"part"},
+    number=INT,
+    place=INT,
+    topic=TEXT,
+    interval=LONG,
+    partition=LONG,
+    entries=LONG,
+    hops=LONG,
+    hops_max=LONG,
+    part=BYTES,
 )
 """A due partition of one place; places ascend with positions. Hops are those of the whole place, stored in one of its
 rows. ``part`` is a `Part` in bytes; null: only entries were counted.
@@ -219,18 +217,16 @@ _Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
 """By plan, topic and place: the number of entries that each due partition has before the place."""
 CHUNK, RANK = "chunk", "rank"
 ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
-ARRANGED_SCHEMA = StructType(
-    [
-        StructField(NUMBER, IntegerType(), nullable=False),
-        StructField(TOPIC, StringType(), nullable=False),
-        StructField(CHUNK, IntegerType(), nullable=False),
-        StructField(RANK, IntegerType(), nullable=False),
-        StructField(ARRIVAL_MS, BinaryType(), nullable=False),
-        StructField(STAY_MS, BinaryType(), nullable=False),
-        StructField(DUE_PARTITION, BinaryType(), nullable=False),
-        StructField(HOPS, LongType(), nullable=False),
-        StructField(HOPS_MAX, LongType(), nullable=False),
-    ]
+ARRANGED_SCHEMA = schema_of(
+    number=INT,
+    topic=TEXT,
+    chunk=INT,
+    rank=INT,
+    arrival_ms=BYTES,
+    stay_ms=BYTES,
+    due_partition=BYTES,
+    hops=LONG,
+    hops_max=LONG,
 )
 """The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed (`packing`).
 """

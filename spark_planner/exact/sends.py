@@ -29,12 +29,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from timewheel.core.durations import DAY_MS
 from timewheel.core.keys import java_string_hash
 
-from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic
+from ..history.columns import BYTES, DUE_MS, INT, KEY, LONG, PUBLISH_MS, TEXT, TOPIC, rows_by_topic, schema_of
 from ..history.keys import LEAST_SHARE, KeyShares
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
@@ -80,22 +80,21 @@ HEAVY = "heavy"
 """Column: heavy keys of a piece as read, with their numbers of sends: JSON; null: none, or already reported."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
 KEY_HASH, DELAY_MS = "key_hash", "delay_ms"
-PIECES_SCHEMA = StructType(
-    [
-        StructField(TOPIC, StringType(), nullable=False),
-        StructField(TASK, LongType(), nullable=False),
-        StructField(PIECE, IntegerType(), nullable=False),
-        StructField(FIRST_MS, LongType(), nullable=False),
-        StructField(LAST_MS, LongType(), nullable=False),
-        StructField(LAST_DUE_MS, LongType(), nullable=False),
-        StructField(SENDS, LongType(), nullable=False),
-        StructField(MARKED, BinaryType(), nullable=False),
-        StructField(PUBLISH_MS, BinaryType(), nullable=False),
-        StructField(DELAY_MS, BinaryType(), nullable=False),
-        StructField(KEY_HASH, BinaryType(), nullable=False),
-        StructField(HEAVY, StringType(), nullable=True),
-        StructField(REPEATED, LongType(), nullable=False),
-    ]
+PIECES_SCHEMA = schema_of(
+    {HEAVY},
+    topic=TEXT,
+    task=LONG,
+    piece=INT,
+    first_ms=LONG,
+    last_ms=LONG,
+    last_due_ms=LONG,
+    sends=LONG,
+    marked=BYTES,
+    publish_ms=BYTES,
+    delay_ms=BYTES,
+    key_hash=BYTES,
+    heavy=TEXT,
+    repeated=LONG,
 )
 """A piece: times are packed (`packing`), hashes of keys are 32-bit integers, empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
@@ -477,7 +476,7 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
             PIECES_ARROW,
         )
 
-    chunked = StructType([*PIECES_SCHEMA.fields, StructField("chunk", LongType(), nullable=False)])
+    chunked = StructType([*PIECES_SCHEMA.fields, *schema_of(chunk=LONG).fields])
     return frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
 
 
@@ -529,12 +528,7 @@ MAX_CHANGES = 2_000_000  # changes of all topics and days together: 50 MB on the
 MOMENTS_A_DAY = 4_096  # most moments for the timers of a day,
 LEAST_MOMENTS = 64  # and fewest moments, for any number of topics and days
 _DAY, _MOMENT, _CHANGE = "day", "moment", "change"
-_SCHEMA = StructType(
-    [
-        StructField(TOPIC, StringType(), nullable=False),
-        *(StructField(name, LongType(), nullable=False) for name in (_DAY, _MOMENT, _CHANGE)),
-    ]
-)
+_SCHEMA = schema_of(topic=TEXT, day=LONG, moment=LONG, change=LONG)
 _ARROW = to_arrow_schema(_SCHEMA)
 
 

@@ -15,7 +15,7 @@ Spark.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import EmptyHistory, NoSuchTopic, NoValidRows, SeveralTopics, StatisticUnreadable, TooManyTopics
 from ..history import columns
@@ -36,14 +37,8 @@ from .cells import CELL_LIMIT, LEVELS, Cells, bounded_together
 
 FORMAT = 2
 _NOTE = b"timewheel.statistic"
-CELLS_ARROW = pa.schema(
-    [
-        pa.field(columns.TOPIC, pa.string(), nullable=False),
-        pa.field(columns.LEVEL, pa.int32(), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in columns.FACTS),
-    ]
-)
-"""`columns.CELLS_SCHEMA` as an Arrow schema."""
+CELLS_ARROW = to_arrow_schema(columns.CELLS_SCHEMA)
+PARTS_ARROW = to_arrow_schema(columns.PARTS_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -179,15 +174,6 @@ BUFFER_ROWS = 262_144
 merging them into the cells so far is not most of the work.
 """
 BATCH_ROWS = 65_536  # rows of a batch that a kernel returns to Spark: 5 MB
-PARTS_ARROW = pa.schema(
-    [
-        pa.field(columns.TASK, pa.int32(), nullable=False),
-        pa.field(columns.REASON, pa.string()),
-        pa.field(columns.SAMPLES, pa.string()),
-        *CELLS_ARROW,
-    ]
-)
-"""`columns.PARTS_SCHEMA` as an Arrow schema."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -261,40 +247,40 @@ class Gathered:
 
 def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
     """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into ``gathered``."""
-    waiting: list[Any] = []
-    waiting_rows = 0
-    for batch in batches:
-        sound = _without_quarantined(batch, gathered)
-        waiting.append(sound)
-        waiting_rows += len(sound)
-        if waiting_rows >= BUFFER_ROWS:
-            gathered.add_cells(_cells_of_rows(waiting, gathered))
-            waiting, waiting_rows = [], 0
+    for table in _buffered(_without_quarantined(batch, gathered) for batch in batches):
+        gathered.add_cells(_cells_of_rows(table, gathered))
         if gathered.hopeless:
             return gathered
-    if waiting_rows:
-        gathered.add_cells(_cells_of_rows(waiting, gathered))
     gathered.settle()
     return gathered
 
 
 def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
     """Fold the results of other tasks (`columns.PARTS_SCHEMA`) into the task's cells and counts."""
-    waiting: list[Any] = []
-    waiting_rows = 0
-    for batch in batches:
-        is_cell = batch[columns.REASON].is_null()
-        for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
-            gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
-        waiting.append(batch.filter(is_cell))
-        waiting_rows += len(waiting[-1])
-        if waiting_rows >= BUFFER_ROWS:
-            gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
-            waiting, waiting_rows = [], 0
-    if waiting_rows:
-        gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
+    for table in _buffered(_cells_alone(batch, gathered) for batch in batches):
+        gathered.add_cells(cells_by_topic(table))
     gathered.settle()
     return gathered
+
+
+def _buffered(batches: Iterable[Any]) -> Iterator[Any]:
+    """Join batches into tables of about `BUFFER_ROWS`."""
+    waiting: list[Any] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(map(len, waiting)) >= BUFFER_ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if any(map(len, waiting)):
+        yield pa.Table.from_batches(waiting)
+
+
+def _cells_alone(batch: Any, gathered: Gathered) -> Any:
+    """Return the cells of a batch; count the quarantined rows that it reports."""
+    is_cell = batch[columns.REASON].is_null()
+    for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
+        gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
+    return batch.filter(is_cell)
 
 
 def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
@@ -315,8 +301,7 @@ def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
     return batch if reasons.null_count == len(batch) else batch.filter(reasons.is_null())
 
 
-def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
-    table = pa.Table.from_batches(batches)
+def _cells_of_rows(table: Any, gathered: Gathered) -> dict[str, Cells]:
     publish_ms, due_ms, size_bytes = (
         table[name].to_numpy() for name in (columns.PUBLISH_MS, columns.DUE_MS, columns.SIZE_BYTES)
     )
@@ -350,7 +335,7 @@ def statistic_of(
         raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {COARSEST_CELLS * topic_limit}")
     parts = (
         history.transform(_handed_over)
-        .transform(_made_of_rows(cell_limit, topic_limit))
+        .mapInArrow(_kernel(gather_rows, cell_limit, topic_limit), columns.PARTS_SCHEMA)
         .transform(_gathered_in(GATHERING_TASKS, cell_limit, topic_limit))
         .transform(_gathered_in(1, cell_limit, topic_limit))
     )
@@ -397,31 +382,23 @@ def _handed_over(history: DataFrame) -> DataFrame:
     )
 
 
-def _made_of_rows(cell_limit: int, topic_limit: int) -> Any:
+def _kernel(fold: Callable[[Iterable[Any], Gathered], Gathered], cell_limit: int, topic_limit: int) -> Any:
     def kernel(batches: Iterator[Any]) -> Iterator[Any]:
-        gathered = gather_rows(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
-        yield from gathered.parts(_this_task())
+        context = TaskContext.get()
+        assert context is not None  # kernels run in tasks only
+        yield from fold(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit)).parts(context.partitionId())
 
-    return lambda frame: frame.mapInArrow(kernel, columns.PARTS_SCHEMA)
+    return kernel
 
 
 def _gathered_in(tasks: int, cell_limit: int, topic_limit: int) -> Any:
-    def kernel(batches: Iterator[Any]) -> Iterator[Any]:
-        gathered = gather_parts(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
-        yield from gathered.parts(_this_task())
+    kernel = _kernel(gather_parts, cell_limit, topic_limit)
 
     # By number and not by hash: with few parts each task gets its share. More tasks than the session's shuffle
     # partitions would be started in vain.
     def transform(frame: DataFrame) -> DataFrame:
-        shuffles = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
-        number = min(tasks, shuffles)
+        number = min(tasks, int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200))
         to = F.pmod(F.col(columns.TASK), F.lit(number))
         return frame.repartitionById(number, to).mapInArrow(kernel, columns.PARTS_SCHEMA)
 
     return transform
-
-
-def _this_task() -> int:
-    context = TaskContext.get()
-    assert context is not None  # kernels run in tasks only
-    return context.partitionId()
