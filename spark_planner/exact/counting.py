@@ -15,6 +15,7 @@ of time, and each chunk is sorted and counted. Either way a count gives a `Part`
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import far_ms, steps
 
-from ..history.columns import BYTES, INT, LONG, TEXT, TOPIC, schema_of
-from .ranges import Changes, DuePartition, GapCounts, Grid, Part, PartitionGaps, RangeCounter, distinct, stitched
+from ..history.columns import TOPIC, schema_of
+from .ranges import DuePartition, GapCounts, Grid, Part, PartitionGaps, RangeCounter, distinct, stitched
 from .sends import (
     NO_KEY,
     PIECE,
@@ -111,16 +112,7 @@ def keeps_order(plan: Plan) -> bool:
 NUMBER = "number"  # number of the plan
 PLACE, HOPS, HOPS_MAX = "place", "hops", "hops_max"
 FOUND_SCHEMA = schema_of(
-    {"part"},
-    number=INT,
-    place=INT,
-    topic=TEXT,
-    interval=LONG,
-    partition=LONG,
-    entries=LONG,
-    hops=LONG,
-    hops_max=LONG,
-    part=BYTES,
+    "number:int place:int topic:text interval:long partition:long entries:long hops:long hops_max:long part:bytes?"
 )
 """A due partition of one place; places ascend with positions. Hops are those of the whole place, stored in one of its
 rows. ``part`` is a `Part` in bytes; null: only entries were counted.
@@ -166,7 +158,7 @@ def found_rows(table: pa.Table) -> list[Found]:
             entries=row["entries"],
             hops=row[HOPS],
             hops_max=row[HOPS_MAX],
-            part=None if row["part"] is None else _part_of(row["part"]),
+            part=None if row["part"] is None else pickle.loads(row["part"]),
         )
         for row in table.to_pylist()
     ]
@@ -176,7 +168,7 @@ def found_batch(
     number: int, place: int, due: DuePartition, entries: int, part: Part | None, *, hops: int = 0, hops_max: int = 0
 ) -> pa.RecordBatch:
     """Build a row of `FOUND_SCHEMA`."""
-    packed = None if part is None else _bytes_of(part)
+    packed = None if part is None else pickle.dumps(part)
     return one_row(FOUND_ARROW, number, place, due.topic, due.interval, due.partition, entries, hops, hops_max, packed)
 
 
@@ -186,47 +178,12 @@ def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _bytes_of(part: Part) -> bytes:
-    changes = part.changes
-    first, last = part.first_place or (-1, -1), part.last_place or (-1, -1)
-    head = [part.first_ms, part.last_ms, part.greatest_ms, *first, *last, len(part.border_ms), len(changes.index)]
-    arrays = (part.border_ms, part.border_until_ms, changes.index, changes.begun, changes.ended)
-    return np.concatenate([np.array([part.entries, *head], np.int64), *arrays]).astype("<i8").tobytes()
-
-
-def _part_of(data: bytes) -> Part:
-    numbers = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
-    entries, first_ms, last_ms, greatest_ms, *places, borders, changes = numbers[:10].tolist()
-    sizes = np.cumsum([10, borders, borders, changes, changes])
-    border_ms, border_until_ms, index, begun, ended = np.split(numbers, sizes)[1:]
-    has_places = places[0] >= 0
-    return Part(
-        entries=entries,
-        first_ms=first_ms,
-        last_ms=last_ms,
-        greatest_ms=greatest_ms,
-        first_place=(places[0], places[1]) if has_places else None,
-        last_place=(places[2], places[3]) if has_places else None,
-        border_ms=border_ms,
-        border_until_ms=border_until_ms,
-        changes=Changes(index=index, begun=begun, ended=ended),
-    )
-
-
 _Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
 """By plan, topic and place: the number of entries that each due partition has before the place."""
 CHUNK, RANK = "chunk", "rank"
 ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
 ARRANGED_SCHEMA = schema_of(
-    number=INT,
-    topic=TEXT,
-    chunk=INT,
-    rank=INT,
-    arrival_ms=BYTES,
-    stay_ms=BYTES,
-    due_partition=BYTES,
-    hops=LONG,
-    hops_max=LONG,
+    "number:int topic:text chunk:int rank:int arrival_ms:bytes stay_ms:bytes due_partition:bytes hops:long hops_max:long"
 )
 """The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed (`packing`).
 """

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from timewheel.core.durations import DAY_MS
 from timewheel.core.keys import java_string_hash
 
-from ..history.columns import BYTES, DUE_MS, INT, KEY, LONG, PUBLISH_MS, TEXT, TOPIC, rows_by_topic, schema_of
+from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic, schema_of
 from ..history.keys import LEAST_SHARE, KeyShares
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
@@ -81,27 +81,15 @@ HEAVY = "heavy"
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
 KEY_HASH, DELAY_MS = "key_hash", "delay_ms"
 PIECES_SCHEMA = schema_of(
-    {HEAVY},
-    topic=TEXT,
-    task=LONG,
-    piece=INT,
-    first_ms=LONG,
-    last_ms=LONG,
-    last_due_ms=LONG,
-    sends=LONG,
-    marked=BYTES,
-    publish_ms=BYTES,
-    delay_ms=BYTES,
-    key_hash=BYTES,
-    heavy=TEXT,
-    repeated=LONG,
+    "topic:text task:long piece:int first_ms:long last_ms:long last_due_ms:long sends:long marked:bytes "
+    "publish_ms:bytes delay_ms:bytes key_hash:bytes heavy:text? repeated:long"
 )
 """A piece: times are packed (`packing`), hashes of keys are 32-bit integers, empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sends:
     """Sends of a topic, in order of publish time; sends of the same millisecond in the order of the input."""
 
@@ -197,8 +185,16 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     task, number = (0 if context is None else context.partitionId()), 0
     for table in _buffered(batches):
-        for topic, sends, heavy in _by_topic(table):
-            ordered = sends.in_order()
+        sends = Sends(
+            publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
+            due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
+            key_hash=key_hashes(table[KEY]),
+        )
+        for topic, rows in zip(*rows_by_topic(table[TOPIC]), strict=True):
+            heavy, ordered = None, sends.at(rows).in_order()
+            if sends.key_hash is not None:
+                keys = table[KEY]
+                heavy = heavy_keys(keys if isinstance(rows, slice) else keys.take(pa.array(rows)))
             yield piece_batch(topic, (task, number), ordered, heavy, repeated(ordered))
             number += 1
 
@@ -228,21 +224,6 @@ def _by_source(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
     cuts = [0, *(np.flatnonzero(source[1:] != source[:-1]) + 1).tolist(), batch.num_rows]
     for low, high in pairwise(cuts):
         yield batch.slice(low, high - low), int(source[low])
-
-
-def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends, str | None]]:
-    sends = Sends(
-        publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
-        due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
-        key_hash=key_hashes(table[KEY]),
-    )
-    names, rows_of_each = rows_by_topic(table[TOPIC])
-    for name, rows in zip(names, rows_of_each, strict=True):
-        yield name, sends.at(rows), None if sends.key_hash is None else heavy_keys(_rows(table[KEY], rows))
-
-
-def _rows(column: pa.ChunkedArray, rows: Integers | slice) -> pa.ChunkedArray:
-    return column if isinstance(rows, slice) else column.take(pa.array(rows))
 
 
 def heavy_keys(keys: pa.ChunkedArray) -> str | None:
@@ -356,7 +337,12 @@ class CachedSends:
     @cached_property
     def marks(self) -> Mapping[str, Marks]:
         """By topic, a sample of its sends."""
-        return _marks(self.pieces)
+        marks: dict[str, Marks] = {}
+        for topic, own in _pieces_by_topic(self.pieces).items():
+            publish_ms, due_ms = np.concatenate([piece.marks for piece in own], axis=1)
+            weights = [np.full(piece.marks.shape[1], piece.sends / piece.marks.shape[1]) for piece in own]
+            marks[topic] = Marks(publish_ms=publish_ms, due_ms=due_ms, weights=np.concatenate(weights))
+        return marks
 
     def repeated(self, topic: str) -> int:
         """Count a topic's sends that repeat another send in send time, due time and key: duplicates or chance."""
@@ -385,9 +371,15 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Cache
         topic: KeyShares.merged(KeyShares(piece.sends, piece.heavy) for piece in own)
         for topic, own in _pieces_by_topic(found).items()
     }
-    if _is_in_order(found):
-        return CachedSends(frame=frame, pieces=found, was_sorted=False, keys=keys)
-    sorted_frame = _sorted(frame, found, sends_per_chunk).persist()
+    cached = CachedSends(frame=frame, pieces=found, was_sorted=False, keys=keys)
+    # No two pieces of a topic overlap? Sends of the same millisecond are in the order of the input.
+    if all(
+        (before.last_ms, before.place) < (after.first_ms, after.place)
+        for own in _pieces_by_topic(found).values()
+        for before, after in pairwise(own)
+    ):
+        return cached
+    sorted_frame = _sorted(cached, sends_per_chunk).persist()
     with few_at_once(history.sparkSession):
         cached = CachedSends(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, keys=keys)
     frame.unpersist()
@@ -410,30 +402,11 @@ def few_at_once(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_BATCH_BYTES, before)
 
 
-def _is_in_order(found: Sequence[Piece]) -> bool:
-    """Return whether no two pieces of a topic overlap; pieces come in order of time."""
-    # Sends of the same millisecond are in the order of the input.
-    return all(
-        (before.last_ms, before.place) < (after.first_ms, after.place)
-        for own in _pieces_by_topic(found).values()
-        for before, after in pairwise(own)
-    )
-
-
 def _pieces_by_topic(found: Sequence[Piece]) -> dict[str, list[Piece]]:
     of_topic: dict[str, list[Piece]] = {}
     for piece in found:
         of_topic.setdefault(piece.topic, []).append(piece)
     return of_topic
-
-
-def _marks(found: Sequence[Piece]) -> dict[str, Marks]:
-    marks: dict[str, Marks] = {}
-    for topic, own in _pieces_by_topic(found).items():
-        publish_ms, due_ms = np.concatenate([piece.marks for piece in own], axis=1)
-        weights = [np.full(piece.marks.shape[1], piece.sends / piece.marks.shape[1]) for piece in own]
-        marks[topic] = Marks(publish_ms=publish_ms, due_ms=due_ms, weights=np.concatenate(weights))
-    return marks
 
 
 def noted(frame: DataFrame) -> tuple[Piece, ...]:
@@ -442,12 +415,12 @@ def noted(frame: DataFrame) -> tuple[Piece, ...]:
     return tuple(sorted(found, key=lambda piece: (piece.first_ms, piece.place, piece.topic)))
 
 
-def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> DataFrame:
+def _sorted(cached: CachedSends, sends_per_chunk: int) -> DataFrame:
     """Sort the sends into pieces that follow each other: cut at moments, and sorted within each chunk of time."""
     # By topic, the moments at which chunks begin, except the first.
     borders = {
         topic: quantile_borders(marks.publish_ms, marks.weights, sends_per_chunk)
-        for topic, marks in _marks(found).items()
+        for topic, marks in cached.marks.items()
     }
 
     def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -476,8 +449,8 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
             PIECES_ARROW,
         )
 
-    chunked = StructType([*PIECES_SCHEMA.fields, *schema_of(chunk=LONG).fields])
-    return frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
+    chunked = StructType([*PIECES_SCHEMA.fields, *schema_of("chunk:long").fields])
+    return cached.frame.mapInArrow(cut, chunked).groupBy(TOPIC, "chunk").applyInArrow(merge, PIECES_SCHEMA)
 
 
 def quantile_borders(at_ms: Integers, weights: NDArray[np.float64], per_chunk: int) -> Integers:
@@ -512,7 +485,9 @@ def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
                 for number, (from_ms, until_ms, shift_ms) in enumerate(stretches, start=1):
                     low, high = np.searchsorted(sends.publish_ms, [from_ms, until_ms], "left")
                     if low < high:
-                        yield piece_batch(topic, (number, rank), _later(sends.at(slice(low, high)), shift_ms))
+                        part = sends.at(slice(low, high))
+                        later = Sends(part.publish_ms + shift_ms, part.due_ms + shift_ms, part.key_hash)
+                        yield piece_batch(topic, (number, rank), later)
 
     spark = cached.frame.sparkSession
     with few_at_once(spark):
@@ -520,15 +495,11 @@ def extended(cached: CachedSends, stretches: Sequence[Stretch]) -> CachedSends:
         return CachedSends(frame=frame, pieces=noted(frame), was_sorted=cached.was_sorted, keys=cached.keys)
 
 
-def _later(sends: Sends, shift_ms: int) -> Sends:
-    return Sends(publish_ms=sends.publish_ms + shift_ms, due_ms=sends.due_ms + shift_ms, key_hash=sends.key_hash)
-
-
 MAX_CHANGES = 2_000_000  # changes of all topics and days together: 50 MB on the driver
 MOMENTS_A_DAY = 4_096  # most moments for the timers of a day,
 LEAST_MOMENTS = 64  # and fewest moments, for any number of topics and days
 _DAY, _MOMENT, _CHANGE = "day", "moment", "change"
-_SCHEMA = schema_of(topic=TEXT, day=LONG, moment=LONG, change=LONG)
+_SCHEMA = schema_of("topic:text day:long moment:long change:long")
 _ARROW = to_arrow_schema(_SCHEMA)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-INT, LONG, TEXT, BYTES = IntegerType(), LongType(), StringType(), BinaryType()
+_TYPES = {"int": IntegerType(), "long": LongType(), "text": StringType(), "bytes": BinaryType()}
 
 
-def schema_of(nullable: Collection[str] = (), **kinds: DataType) -> StructType:
-    """Build a schema of columns, of which only the named ones may be null."""
-    return StructType([StructField(name, kind, nullable=name in nullable) for name, kind in kinds.items()])
+def schema_of(columns: str) -> StructType:
+    """Build a schema of columns such as ``size_bytes:long``; a question mark at the end: the column may be null."""
+    named = (column.partition(":") for column in columns.split())
+    return StructType([StructField(name, _TYPES[kind.rstrip("?")], kind.endswith("?")) for name, _, kind in named])
 
 
 # ----------------------------------------------------------------------------------------- a history, one row per timer
@@ -23,7 +24,7 @@ DUE_MS = "due_ms"  # due time of the timer, UTC milliseconds; not before the sen
 SIZE_BYTES = "size_bytes"  # size of the payload; 0: unknown
 KEY = "key"  # the partition key, or null
 TOPIC = "topic"  # the due topic of the timer; empty if the history has no topics
-HISTORY_SCHEMA = schema_of({KEY}, publish_ms=LONG, due_ms=LONG, size_bytes=LONG, key=TEXT, topic=TEXT)
+HISTORY_SCHEMA = schema_of("publish_ms:long due_ms:long size_bytes:long key:text? topic:text")
 """A normalised history: sound rows only, in the order of these columns."""
 HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
 # --------------------------------------------------------------------- an assessed history, with reasons and remarks
@@ -31,27 +32,15 @@ REASON = "reason"  # the reason why the row is quarantined (`read.REASONS`); nul
 REMARK = "remark"  # a defect of a row that is used all the same (`read.REMARKS`); usually null
 RAW = "raw"  # the original values of a row with a reason or a remark, as readable JSON text; null for all other rows
 ASSESSED_SCHEMA = schema_of(
-    {*HISTORY_COLUMNS, REASON, REMARK, RAW},
-    **{field.name: field.dataType for field in HISTORY_SCHEMA},
-    reason=TEXT,
-    remark=TEXT,
-    raw=TEXT,
+    "publish_ms:long? due_ms:long? size_bytes:long? key:text? topic:text? reason:text? remark:text? raw:text?"
 )
 """Every row of a history, with the reason against it; null values only in rows with a reason."""
 # ----------------------------------------------------------------------------------- cells: one row per cell of a topic
 LEVEL, COUNT = "level", "count"
-FACTS = (
-    COUNT,
-    "publish_min_ms",
-    "publish_max_ms",
-    "delay_min_ms",
-    "delay_max_ms",
-    "due_min_ms",
-    "due_max_ms",
-    SIZE_BYTES,
-)
+_SPANS = tuple(f"{name}_{end}_ms" for name in ("publish", "delay", "due") for end in ("min", "max"))
+FACTS = (COUNT, *_SPANS, SIZE_BYTES)
 """The stored facts of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
-CELLS_SCHEMA = schema_of(topic=TEXT, level=INT, **dict.fromkeys(FACTS, LONG))
+CELLS_SCHEMA = schema_of(f"topic:text level:int {' '.join(f'{name}:long' for name in FACTS)}")
 """Rows of a topic are of a single level; a file of a statistic has these columns too."""
 # --------------------------------------------------------------- results of tasks: cells and counts of the quarantine
 TASK = "task"  # the task that made the row: the next stage groups by it
@@ -60,9 +49,7 @@ SAMPLES = "samples"
 time to fill a batch for Python (it measures the batch after every row, and its list vector starts from the front
 again).
 """
-PARTS_SCHEMA = StructType(
-    [*schema_of({REASON, SAMPLES}, task=INT, reason=TEXT, samples=TEXT).fields, *CELLS_SCHEMA.fields]
-)
+PARTS_SCHEMA = StructType([*schema_of("task:int reason:text? samples:text?").fields, *CELLS_SCHEMA.fields])
 """A row with a null reason is a cell; a row with a reason counts the rows with that reason or remark (all facts except
 the count are 0).
 """
