@@ -158,7 +158,7 @@ def found_rows(table: pa.Table) -> list[Found]:
             entries=row["entries"],
             hops=row[HOPS],
             hops_max=row[HOPS_MAX],
-            part=None if row["part"] is None else pickle.loads(row["part"]),
+            part=None if row["part"] is None else pickle.loads(row["part"]),  # noqa: S301 - of our tasks
         )
         for row in table.to_pylist()
     ]
@@ -183,7 +183,8 @@ _Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
 CHUNK, RANK = "chunk", "rank"
 ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
 ARRANGED_SCHEMA = schema_of(
-    "number:int topic:text chunk:int rank:int arrival_ms:bytes stay_ms:bytes due_partition:bytes hops:long hops_max:long"
+    "number:int topic:text chunk:int rank:int arrival_ms:bytes stay_ms:bytes due_partition:bytes hops:long "
+    "hops_max:long"
 )
 """The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed (`packing`).
 """

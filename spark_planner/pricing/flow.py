@@ -10,7 +10,9 @@ fixed) or its due times (so a time on the clock stays on the clock).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,8 +109,28 @@ CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1)
 MAX_CLOCK_POINTS = 8  # due times on a grid finer than this part of a cell are treated as uniform within the cell
 
 
+class Arrays:
+    """Arrays of the same length, one for each field of a subclass with slots."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def take(self, index: Integers) -> Self:
+        """Select by index; an index may be repeated."""
+        return self._made(lambda name: getattr(self, name)[index])
+
+    @classmethod
+    def joined(cls, *parts: Self) -> Self:
+        """Concatenate several."""
+        return cls._made(lambda name: np.concatenate([getattr(part, name) for part in parts]))
+
+    @classmethod
+    def _made(cls, array_of: Callable[[str], Any]) -> Self:
+        made: Callable[..., Self] = cls
+        return made(**{name: array_of(name) for name in cls.__slots__})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pieces:
+class Pieces(Arrays):
     """Similar timers, in arrays of the same length."""
 
     count: Floats  # timers, fractions included
@@ -133,17 +155,6 @@ class Pieces:
         """Due time of the middle timer."""
         middle_ms = (self.low_ms + self.high_ms) / 2
         return np.where(self.fixed, self.publish_ms + middle_ms, middle_ms)
-
-    def take(self, index: Integers) -> Pieces:
-        """Select pieces by index; an index may be repeated."""
-        return Pieces(
-            count=self.count[index],
-            first_ms=self.first_ms[index],
-            last_ms=self.last_ms[index],
-            fixed=self.fixed[index],
-            low_ms=self.low_ms[index],
-            high_ms=self.high_ms[index],
-        )
 
 
 def pieces_of(cells: Cells) -> Pieces:
@@ -173,7 +184,7 @@ def pieces_of(cells: Cells) -> Pieces:
         return spread
     ticking = np.flatnonzero(clock_ms)
     points = _on_the_clock(spread.take(ticking), cells, ticking, clock_ms[ticking], delay_low, delay_high)
-    return concatenated(spread.take(np.flatnonzero(clock_ms == 0)), points)
+    return Pieces.joined(spread.take(np.flatnonzero(clock_ms == 0)), points)
 
 
 def _widened(
@@ -317,7 +328,7 @@ def cut_at_delays(pieces: Pieces, edges_ms: Floats, many: int) -> Pieces:
     by_publish = replace(
         by_publish, first_ms=due_ms[owner] - high, last_ms=due_ms[owner] - low, count=by_publish.count * share
     )
-    return concatenated(by_delay, by_publish)
+    return Pieces.joined(by_delay, by_publish)
 
 
 def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
@@ -341,7 +352,7 @@ def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
     owner, low, high, share = _cut_evenly(by_due.low_ms + offset_ms, by_due.high_ms + offset_ms, slot_ms, many)
     by_due = by_due.take(owner)
     by_due = replace(by_due, fixed=np.zeros(len(owner), np.bool_), low_ms=low, high_ms=high, count=by_due.count * share)
-    return concatenated(by_publish, by_due)
+    return Pieces.joined(by_publish, by_due)
 
 
 def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
@@ -358,7 +369,7 @@ def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
         share = (release_ms[split] - both.first_ms) / (both.last_ms - both.first_ms)
         early = replace(both, last_ms=release_ms[split], count=both.count * share)
         late = replace(both, first_ms=release_ms[split], count=both.count * (1 - share))
-        pieces = concatenated(pieces.take(np.flatnonzero(~crosses)), early, late)
+        pieces = Pieces.joined(pieces.take(np.flatnonzero(~crosses)), early, late)
     return pieces
 
 
@@ -375,24 +386,12 @@ def _in_parts(pieces: Pieces, part_ms: float) -> Pieces:
     return replace(cut, first_ms=first_ms, last_ms=first_ms + part_span_ms, count=cut.count / parts[owner])
 
 
-def concatenated(*parts: Pieces) -> Pieces:
-    """Concatenate several pieces."""
-    return Pieces(
-        count=np.concatenate([part.count for part in parts]),
-        first_ms=np.concatenate([part.first_ms for part in parts]),
-        last_ms=np.concatenate([part.last_ms for part in parts]),
-        fixed=np.concatenate([part.fixed for part in parts]),
-        low_ms=np.concatenate([part.low_ms for part in parts]),
-        high_ms=np.concatenate([part.high_ms for part in parts]),
-    )
-
-
 DIRECT = -1  # group of timers that no slot released
 SENT = -1  # a producer, in place of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stays:
+class Stays(Arrays):
     """Timers that waited in the holding topics of a step, in arrays of the same length."""
 
     count: Floats  # timers
@@ -401,6 +400,10 @@ class Stays:
     # half of the time over which they enter; they leave a tier over the same time, but a slot all at once
     half_ms: Floats
     came_from: Integers  # the index of the step that they hopped from; `SENT`: producers sent them
+
+
+_NONE = np.zeros(0)
+NO_STAYS = Stays(count=_NONE, entered_ms=_NONE, released_ms=_NONE, half_ms=_NONE, came_from=np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -426,7 +429,7 @@ def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
     """Send the cells through a plan."""
     # Delays beyond the plan's ``max_delay`` are routed all the same. Finer cells cost time, coarser cells precision.
     table = steps(plan)
-    pieces = concatenated(*(pieces_of(part) for part in cells))
+    pieces = Pieces.joined(*(pieces_of(part) for part in cells))
     return _beside_shadow(plan, table, pieces, resolution) if plan.intake else _routed(table, pieces, resolution)
 
 
@@ -439,7 +442,7 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
     moved = pieces.take(np.flatnonzero(far))
     at_once = np.zeros(len(moved))
     originals = replace(moved, fixed=np.ones(len(moved), np.bool_), low_ms=at_once, high_ms=at_once)
-    native = _followed(table[-1:], concatenated(pieces.take(np.flatnonzero(~far)), originals))
+    native = _followed(table[-1:], Pieces.joined(pieces.take(np.flatnonzero(~far)), originals))
     copies = _routed(table, moved, resolution)
     whole = copies.pieces
     middle_ms, half_ms = np.floor(whole.publish_ms), (whole.last_ms - whole.first_ms) / 2
@@ -451,17 +454,15 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
         came_from=np.full(len(whole), SENT, np.int64),
     )
     acked_originals = np.arange(len(native.pieces)) >= len(native.pieces) - len(moved)
-    due_entries = np.zeros(len(table))
-    due_entries[-1] = native.step_entries[-1]
-    return Flow(
-        pieces=concatenated(native.pieces, whole),
-        stay_ms=np.concatenate([native.stay_ms, copies.stay_ms]),
-        arrival_ms=np.concatenate([native.arrival_ms, copies.arrival_ms]),
-        group=np.concatenate([native.group, copies.group]),
-        topic=np.concatenate([native.topic, copies.topic]),
-        hops=np.concatenate([native.hops, copies.hops + 1]),  # the hop out of the intake
-        step_entries=due_entries + copies.step_entries,
-        stays=copies.stays,
+    step_entries = copies.step_entries.copy()
+    step_entries[-1] += native.step_entries[-1]
+    copies = replace(copies, hops=copies.hops + 1)  # the hop out of the intake
+    arrays = ("stay_ms", "arrival_ms", "group", "topic", "hops")
+    return replace(
+        copies,
+        pieces=Pieces.joined(native.pieces, whole),
+        **{name: np.concatenate([getattr(native, name), getattr(copies, name)]) for name in arrays},
+        step_entries=step_entries,
         intake=intake,
         acked_originals=np.concatenate([acked_originals, np.zeros(len(whole), np.bool_)]),
     )
@@ -575,18 +576,7 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
         topic=topic,
         hops=hops,
         step_entries=step_entries,
-        stays=tuple(_joined(found) for found in stays),
-        intake=_joined([]),
+        stays=tuple(Stays.joined(NO_STAYS, *found) for found in stays),
+        intake=NO_STAYS,
         acked_originals=np.zeros(len(pieces), np.bool_),
-    )
-
-
-def _joined(found: list[Stays]) -> Stays:
-    none = [np.zeros(0)]
-    return Stays(
-        count=np.concatenate([stays.count for stays in found] or none),
-        entered_ms=np.concatenate([stays.entered_ms for stays in found] or none),
-        released_ms=np.concatenate([stays.released_ms for stays in found] or none),
-        half_ms=np.concatenate([stays.half_ms for stays in found] or none),
-        came_from=np.concatenate([stays.came_from for stays in found] or [np.zeros(0, np.int64)]),
     )

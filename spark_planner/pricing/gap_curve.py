@@ -88,10 +88,7 @@ class Ramps:
 
     def at(self, row: Integers, x_ms: Floats) -> tuple[Floats, Floats, Floats]:
         """Return value, integral and integral of the square of the rows' curves at these points."""
-        inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
-        index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
-        # Rounding of the key may select the event after; a negative distance would turn the curve around.
-        distance_ms = np.maximum(x_ms - self.x_ms[index], 0.0)
+        index, distance_ms = self._events_before(row, x_ms)
         before, slope = self.value[index], self.slope[index]
         value = before + slope * distance_ms
         integral_ms = self.integral_ms[index] + (before + value) / 2 * distance_ms
@@ -100,10 +97,15 @@ class Ramps:
 
     def values(self, row: Integers, x_ms: Floats) -> Floats:
         """Return only the values of the rows' curves at these points."""
+        index, distance_ms = self._events_before(row, x_ms)
+        found: Floats = self.value[index] + self.slope[index] * distance_ms
+        return found
+
+    def _events_before(self, row: Integers, x_ms: Floats) -> tuple[NDArray[np.intp], Floats]:
         inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
         index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
-        found: Floats = self.value[index] + self.slope[index] * np.maximum(x_ms - self.x_ms[index], 0.0)
-        return found
+        # Rounding of the key may select the event after; a negative distance would turn the curve around.
+        return index, np.maximum(x_ms - self.x_ms[index], 0.0)
 
 
 def risen(
@@ -303,6 +305,10 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     part_until_ms = np.where(fixed, part_last_ms + high_ms[owner], high_ms[owner])
     part_arrives_ms = np.where(released[owner], arrives_ms[owner], part_first_ms)
     part_arrived_ms = np.where(released[owner], arrived_ms[owner], part_last_ms)
+
+    def ramps(from_ms: Floats, until_ms: Floats, of: Flags) -> Ramps:
+        return Ramps.of(row[of], from_ms[of], until_ms[of], weight[of], rows, bursts=bursts, resolution=resolution)
+
     return Rows(
         count=total,
         topic=order_topic,
@@ -313,24 +319,8 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
         arrived_ms=-_least(row, -part_arrived_ms, rows),
         acks_from_ms=_least(row, part_from_ms, rows),
         acks_until_ms=-_least(row, -part_until_ms, rows),
-        by_delay=Ramps.of(
-            row[fixed],
-            low_ms[owner][fixed],
-            high_ms[owner][fixed],
-            weight[fixed],
-            rows,
-            bursts=bursts,
-            resolution=resolution,
-        ),
-        by_clock=Ramps.of(
-            row[~fixed],
-            (low_ms[owner] - row_first_ms[row])[~fixed],
-            (high_ms[owner] - row_first_ms[row])[~fixed],
-            weight[~fixed],
-            rows,
-            bursts=bursts,
-            resolution=resolution,
-        ),
+        by_delay=ramps(low_ms[owner], high_ms[owner], fixed),
+        by_clock=ramps(low_ms[owner] - row_first_ms[row], high_ms[owner] - row_first_ms[row], ~fixed),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
         busy_ms=_busy(pieces.due_ms, pieces.count, resolution),
         longest_stay_ms=stay_ms,

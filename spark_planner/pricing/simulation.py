@@ -41,7 +41,7 @@ from timewheel.core.steps import Step, far_ms, longest_due_stay_ms, steps
 
 from ..history.keys import EVEN, KeyShares
 from ..summary.cells import LEVELS, Cells
-from .flow import CLOSE, DIRECT, SENT, Flow, Resolution, Stays, flow_of
+from .flow import CLOSE, DIRECT, SENT, Flow, Pieces, Resolution, Stays, flow_of
 from .gap_curve import GapCurve, Rows, gap_curve, risen, risen_evenly, rows_of
 
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
@@ -122,11 +122,6 @@ def hop_rates(
     )
 
 
-def rates_of_intake(stays: tuple[Stays, ...], resolution: Resolution = CLOSE) -> HopRates:
-    """Return the rates of the hops out of the intake, through which all timers enter."""
-    return _rates_from(stays, SENT, resolution.hop_places, source_is_tier=True)
-
-
 def into_one(rates: HopRates) -> HopRates:
     """Return the rates of the same hops with a single destination topic."""
     return HopRates(
@@ -143,21 +138,15 @@ def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: 
     steps = max((len(one.per_s) for one in rates), default=0)
     entries = np.zeros(steps)
     for one in rates:
-        entries += _of_streams(one, partitions, linger_ms / 1000, most)
+        per_s, linger_s = one.per_s / partitions, linger_ms / 1000
+        in_all = np.maximum(per_s.sum(axis=0), 1e-300)
+        has_group = 1.0 - (1.0 - per_s / in_all) * np.exp(-per_s * linger_s)
+        groups_per_s = np.clip(1.0 / (linger_s + 1.0 / in_all) * has_group, per_s / most, per_s)
+        entries += (groups_per_s * one.seconds).sum(axis=1) * partitions
         sizes = one.burst_size / partitions
         groups = np.maximum(sizes / most, np.minimum(sizes, 1.0)) * partitions
         entries += np.bincount(one.burst_step, groups, steps)
     return entries
-
-
-def _of_streams(rates: HopRates, partitions: int, linger_s: float, most: float) -> Floats:
-    per_s = rates.per_s / partitions
-    in_all = np.maximum(per_s.sum(axis=0), 1e-300)
-    rounds_per_s = 1.0 / (linger_s + 1.0 / in_all)
-    has_group = 1.0 - (1.0 - per_s / in_all) * np.exp(-per_s * linger_s)
-    groups_per_s = np.clip(rounds_per_s * has_group, per_s / most, per_s)
-    found: Floats = (groups_per_s * rates.seconds).sum(axis=1) * partitions
-    return found
 
 
 def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is_tier: bool) -> HopRates:
@@ -171,7 +160,9 @@ def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is
     is_burst = half_s <= AT_ONCE_S
     if source_is_tier:
         is_burst = _stands_out(middle_s, count, is_burst)
-        middle_s, half_s = _in_minutes(middle_s, half_s)
+        # Moments are spread over their minute, in which they are at random times.
+        is_moment, minute_s = half_s <= AT_ONCE_S, (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
+        middle_s, half_s = np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
     which = np.flatnonzero(is_burst)
     burst_step, burst_size = _group_bursts(len(stays), step[which], count[which], entered_ms[which], released_ms[which])
     spread = ~is_burst
@@ -188,13 +179,6 @@ def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
     in_minute = np.bincount(minute, in_second)[minute] if len(seconds) else in_second
     found[is_moment] = ((in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute))[index]
     return found
-
-
-def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
-    """Spread moments over their minute, in which they are at random times."""
-    is_moment = half_s <= AT_ONCE_S
-    minute_s = (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
-    return np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
 
 
 def _group_bursts(
@@ -461,7 +445,8 @@ def simulation_of(
         hops=(numbers, np.bincount(index, sent, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,
         hop_rates=hop_rates(steps(plan), flow.stays, resolution) if plan.holds_in_relay else (),
-        move_rates=rates_of_intake(flow.stays, resolution) if plan.intake else None,
+        # All timers enter through the intake.
+        move_rates=_rates_from(flow.stays, SENT, resolution.hop_places, source_is_tier=True) if plan.intake else None,
         moved=float(flow.intake.count.sum()),
         peak_stale_entries=_peak_stale_entries(flow, resolution.pending_moments) if plan.intake else 0.0,
         relay=_relay(plan, steps(plan), flow.stays, flow.intake, resolution.relay_bins),
@@ -488,24 +473,15 @@ def _grown(flow: Flow, growth: float) -> Flow:
 
 
 def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:
+    """Return the peaks of the timers that wait in due topics: in all together, and in any of them."""
     pieces = flow.pieces
     if not len(pieces):
         return 0.0, 0.0
     released = flow.group != DIRECT
     arrives_ms = np.where(released, flow.arrival_ms, pieces.first_ms + flow.stay_ms)
     arrived_ms = np.where(released, flow.arrival_ms, pieces.last_ms + flow.stay_ms)
-    offset_first = np.where(pieces.fixed, pieces.first_ms, 0.0)
-    offset_last = np.where(pieces.fixed, pieces.last_ms, 0.0)
-    due_low_ms, due_high_ms = pieces.low_ms + offset_first, pieces.high_ms + offset_last
-    even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), moments)
-    # A burst is fullest at the arrival of its last timer.
-    order = np.argsort(arrived_ms)
-    mass = np.cumsum(pieces.count[order])
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
-    at_ms = np.unique(np.concatenate([even_ms, arrived_ms[order][marks], arrived_ms[order][marks] + 1.0]))
     topics, line = np.unique(flow.topic, return_inverse=True)
-    waiting = risen(at_ms, arrives_ms, arrived_ms, pieces.count, line, len(topics))
-    waiting -= risen(at_ms, due_low_ms, np.maximum(due_high_ms, due_low_ms), pieces.count, line, len(topics))
+    waiting = _waiting(pieces, arrives_ms, arrived_ms, moments, line, len(topics), (0.0, 1.0))
     return float(waiting.sum(axis=0).max()), float(waiting.max())
 
 
@@ -514,18 +490,31 @@ def _peak_stale_entries(flow: Flow, moments: int) -> float:
     copies = flow.pieces.take(np.flatnonzero((flow.hops > 0) & ~flow.acked_originals))
     if not len(copies):
         return 0.0
-    due_low_ms = copies.low_ms + np.where(copies.fixed, copies.first_ms, 0.0)
-    due_high_ms = np.maximum(copies.high_ms + np.where(copies.fixed, copies.last_ms, 0.0), due_low_ms)
-    # The peak is at the last send of a burst.
-    order = np.argsort(copies.last_ms)
-    mass = np.cumsum(copies.count[order])
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
-    even_ms = np.linspace(float(copies.first_ms.min()), float(due_high_ms.max()), moments)
-    at_ms = np.unique(np.concatenate([even_ms, copies.last_ms[order][marks]]))
     line = np.zeros(len(copies), np.int64)
-    waiting = risen(at_ms, copies.first_ms, copies.last_ms, copies.count, line, 1)
-    waiting -= risen(at_ms, due_low_ms, due_high_ms, copies.count, line, 1)
-    return float(waiting.max())
+    return float(_waiting(copies, copies.first_ms, copies.last_ms, moments, line, 1, (0.0,)).max())
+
+
+def _waiting(
+    pieces: Pieces,
+    begins_ms: Floats,
+    ends_ms: Floats,
+    moments: int,
+    line: Integers,
+    lines: int,
+    after_ms: tuple[float, ...],
+) -> Floats:
+    """Count the timers of each line that have begun to wait and are not due, at moments."""
+    due_low_ms = pieces.low_ms + np.where(pieces.fixed, pieces.first_ms, 0.0)
+    due_high_ms = np.maximum(pieces.high_ms + np.where(pieces.fixed, pieces.last_ms, 0.0), due_low_ms)
+    # A burst is fullest when the last of it begins to wait.
+    order = np.argsort(ends_ms)
+    mass = np.cumsum(pieces.count[order])
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
+    even_ms = np.linspace(float(begins_ms.min()), float(due_high_ms.max()), moments)
+    at_ms = np.unique(np.concatenate([even_ms, *(ends_ms[order][marks] + more_ms for more_ms in after_ms)]))
+    return risen(at_ms, begins_ms, ends_ms, pieces.count, line, lines) - risen(
+        at_ms, due_low_ms, due_high_ms, pieces.count, line, lines
+    )
 
 
 def _moments(rows: Rows, curve: GapCurve, order: Integers, resolution: Resolution) -> list[Moment]:
@@ -590,7 +579,11 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
     left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
     through = _passed(intake, intake.released_ms, at_ms)
     hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), through)
-    rate = _busiest_per_second(at_ms, hops)
+    rate = 0.0  # of the busiest minute
+    if len(at_ms):
+        bin_ms = float(at_ms[1] - at_ms[0])
+        minute = min(max(round(RELAY_PEAK_MS / bin_ms), 1), len(hops) - 1)
+        rate = float((hops[minute:] - hops[:-minute]).max() * 1_000 / (minute * bin_ms))
     return Relay(
         held_peak_entries=float((np.sum(entered, axis=0) - np.sum(left, axis=0)).max(initial=0.0)),
         peak_hops_per_second=rate,
@@ -612,14 +605,6 @@ def _relay_moments(all_stays: list[Stays], bins: int) -> Floats:
     last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in all_stays)
     bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
     return np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
-
-
-def _busiest_per_second(at_ms: Floats, hops: Floats) -> float:
-    if not len(at_ms):
-        return 0.0
-    bin_ms = float(at_ms[1] - at_ms[0])
-    bins = min(max(round(RELAY_PEAK_MS / bin_ms), 1), len(hops) - 1)
-    return float((hops[bins:] - hops[:-bins]).max() * 1_000 / (bins * bin_ms))
 
 
 def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:
