@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from timewheel._report.page import Table
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration, spelled
@@ -12,7 +12,7 @@ from timewheel.core.steps import Step, steps
 
 from ..choice.candidates import thinned
 from ..choice.choose import Assessed
-from ..choice.constraints import Constraints, max_countable
+from ..choice.constraints import Constraints
 from ..choice.reasons import TIE, describe, partitions_in_words, volume_of
 from ..estimating import Estimated
 from ..fleet import Fleet, NativeGaps
@@ -38,6 +38,11 @@ _CONSTRAINTS = {
 }
 
 
+def _table(caption: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Table:
+    """Build a table; bars separate the names of its columns."""
+    return Table(caption=caption, header=tuple(columns.split(" | ")), rows=list(rows))
+
+
 def plan_label(plan: Plan) -> str:
     """Describe a plan in a few words, partitions included."""
     return f"{describe(plan)}, {counted(plan.partitions, 'partition') if plan.partitions else 'no partitions'}"
@@ -53,26 +58,16 @@ def prices(constraints: Constraints) -> str:
 
 def plans_table(planned: Planned | Estimated) -> Table:
     """Build the table of native delays, the recommended plan and the strongest tied plan, side by side."""
-    native = planned.choice.native
+    native, limits = planned.choice.native, planned.constraints
+    today = Assessed(evaluation=native, broken=limits.broken_by(native), cost=limits.cost_of(native)).judged(
+        planned.choice.known.get(native.plan), planned.max_countable_gaps
+    )
     rows = [
-        _plan_row("today: native", native, _native_broken(planned), planned),
+        _plan_row("today: native", native, today.broken, planned),
         _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken, planned),
         *(_plan_row(f"{describe(one.plan)} ({TIED})", one, (), planned) for one in planned.choice.ties[:1]),
     ]
-    return Table(
-        caption="Plans: estimated, except counted figures" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows
-    )
-
-
-def _native_broken(planned: Planned | Estimated) -> tuple[str, ...]:
-    native = planned.choice.native
-    cost = planned.constraints.cost_of(native)
-    one = Assessed(evaluation=native, broken=planned.constraints.broken_by(native), cost=cost)
-    return one.judged(planned.choice.known.get(native.plan), _allowed(planned)).broken
-
-
-def _allowed(planned: Planned | Estimated) -> int:
-    return max_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
+    return _table("Plans: estimated, except counted figures" + at_volume(planned.growth), _PLAN_COLUMNS, rows)
 
 
 def rules_table(planned: Planned) -> Table:
@@ -93,22 +88,12 @@ def rules_table(planned: Planned) -> Table:
         )
         for name, one in plans
     ]
-    return Table(
-        caption="Simple rules for comparison, each with the partitions that it needs. Peak gaps: the fullest topic, "
+    return _table(
+        "Simple rules for comparison, each with the partitions that it needs. Peak gaps: the fullest topic, "
         "all partitions together. Counted: the fullest partition in the history. All other figures are estimated"
         + at_volume(planned.growth),
-        header=(
-            "rule",
-            "peak gaps",
-            "times the limit",
-            "counted",
-            "partitions",
-            "hops mean",
-            "topics",
-            "cost, writes/s",
-            "breaks",
-        ),
-        rows=rows,
+        "rule | peak gaps | times the limit | counted | partitions | hops mean | topics | cost, writes/s | breaks",
+        rows,
     )
 
 
@@ -117,7 +102,7 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
-    return Table(caption="Estimated" + at_volume(growth), header=_PLAN_HEADER, rows=rows)
+    return _table("Estimated" + at_volume(growth), _PLAN_COLUMNS, rows)
 
 
 def front_table(planned: Planned | Estimated) -> Table:
@@ -143,7 +128,7 @@ def front_table(planned: Planned | Estimated) -> Table:
 
 def _counted(planned: Planned | Estimated, plan: Plan) -> str:
     """Format the count of a plan: counts above the limit are lower bounds, except that of the recommended plan."""
-    gaps, allowed = planned.choice.known.get(plan), _allowed(planned)
+    gaps, allowed = planned.choice.known.get(plan), planned.max_countable_gaps
     if gaps is None:
         return "-"
     return f"{gaps:,}" if gaps <= allowed or plan == planned.plan else f"over {allowed:,}"
@@ -208,20 +193,11 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
                 f"{replay.hop_count / max(evaluation.timers, 1):.2f}",
             )
         )
-    return Table(
-        caption="Peak gaps and hops at this volume: predicted from the statistic, and counted by replaying every timer",
-        header=(
-            "plan",
-            "partitions",
-            "gaps predicted",
-            "gaps counted",
-            "error",
-            "fullest partition",
-            "of its limit",
-            "hops predicted",
-            "hops counted",
-        ),
-        rows=rows,
+    return _table(
+        "Peak gaps and hops at this volume: predicted from the statistic, and counted by replaying every timer",
+        "plan | partitions | gaps predicted | gaps counted | error | fullest partition | of its limit | "
+        "hops predicted | hops counted",
+        rows,
     )
 
 
@@ -255,22 +231,12 @@ def hop_table(evaluation: Evaluation) -> Table | None:
             f"{evaluation.writes_per_timer:.2f}",
         )
     )
-    return Table(caption="Hops on this history", header=("step", "timers", "for each timer"), rows=rows)
+    return _table("Hops on this history", "step | timers | for each timer", rows)
 
 
-_PLAN_HEADER = (
-    "plan",
-    "partitions",
-    "peak gaps",
-    "fullest partition",
-    "counted",
-    "of its limit",
-    "again after unload",
-    "silence",
-    "hops mean",
-    "hops 99 %",
-    "topics",
-    "breaks",
+_PLAN_COLUMNS = (
+    "plan | partitions | peak gaps | fullest partition | counted | of its limit | again after unload | silence | "
+    "hops mean | hops 99 % | topics | breaks"
 )
 
 
@@ -328,14 +294,16 @@ def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("entries written a second", lambda one: f"{cost(one).written:,.2f}"),
         ("entries written for each timer", lambda one: f"{one.writes_per_timer:.2f}"),
-        ("written a day, all copies, MiB", lambda one: f"{_a_day(one, one.written_bytes) / MIB_BYTES:,.1f}"),
+        (
+            "written a day, all copies, MiB",
+            lambda one: f"{one.written_bytes * DAY_MS / max(one.history_ms, MINUTE_MS) / MIB_BYTES:,.1f}",
+        ),
         ("on disk at the peak, all copies, MiB", lambda one: f"{one.storage_bytes / MIB_BYTES:,.1f}"),
         ("partition topics", lambda one: f"{one.partition_topics}"),
         ("relay to run", lambda one: "yes" if one.needs_relay else "no"),
         ("all in all, entries a second (topics, relay)", lambda one: f"{cost(one).writes_per_second:,.1f}"),
     ]
-    found = _table("Estimated costs" + at_volume(planned.growth), planned, rows)
-    return Table(caption=found.caption, header=found.header, rows=[*found.rows, *_money_rows(planned, prices)])
+    return _side_by_side("Estimated costs", planned, rows, _money_rows(planned, prices))
 
 
 def needs_table(planned: Planned) -> Table:
@@ -353,16 +321,18 @@ def needs_table(planned: Planned) -> Table:
         ("topics (partitions in all)", lambda one: f"{one.topics} ({one.partition_topics})"),
         ("consumers to run", lambda one: f"{one.consumers}"),
     ]
-    return _table("Estimated needs" + at_volume(planned.growth), planned, rows)
+    return _side_by_side("Estimated needs", planned, rows)
 
 
-def _table(caption: str, planned: Planned, rows: list[tuple[str, Callable[[Evaluation], str]]]) -> Table:
+def _side_by_side(
+    caption: str,
+    planned: Planned,
+    figures: Sequence[tuple[str, Callable[[Evaluation], str]]],
+    money: Iterable[tuple[str, ...]] = (),
+) -> Table:
     pair = (planned.choice.native, planned.choice.recommended.evaluation)
-    return Table(
-        caption=caption,
-        header=("", "today", "recommended"),
-        rows=[(name, *(said(one) for one in pair)) for name, said in rows],
-    )
+    rows = [(name, *(said(one) for one in pair)) for name, said in figures]
+    return _table(caption + at_volume(planned.growth), " | today | recommended", [*rows, *money])
 
 
 def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]]:
@@ -375,10 +345,6 @@ def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]
         for number, (name, _) in enumerate(found[0].parts)
     ]
     return [*parts, ("money a month, at your prices", *(bill.said(bill.total) for bill in found))]
-
-
-def _a_day(one: Evaluation, amount: float) -> float:
-    return amount * DAY_MS / max(one.history_ms, MINUTE_MS)
 
 
 def shadow_table(evaluation: Evaluation) -> Table | None:
@@ -420,34 +386,30 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
 def estimated_tables(found: Estimated) -> list[Table]:
     """Build the tables: plans side by side, alternatives, and the room to each limit."""
     rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
-    room_table = Table(
-        caption="Growth: when this plan reaches each limit (estimated)",
-        header=("limit", "times the volume planned for", "timers a day"),
-        rows=rooms,
-    )
+    growth = "Growth: when this plan reaches each limit (estimated)"
+    room_table = _table(growth, "limit | times the volume planned for | timers a day", rooms)
     return [plans_table(found), front_table(found), room_table]
 
 
 def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
     """Build a table of topics with their standing, a row for each."""
-    return Table(
-        caption=caption,
-        header=("topic", "timers a day", "gaps now", "of limit", "again", "what", "gaps then", "cost"),
-        rows=[_row(one, fleet.planned.get(one.topic)) for one in topics],
-    )
-
-
-def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
-    return (
-        one.topic.removeprefix("persistent://") or "(no topic)",
-        f"{one.timers_per_day:,.0f}",
-        f"{one.peak.gap_count:,}",
-        f"{one.gap_fraction:.0%}",
-        f"{one.evaluation.redelivered.worst_entries:,.0f}",
-        SAID[one.native_fit] if planned is None else _what(planned),
-        "-" if planned is None else f"{peaks_of(planned).then:,.0f}",
-        "-" if planned is None else _cost(planned),
-    )
+    rows = []
+    for one in topics:
+        own = fleet.planned.get(one.topic)
+        then = (
+            [SAID[one.native_fit], "-", "-"] if own is None else [_what(own), f"{peaks_of(own).then:,.0f}", _cost(own)]
+        )
+        rows.append(
+            (
+                one.topic.removeprefix("persistent://") or "(no topic)",
+                f"{one.timers_per_day:,.0f}",
+                f"{one.peak.gap_count:,}",
+                f"{one.gap_fraction:.0%}",
+                f"{one.evaluation.redelivered.worst_entries:,.0f}",
+                *then,
+            )
+        )
+    return _table(caption, "topic | timers a day | gaps now | of limit | again | what | gaps then | cost", rows)
 
 
 def _what(planned: Planned) -> str:
