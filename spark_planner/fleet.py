@@ -16,17 +16,16 @@ from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
 
 from .choice.constraints import GAP_FRACTION, Constraints, max_countable
-from .exact.counting import Asked, count
 from .exact.ranges import Grid, Peak, peak_of
+from .exact.replay import Asked, count
 from .exact.sends import CachedSends
 from .extrapolation import warm_up
-from .job import Planned, plan_for
+from .job import History, Planned, plan_for
 from .pricing.evaluate import Evaluation, price
 from .pricing.flow import QUICK
 from .pricing.simulation import NATIVE, simulation_of
-from .progress import Progress, ProgressCallback, no_report, told
+from .session import Progress, ProgressCallback, no_report, told
 from .summary.cells import Cells
-from .traffic import History
 
 FLEET_TOPICS = 5_000  # most topics of a history
 FLEET_CELLS = 2_000_000  # most cells of all topics together: 180 MB on the driver
@@ -132,13 +131,13 @@ def plan_all(
     """Find the topics of a history that native delays do not suit, and plan for them.
 
     Args:
-        history: Result of `traffic.survey`, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
+        history: Result of `survey`, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
         base_of: Returns names, subscriptions and guard for each topic; see `candidates.candidate_plans`.
         profile: The broker of all topics.
         constraints: Limits and prices for each topic; None: the defaults.
         most: Topics that get their own plan, those furthest beyond their limit first.
         growth: Volume to plan for, as a multiple of the history's volume.
-        as_is: See `traffic.traffic_of`.
+        as_is: See `traffic_of`.
         on_progress: Receives the progress.
     """
     limits = constraints or Constraints()

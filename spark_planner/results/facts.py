@@ -25,10 +25,9 @@ from ..exact.ranges import Peak
 from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, trend_of
 from ..fleet import Fleet, NativeFit
 from ..history.sampled import sample_note
-from ..job import MOSTLY, Planned, Prediction
+from ..job import MOSTLY, History, Planned, Prediction
 from ..pricing.evaluate import Evaluation
 from ..summary.cells import Cells
-from ..traffic import History
 
 EDGES_MS = (
     *(0, MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS),

@@ -18,10 +18,9 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.exact.sends import Sends, repeated
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.results.facts import describe_copies, planned_facts
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.traffic import survey
 
 PLAN = Plan(due_topic="persistent://acme/crm/a", subscriptions=("b",), scheme=Native(), max_delay_ms=9 * DAY_MS)
 START_MS = 1_767_571_200_000

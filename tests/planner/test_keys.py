@@ -19,13 +19,12 @@ from timewheel.core.plan import MAX_PARTITIONS, Native, Plan, Tiered
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.exact.sends import heavy_keys
 from timewheel.spark_planner.history.keys import LEAST_SHARE, KeyShares
-from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.simulation import simulation_of
 from timewheel.spark_planner.results.facts import describe_keys, planned_facts
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.traffic import survey
 
 START_MS = 1_767_571_200_000
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 300})

@@ -19,9 +19,9 @@ from timewheel.inspect.sample import Sample, SampledEntry, draw
 from timewheel.inspect.sample_figures import figures_of, write_sample
 from timewheel.spark_planner.choice.constraints import max_countable
 from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.job import survey
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.traffic import survey
 
 TOPIC = "persistent://acme/crm/reminders"
 PROFILE = BrokerProfile.named("4.0")
