@@ -7,7 +7,7 @@ Only the other topics are planned for, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -18,7 +18,6 @@ from timewheel.core.plan import Native, Plan
 from .choice.constraints import GAP_FRACTION, Constraints, max_countable
 from .exact.ranges import Grid, Peak, peak_of
 from .exact.replay import Asked, count
-from .exact.sends import CachedSends
 from .extrapolation import warm_up
 from .job import History, Planned, plan_for
 from .pricing.evaluate import Evaluation, price
@@ -144,8 +143,11 @@ def plan_all(
     spark = history.rows.sparkSession
     with told(spark, "putting the history in order", on_progress, one_job=False):
         cached = history.cached
+    first_ms = min(piece.first_ms for piece in cached.pieces)
+    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in cached.pieces), MOMENTS)
     with told(spark, "counting native gaps of every topic", on_progress, one_job=False):
-        peaks = _native_peaks(cached)
+        (found,) = count(cached, [Asked(plan=NATIVE, grid=grid)])
+    peaks = {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
     allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
     on_progress(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
     topics = [
@@ -153,7 +155,12 @@ def plan_all(
         for topic, cells in history.statistic.cells.items()
     ]
     topics.sort(key=lambda one: (one.native_fit == NativeFit.FINE, -one.gap_fraction, one.topic))
-    unfit = _unfit([one.topic for one in topics], base_of)
+    unfit = {}  # a history's topics may be any text
+    for one in topics:
+        try:
+            base_of(one.topic)
+        except PlanError as error:
+            unfit[one.topic] = str(error)
     matter = [one.topic for one in topics if one.native_fit != NativeFit.FINE and one.topic not in unfit]
     planned: dict[str, Planned] = {}
     for number, topic in enumerate(matter[:most], start=1):
@@ -171,25 +178,6 @@ def plan_all(
         waiting=tuple(matter[most:]),
         unfit=unfit,
     )
-
-
-def _unfit(topics: Iterable[str], base_of: Callable[[str], Plan]) -> dict[str, str]:
-    """Return the topics that no plan can name, with the reason; a history's topics may be any text."""
-    found = {}
-    for topic in topics:
-        try:
-            base_of(topic)
-        except PlanError as error:
-            found[topic] = str(error)
-    return found
-
-
-def _native_peaks(cached: CachedSends) -> dict[str, Peak]:
-    """Count the peak gaps of each topic on a single partition."""
-    first_ms = min(piece.first_ms for piece in cached.pieces)
-    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in cached.pieces), MOMENTS)
-    (found,) = count(cached, [Asked(plan=NATIVE, grid=grid)])
-    return {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
 
 
 def _native(

@@ -121,7 +121,7 @@ def survey(
         if topic is None or not others:
             raise
         raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
-    has_ids = wanted.resolved(raw.columns).timer_id is not None
+    has_ids = wanted.resolved(raw.columns)["timer_id"] is not None
     return History(source=source, rows=rows, statistic=statistic, has_ids=has_ids)
 
 

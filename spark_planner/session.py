@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from py4j.protocol import Py4JError
@@ -27,32 +27,6 @@ from pyspark.sql import SparkSession
 
 _GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
 _CONNECT = "pyspark.sql.connect."
-
-
-class Running(Protocol):
-    """The jobs that this thread runs within a block."""
-
-    def fraction(self) -> float | None:
-        """Return the fraction of completed tasks, from 0 to 1; None: the session has ended."""
-
-    def cancel(self) -> None:
-        """Cancel the jobs; called from another thread."""
-
-
-@contextmanager
-def running(spark: SparkSession, what: str) -> Iterator[Running]:
-    """Watch the jobs of a block; the caller's job settings of this thread are restored, also after an error."""
-    # After an interrupt they are not restored: this thread may be in the middle of a call to Java.
-    # Checked by name: an import of the class needs libraries that only users of Connect have.
-    jobs = _OfServer(spark) if type(spark).__module__.startswith(_CONNECT) else _InProcess(spark, what)
-    try:
-        yield jobs
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        jobs.end()
-        raise
-    jobs.end()
 
 
 class _InProcess:
@@ -152,31 +126,36 @@ def no_report(progress: Progress) -> None:
 def told(spark: SparkSession, stage: str, on_progress: ProgressCallback, *, one_job: bool) -> Iterator[None]:
     """Report the progress of the Spark jobs that this thread runs inside the block."""
     # ``one_job``: the block runs a single job, so that its tasks are all the work.
-    with running(spark, stage) as jobs:
+    # The session's class is checked by name: its import needs libraries that only users of Connect have.
+    jobs = _OfServer(spark) if type(spark).__module__.startswith(_CONNECT) else _InProcess(spark, stage)
+    ended = threading.Event()
+    watcher = threading.Thread(
+        target=_watch, args=(jobs, stage, on_progress, ended), name="timewheel-progress", daemon=True
+    )
+    is_interrupted = False
+    try:
         on_progress(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
-        ended = threading.Event()
-        watcher = threading.Thread(
-            target=_watch, args=(jobs, stage, on_progress, ended), name="timewheel-progress", daemon=True
-        )
         if one_job:
             watcher.start()
-        try:
-            yield
-        except KeyboardInterrupt:
-            # Otherwise Spark would continue. This thread may be in the middle of a call to Spark, so another thread
-            # cancels.
-            canceller = threading.Thread(target=jobs.cancel, daemon=True)
-            canceller.start()
-            canceller.join(CANCEL_TIMEOUT_S)
-            raise
-        finally:
-            ended.set()
-            if one_job:
-                watcher.join()
+        yield
+    except KeyboardInterrupt:
+        # Otherwise Spark would continue. This thread may be in the middle of a call to Spark, so another thread
+        # cancels, and the caller's job settings are not restored.
+        is_interrupted = True
+        canceller = threading.Thread(target=jobs.cancel, daemon=True)
+        canceller.start()
+        canceller.join(CANCEL_TIMEOUT_S)
+        raise
+    finally:
+        ended.set()
+        if watcher.is_alive():
+            watcher.join()
+        if not is_interrupted:
+            jobs.end()
     on_progress(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
 
 
-def _watch(jobs: Running, stage: str, on_progress: ProgressCallback, ended: threading.Event) -> None:
+def _watch(jobs: _InProcess | _OfServer, stage: str, on_progress: ProgressCallback, ended: threading.Event) -> None:
     began_s, highest = time.monotonic(), 0.0
     while not ended.wait(LOOK_INTERVAL_S):
         fraction = jobs.fraction()

@@ -130,19 +130,6 @@ _STEMS: dict[Option, str] = {"publish": "publish", "due": "due", "delay": "delay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """The columns of a history."""
-
-    publish: str  # send time
-    due: str | None  # due time; None: the due time follows from `delay`
-    delay: str | None  # time from the send to the due time. If there is a due time as well, the two are compared.
-    size: str | None  # payload bytes
-    key: str | None  # partition key
-    topic: str | None  # the due topic
-    timer_id: str | None  # identifier shared by all copies of a timer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMapping:
     """The columns of a history that a user names. A column that is None is looked up under its usual name; times also
     under that name with another unit's ending, or without an ending: ``publish_s``, ``delay_minutes``, ``due``.
@@ -185,8 +172,8 @@ class ColumnMapping:
             if unit not in known:
                 raise BadColumnMapping(option, f"no unit {unit!r}: one of {', '.join(known)}")
 
-    def resolved(self, existing: Sequence[str]) -> Columns:
-        """Resolve the mapping against a history's columns.
+    def resolved(self, existing: Sequence[str]) -> dict[str, str | None]:
+        """Return the column of each field in a history, None where it has none; the publish time is always there.
 
         Args:
             existing: The history's columns.
@@ -213,8 +200,7 @@ class ColumnMapping:
             raise BadColumnMapping(
                 "due", f"name the column of the due time, or of the delay with delay, out of {names}"
             )
-        fields = {_field(option): column for option, column in named.items()}
-        return Columns(**fields)  # type: ignore[arg-type] # the keys are the fields, and publish is there
+        return {_field(option): column for option, column in named.items()}
 
 
 def _field(option: Option) -> str:
@@ -324,7 +310,7 @@ class _Units:
         return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
 
 
-def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Units:
+def _units_of(history: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping) -> _Units:
     def time_unit(column: str | None) -> str:
         if column is None or mapping.time_unit == "timestamp":
             return "ms"
@@ -338,11 +324,11 @@ def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Un
         if mapping.delay_unit != "auto":
             return mapping.delay_unit
         unit = unit_of_name(column)
-        if unit is None and found.due is None:
+        if unit is None and found["due"] is None:
             refuse_delays(column, "delay-unit", _first_numbers(history, column))
         return unit
 
-    return _Units(publish=time_unit(found.publish), due=time_unit(found.due), delay=delay_unit(found.delay))
+    return _Units(publish=time_unit(found["publish"]), due=time_unit(found["due"]), delay=delay_unit(found["delay"]))
 
 
 def _first_numbers(history: DataFrame, column: str) -> list[float]:
@@ -356,17 +342,12 @@ def _first_numbers(history: DataFrame, column: str) -> list[float]:
     return [value for value in found if value is not None and not math.isnan(value)]
 
 
-def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units: _Units) -> DataFrame:
-    options: dict[str, str | None] = {
-        "publish": found.publish,
-        "due": found.due,
-        "delay": None if units.delay is None else found.delay,
-        "size": found.size,
-        "key": found.key,
-        "topic": found.topic,
-        "timer_id": found.timer_id,
+def _assessed(history: DataFrame, found: Mapping[str, str | None], mapping: ColumnMapping, units: _Units) -> DataFrame:
+    named = {
+        option: column
+        for option, column in found.items()
+        if column is not None and (option != "delay" or units.delay is not None)
     }
-    named = {option: column for option, column in options.items() if column is not None}
     kinds = {option: history.schema[column].dataType for option, column in named.items()}
 
     # Three steps, so that each number and each reason is computed once; names of our own, since a history may have

@@ -406,17 +406,17 @@ def _written_entries(simulation: Simulation, partitions: int, entry_bytes: float
 
 
 def _shadowed(simulation: Simulation, profile: BrokerProfile, hops: float, written: float, moves: float) -> Shadowed:
-    """Build the figures of a shadow, see `Shadowed`."""
-    each = 1.0 / simulation.moved if simulation.moved else 0.0
+    """Build the figures of a shadow from the messages that relays publish again, all entries, and the journal's."""
+    timers, moved, stale = simulation.timers, simulation.moved, simulation.peak_stale_entries
     return Shadowed(
         far_ms=far_ms(simulation.plan),
-        moved=simulation.moved,
+        moved=moved,
         intake_entries=moves,
-        extra_writes_per_moved=(written - simulation.timers) * each,
+        extra_writes_per_moved=(written - timers) * (1.0 / moved) if moved else 0.0,
         # Each hop reads a message; the copy in the due topic is read in place of the original.
-        extra_reads_per_timer=(simulation.timers + hops) / simulation.timers if simulation.timers else 0.0,
-        peak_stale_entries=simulation.peak_stale_entries,
-        stale_index_bytes=simulation.peak_stale_entries * profile.stale_index_bytes,
+        extra_reads_per_timer=(timers + hops) / timers if timers else 0.0,
+        peak_stale_entries=stale,
+        stale_index_bytes=stale * profile.stale_index_bytes,
         lateness_ms=profile.tick_ms,
     )
 

@@ -516,6 +516,7 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml", prices: Price
 
 def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> Page:
     """Build the page as values, see `report_page`."""
+    growth = [said for said in (describe_growth(planned),) if said]
     return Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
         verdict=verdict(planned),
@@ -524,10 +525,18 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
         notices=_notices(planned),
         figure=gap_chart(gaps_over_time(planned)),
         sections=[
-            _why(planned),
+            Section(
+                heading="Why",
+                sentences=planned.choice.reasons,
+                ranked=True,
+                tables=[tables.plans_table(planned)],
+                folds=[Fold(name="Simple rules, for comparison", table=tables.rules_table(planned))],
+            ),
             _costs(planned, prices),
-            _room(planned),
-            _what_if(planned),
+            Section(heading="Room to the limits", sentences=growth, tables=[tables.room_table(planned)]),
+            Section(heading="What if", sentences=[WITHOUT_SLIDERS])
+            if planned.plan.intake
+            else Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned))),
             Section(
                 heading="Alternatives",
                 figure=front_figure(planned),
@@ -545,12 +554,6 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
     )
 
 
-def _what_if(planned: Planned) -> Section:
-    if planned.plan.intake:
-        return Section(heading="What if", sentences=[WITHOUT_SLIDERS])
-    return Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned)))
-
-
 def _notices(planned: Planned) -> list[str]:
     statistic = planned.history.statistic
     said = describe_traffic(planned.traffic)
@@ -560,16 +563,6 @@ def _notices(planned: Planned) -> list[str]:
             f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
         )
     return [*said, *filter(None, [describe_copies(planned), describe_keys(planned)])]
-
-
-def _why(planned: Planned) -> Section:
-    return Section(
-        heading="Why",
-        sentences=planned.choice.reasons,
-        ranked=True,
-        tables=[tables.plans_table(planned)],
-        folds=[Fold(name="Simple rules, for comparison", table=tables.rules_table(planned))],
-    )
 
 
 def _costs(planned: Planned, prices: Prices | None) -> Section:
@@ -583,11 +576,6 @@ def _costs(planned: Planned, prices: Prices | None) -> Section:
             *([] if hops is None else [Fold(name="Hops", table=hops)]),
         ],
     )
-
-
-def _room(planned: Planned) -> Section:
-    said = describe_growth(planned)
-    return Section(heading="Room to the limits", sentences=[said] if said else [], tables=[tables.room_table(planned)])
 
 
 def _made_from(planned: Planned) -> Section:
@@ -606,12 +594,19 @@ def _made_from(planned: Planned) -> Section:
 
 def _facts(planned: Planned) -> list[tuple[str, str]]:
     statistic, cells = planned.history.statistic, planned.history.cells(planned.topic)
-    volume = planned.recommended.evaluation.timers_per_day
+    volume, continued = planned.recommended.evaluation.timers_per_day, planned.traffic.continuation
+    planned_for = "this volume" if planned.growth == 1 else f"{planned.growth:g} times this volume"
+    if continued is None:
+        planned_for += ", in the time of the history"
+    else:
+        until = datetime.fromtimestamp((continued.days.end_ms + len(continued.sources) * DAY_MS) / 1_000, UTC)
+        further = counted(len(continued.sources), "day")
+        planned_for += f", and the history continued by {further}, until {until:%Y-%m-%d}"
     return [
         ("History", planned.history.source + (f", topic {planned.topic}" if planned.topic else "")),
         ("As read", f"{reading(cells).removeprefix('As read: ')} {volume:,.0f} a day."),
         ("Not used", f"{sum(statistic.quarantined.values()):,} of {counted(statistic.rows, 'row')}"),
-        ("Planned for", _planned_for(planned)),
+        ("Planned for", planned_for),
         (
             "Broker",
             f"profile {planned.profile.name}: keeps {planned.profile.gap_limit_ranges:,} gap ranges a partition "
@@ -619,16 +614,6 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
         ),
         ("Prediction", f"{planned.recommended.peak_gaps_error:+.1%} off the exact count of the peak"),
     ]
-
-
-def _planned_for(planned: Planned) -> str:
-    volume = "this volume" if planned.growth == 1 else f"{planned.growth:g} times this volume"
-    continued = planned.traffic.continuation
-    if continued is None:
-        return f"{volume}, in the time of the history"
-    until_ms = continued.days.end_ms + len(continued.sources) * DAY_MS
-    until = datetime.fromtimestamp(until_ms / 1_000, UTC)
-    return f"{volume}, and the history continued by {counted(len(continued.sources), 'day')}, until {until:%Y-%m-%d}"
 
 
 FLEET_KNOWN = (

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,16 +126,28 @@ class Statistic:
         Raises:
             StatisticUnreadable: The file does not exist, or is not a statistic.
         """
-        try:
-            table = pq.read_table(str(path))
-            note = json.loads((table.schema.metadata or {})[_NOTE])
-            if note["format"] != FORMAT:
-                raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {FORMAT}")
-            return cls.of_note(table, note)
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, StatisticUnreadable):
-                raise
-            raise StatisticUnreadable(str(path), f"no statistic ({error})") from error
+        with readable(path, "no statistic"):
+            return cls.of_note(*noted_table(path, _NOTE, FORMAT))
+
+
+@contextmanager
+def readable(path: Path | str, what: str) -> Iterator[None]:
+    """Raise `StatisticUnreadable` for whatever a broken file causes."""
+    try:
+        yield
+    except StatisticUnreadable:
+        raise
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise StatisticUnreadable(str(path), f"{what} ({error})") from error
+
+
+def noted_table(path: Path | str, name: bytes, version: int) -> tuple[Any, dict[str, Any]]:
+    """Read a ``pyarrow.Table``, and the note of this name and format version in its metadata."""
+    table = pq.read_table(str(path))
+    note = json.loads((table.schema.metadata or {})[name])
+    if note["format"] != version:
+        raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {version}")
+    return table, note
 
 
 def cells_table(cells: Mapping[str, Cells]) -> Any:

@@ -33,7 +33,7 @@ from ..history import columns
 from ..history.columns import rows_by_topic
 from ..history.keys import EVEN, KeyShares
 from .cells import Cells, bounded_together
-from .statistic import Statistic, cells_table
+from .statistic import Statistic, cells_table, noted_table, readable
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -351,11 +351,8 @@ def _gaps_table(gaps: Mapping[str, DailyGaps]) -> Any:
 
 
 def _read_day(path: Path) -> Survey:
-    try:
-        cells = pq.read_table(str(path))
-        note = json.loads((cells.schema.metadata or {})[_NOTE])
-        if note["format"] != FORMAT:
-            raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {FORMAT}")
+    with readable(path, "no day of a survey"):
+        cells, note = noted_table(path, _NOTE, FORMAT)
         name = path.name.removesuffix(".cells.parquet")
         day = _day_named(name)
         statistic = Statistic.of_note(cells, note)
@@ -368,10 +365,6 @@ def _read_day(path: Path) -> Survey:
                 for topic, (timers, heavy) in note["keys"].items()
             },
         )
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, StatisticUnreadable):
-            raise
-        raise StatisticUnreadable(str(path), f"no day of a survey ({error})") from error
 
 
 def _gaps_of(table: Any, day: int) -> dict[str, DailyGaps]:
