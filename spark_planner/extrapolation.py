@@ -49,7 +49,6 @@ class Days:
 
     @property
     def end_ms(self) -> int:
-        """End of the last day."""
         return self.begins_ms[-1] + DAY_MS
 
     @property
@@ -98,7 +97,6 @@ def _campaigns(hours: NDArray[np.float64]) -> list[int]:
 
 
 def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
-    """Return the growth between the first and the last week, weekday by weekday."""
     weeks = (len(timers) - WEEK) / WEEK
     if weeks < 1 or campaigns:
         return 0.0

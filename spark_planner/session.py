@@ -118,7 +118,6 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def no_report(progress: Progress) -> None:
-    """Ignore the progress."""
     del progress
 
 

@@ -117,7 +117,6 @@ def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = 
 
 
 def _frame(base: Plan, longest_delay_ms: int, max_delay_ms: int | None) -> Plan:
-    """Build the plan without a scheme that all candidates share."""
     if max_delay_ms is None:
         max_delay_ms = round_duration(longest_delay_ms)
     elif max_delay_ms < longest_delay_ms:

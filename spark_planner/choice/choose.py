@@ -135,7 +135,6 @@ class Screening:
             pass
 
     def put(self, found: Assessed) -> None:
-        """Replace the price of a candidate by a closer price."""
         scheme = found.evaluation.plan.scheme
         self._found[next(index for index, plan in enumerate(self.plans) if plan.scheme == scheme)] = found
 
@@ -169,7 +168,6 @@ PRICING_CELLS = 30_000  # peaks differ by less than a percent from those of all 
 
 
 def coarse_cells(cells: Cells, limit: int = PRICING_CELLS) -> tuple[Cells, ...]:
-    """Reduce the cells to the few from which candidates are priced, with cells of bursts apart."""
     bounded = cells.bounded(limit)
     return (cells,) if bounded.level == cells.level else with_bursts_apart(cells, bounded.level)
 
@@ -339,7 +337,6 @@ class Priced(Screening):
     def choice(
         self, recommended: Assessed, counted: Mapping[Plan, int], beside: Mapping[Plan, int] | None = None
     ) -> Choice:
-        """Build the choice."""
         chosen, limits, growth, assessed = recommended.evaluation, self.limits, self.growth, tuple(self.priced)
         # If the count refuted all candidates, none fits, regardless of the estimates.
         fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
@@ -437,7 +434,6 @@ def decide(counts: Counts, allowed: int, at_once: int = AT_ONCE) -> Decided:
 
 
 def at_once_for(timers: int) -> int:
-    """Return the number of candidates to count in one pass over so many timers."""
     return min(max(TIMERS_AT_ONCE // max(timers, 1), LEAST_AT_ONCE), AT_ONCE)
 
 
@@ -463,7 +459,6 @@ class _Candidate:
 
     @property
     def close(self) -> Assessed:
-        """The close price with the fewest partitions."""
         assert self.fewest is not None
         return self._close[self.fewest]
 
@@ -544,7 +539,6 @@ class _Candidate:
         return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
 
     def note(self, gaps: int) -> None:
-        """Record the count for the next number of partitions."""
         assert self.next_partitions is not None
         self.gaps[self.next_partitions] = gaps
 

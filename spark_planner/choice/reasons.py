@@ -48,7 +48,6 @@ def tied_with(
 
 
 def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    """Return the advantages of a plan over another plan of the same cost, in words."""
     found = []
     if other.needs_relay and not one.needs_relay:
         found.append("no relay")
@@ -62,7 +61,6 @@ def advantages(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
 
 
 def drawbacks(one: Evaluation, other: Evaluation) -> tuple[str, ...]:
-    """Return the disadvantages of a plan against another plan of the same cost, in words."""
     return tuple(name.replace("fewer", "more").replace("no relay", "a relay to run") for name in advantages(other, one))
 
 
@@ -70,7 +68,6 @@ MOST = 5  # most sentences; all further figures are in the tables
 
 
 def describe(plan: Plan) -> str:
-    """Describe a plan's scheme in a few words."""
     return f"a shadow with {_scheme(plan)}" if plan.intake else _scheme(plan)
 
 
@@ -88,7 +85,6 @@ def _scheme(plan: Plan) -> str:
 
 
 def partitions_in_words(number: int) -> str:
-    """Describe a number of partitions."""
     if not number:
         return "a topic without partitions"
     return "one partition" if number == 1 else f"{number} partitions"
@@ -176,7 +172,6 @@ def _against_native(chosen: Evaluation, native: Evaluation, own: int | None, cou
 
 
 def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraints) -> str:
-    """Describe the strongest rival at the same cost, and its differences; empty without a rival."""
     if not ties:
         return ""
     one = ties[0]
@@ -224,7 +219,6 @@ def _shorter(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
 
 
 def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, Evaluation]:
-    """Return the best candidate of each size of the same scheme; empty for schemes without a size."""
     found: dict[int, Evaluation] = {}
     for one in candidates:
         if _size_ms(chosen.plan) and type(one.plan.scheme) is type(chosen.plan.scheme):
@@ -247,7 +241,6 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
 def _cost(
     chosen: Evaluation, fitting: Sequence[Evaluation], told: Sequence[Evaluation], constraints: Constraints
 ) -> str:
-    """Describe the cost that decided, and the margin to the next kind of scheme; plans in ``told`` are not repeated."""
     cost = constraints.cost_of(chosen)
     hops = (
         f" ({chosen.hops_mean:.2f} hops a timer, so {chosen.writes_per_timer - 1:.0%} more than without)"

@@ -148,12 +148,10 @@ class Changes:
 
     @classmethod
     def none(cls) -> Changes:
-        """No changes."""
         return cls(index=_NONE, begun=_NONE, ended=_NONE)
 
     @classmethod
     def summed(cls, several: Iterable[Changes]) -> Changes:
-        """Sum several changes."""
         found = list(several)
         if len(found) == 1:
             return found[0]
@@ -242,7 +240,6 @@ class RangeCounter:
         ledger: Integers | None = None,
         entry: Integers | None = None,
     ) -> None:
-        """Add the next entries."""
         # `NEVER_MS`: not acknowledged. A single number as ``partition`` is faster. Ledger and entry are given together,
         # ascending within a partition; a missing entry between two counts as not acknowledged.
         if not len(acknowledged_ms):
@@ -355,7 +352,6 @@ class RangeCounter:
 
 
 def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
-    """Join the parts of a partition."""
     from_ms: list[Integers] = []
     until_ms: list[Integers] = []
     within: list[Changes] = []
@@ -500,7 +496,6 @@ class GapCounts:
 
     @property
     def entries(self) -> int:
-        """Entries of all partitions."""
         return sum(found.entries for found in self.partitions)
 
     def of(self, due: DuePartition) -> Integers:
@@ -525,7 +520,6 @@ class GapCounts:
 
     @property
     def is_exact(self) -> bool:
-        """True if both peaks are exact."""
         return self.peak_of_total.is_exact and self.peak_per_partition.is_exact
 
     def open_spans(self, *, least_total: int = 0, least_partition: int = 0) -> NDArray[np.bool_]:

@@ -137,7 +137,6 @@ class Found:
 
 
 def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
-    """Join the parts of each due partition."""
     parts: defaultdict[DuePartition, list[Part]] = defaultdict(list)
     for row in sorted(found, key=lambda row: (row.place, (row.part and row.part.first_place) or (0, 0))):
         assert row.part is not None, "a pass that counts hands on parts"
@@ -152,7 +151,6 @@ def gap_counts(grid: Grid, found: Sequence[Found]) -> GapCounts:
 
 
 def found_rows(table: pa.Table) -> list[Found]:
-    """Read the rows of `FOUND_SCHEMA` on the driver."""
     return [
         Found(
             number=row[NUMBER],
@@ -170,13 +168,11 @@ def found_rows(table: pa.Table) -> list[Found]:
 def found_batch(
     number: int, place: int, due: DuePartition, entries: int, part: Part | None, *, hops: int = 0, hops_max: int = 0
 ) -> pa.RecordBatch:
-    """Build a row of `FOUND_SCHEMA`."""
     packed = None if part is None else pickle.dumps(part)
     return one_row(FOUND_ARROW, number, place, due.topic, due.interval, due.partition, entries, hops, hops_max, packed)
 
 
 def one_row(schema: pa.Schema, *values: Any) -> pa.RecordBatch:
-    """Build a batch of one row."""
     arrays = [pa.array([value], kind.type) for value, kind in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -268,7 +264,6 @@ class _Job:
 
 
 def _passed(cached: CachedSends, jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> list[Found]:
-    """Make one pass over the sends."""
     direct = [job for job in jobs if job.borders is None]
     arranged = {job.number: job for job in jobs if job.borders is not None}
     frames: list[DataFrame] = []
@@ -283,7 +278,6 @@ def _passed(cached: CachedSends, jobs: Sequence[_Job], entries: _Entries, *, tal
 
 
 def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> Any:
-    """Map pieces to counts, under plans that keep the order of sends."""
 
     def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):

@@ -50,7 +50,6 @@ def packed_spans(values: Integers) -> bytes:
 
 
 def unpacked_spans(packed: memoryview) -> Integers:
-    """Unpack the result of `packed_spans`."""
     return np.frombuffer(packed, f"<u{packed[0]}", offset=1).astype(np.int64)
 
 
@@ -60,7 +59,6 @@ def packed_ascending(values: Integers) -> bytes:
 
 
 def unpacked_ascending(packed: memoryview) -> Integers:
-    """Unpack the result of `packed_ascending`."""
     values = np.empty((len(packed) - 9) // packed[8] + 1, np.int64)
     values[0] = np.frombuffer(packed, "<i8", count=1)[0]
     np.cumsum(np.frombuffer(packed, f"<u{packed[8]}", offset=9), dtype=np.int64, out=values[1:])
@@ -102,7 +100,6 @@ class Sends:
         return len(self.publish_ms)
 
     def at(self, index: Any) -> Sends:
-        """Select sends by index."""
         key_hash = None if self.key_hash is None else self.key_hash[index]
         return Sends(publish_ms=self.publish_ms[index], due_ms=self.due_ms[index], key_hash=key_hash)
 
@@ -114,7 +111,6 @@ class Sends:
 
     @classmethod
     def joined(cls, several: Sequence[Sends]) -> Sends:
-        """Concatenate several sends."""
         if len(several) == 1:
             return several[0]
         keyed = any(sends.key_hash is not None for sends in several)
@@ -145,7 +141,6 @@ class Piece:
 
 
 def piece_of(row: Mapping[str, Any]) -> Piece:
-    """Read a piece's facts from the columns `NOTES`."""
     return Piece(
         topic=row[TOPIC],
         place=(row[TASK], row[PIECE]),
@@ -160,7 +155,6 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
 
 
 def sends_of(row: Mapping[str, Any]) -> Sends:
-    """Read the sends of a row of `PIECES_SCHEMA`."""
     key_hash = row[KEY_HASH]
     publish_ms = unpacked_ascending(memoryview(row[PUBLISH_MS]))
     return Sends(
@@ -181,7 +175,6 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Convert rows of a history to pieces."""
     context = TaskContext.get()
     task, number = (0 if context is None else context.partitionId()), 0
     for table in _buffered(batches):

@@ -426,7 +426,6 @@ class Flow:
 
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
-    """Send the cells through a plan."""
     # Delays beyond the plan's ``max_delay`` are routed all the same. Finer cells cost time, coarser cells precision.
     table = steps(plan)
     pieces = Pieces.joined(*(pieces_of(part) for part in cells))

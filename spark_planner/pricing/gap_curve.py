@@ -96,7 +96,6 @@ class Ramps:
         return value, integral_ms, square_ms
 
     def values(self, row: Integers, x_ms: Floats) -> Floats:
-        """Return only the values of the rows' curves at these points."""
         index, distance_ms = self._events_before(row, x_ms)
         found: Floats = self.value[index] + self.slope[index] * distance_ms
         return found
@@ -263,7 +262,6 @@ class GapCurve:
 
 
 def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Rows:
-    """Cut a flow into rows of positions."""
     # The longest publish slot of the cells bounds the distance of rows from above, the shortest from below.
     pieces = flow.pieces
     released = flow.group != DIRECT
@@ -406,7 +404,6 @@ def _busy(due_ms: Floats, count: Floats, resolution: Resolution) -> Floats:
 
 
 def _highest(at_ms: Floats, gaps: Floats) -> Floats:
-    """Return the highest local maxima."""
     padded = np.r_[-1.0, gaps, -1.0]
     is_top = (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
     tops = np.flatnonzero(is_top)

@@ -66,7 +66,6 @@ def with_bursts_apart(cells: Cells, level: int) -> tuple[Cells, ...]:
 
 
 def _bursts(cells: Cells, level: int) -> Flags:
-    """Return for each cell whether it is in a burst."""
     coarse_ms = LEVELS[level].slot_ms
     part_ms = max(coarse_ms // PARTS, cells.slot_ms)
     if not len(cells) or part_ms >= coarse_ms:
@@ -414,7 +413,6 @@ def simulation_of(
     resolution: Resolution = CLOSE,
     keys: KeyShares = EVEN,
 ) -> Simulation:
-    """Simulate the cells under a plan."""
     # Cells in parts come with the coarsest first; ``moments_ms`` are further moments, and come last, in this order.
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)

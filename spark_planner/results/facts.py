@@ -97,7 +97,6 @@ class Peaks:
 
 
 def peaks_of(planned: Planned) -> Peaks:
-    """Return the peaks of a plan, at the planned volume."""
     native, recommended, interval = planned.native.replay, planned.recommended.replay, planned.traffic.confidence
     confidence = None if interval is None else (interval.low, interval.high)
     if planned.growth != 1:
@@ -165,7 +164,6 @@ def describe_growth(planned: Planned) -> str:
 
 
 def growth_facts(planned: Planned) -> dict[str, Any] | None:
-    """Return the trend and the days of the limits as JSON; None: unknown."""
     trend = trend_in(planned)
     if trend is None:
         return None
@@ -204,7 +202,6 @@ def describe_keys(planned: Planned | Estimated) -> str:
 
 
 def key_facts(planned: Planned | Estimated) -> dict[str, Any]:
-    """Return the facts about the heaviest key as JSON."""
     heaviest = planned.keys.heaviest
     return {
         "heaviest_key": None if heaviest is None else heaviest[0],
@@ -354,11 +351,9 @@ class Bill:
 
     @property
     def total(self) -> float:
-        """Sum of the parts."""
         return math.fsum(amount for _, amount in self.parts)
 
     def said(self, amount: float) -> str:
-        """Format an amount with its currency."""
         return f"{amount:,.2f} {self.currency}"
 
 
@@ -444,7 +439,6 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
 
 
 def history_facts(history: History) -> dict[str, Any]:
-    """Return the facts about the history, quarantine included."""
     statistic = history.statistic
     return {
         "source": history.source,
@@ -484,7 +478,6 @@ def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
 
 
 def assessed_facts(one: Assessed) -> dict[str, Any]:
-    """Return the facts about a candidate, with its cost and the constraints that it breaks."""
     return {**evaluation_facts(one.evaluation), **_cost(one.cost), "broken_constraints": list(one.broken)}
 
 
@@ -498,7 +491,6 @@ def _cost(cost: Cost) -> dict[str, float]:
 
 
 def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the facts of an evaluation, without the curves."""
     numbers = {
         field.name: getattr(evaluation, field.name)
         for field in fields(evaluation)
@@ -637,7 +629,6 @@ def fleet_verdict(fleet: Fleet) -> str:
 
 
 def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
-    """Return the results for a fleet as JSON, without the curves."""
     return {
         "history": history_facts(fleet.history),
         "profile": asdict(fleet.profile),

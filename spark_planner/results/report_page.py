@@ -73,7 +73,6 @@ FRONT_CAPTION = (
 
 
 def gaps_over_time(planned: Planned) -> GapChart:
-    """Build the chart of the fullest partition, native and under the plan."""
     cells = planned.history.cells(planned.topic)
     first_ms = int(cells.publish_min_ms.min())
     native, recommended = planned.native.replay, planned.recommended.replay
@@ -121,7 +120,6 @@ def _fullest(played: Replay) -> NDArray[np.int64]:
 
 
 def delays_figure(planned: Planned) -> Figure:
-    """Draw the shares of delays."""
     cells = planned.history.cells(planned.topic)
     bars = [
         Bar(name=span.name, share=span.timers / cells.timers, note=f"({span.timers:,.0f})")
@@ -304,7 +302,6 @@ class WhatIf:
 
 
 def what_if(planned: Planned) -> WhatIf:
-    """Build the statistic of all candidates of a planner's result."""
     return statistic_of(
         planned.choice,
         planned.constraints,
@@ -317,7 +314,6 @@ def what_if(planned: Planned) -> WhatIf:
 def statistic_of(
     choice: Choice, limits: Constraints, profile: BrokerProfile, *, growth: float = 1.0, countable: int = 0
 ) -> WhatIf:
-    """Build the statistic of a choice."""
     allowed = limits.allowed_gaps(profile.gap_limit_ranges)
     options = []
     for one in choice.candidates:
@@ -391,7 +387,6 @@ def calibrated(
 
 
 def windows_ms(options: Sequence[Option]) -> list[int]:
-    """Return the windows of the candidates, ascending."""
     return sorted({one.window_ms for one in options if one.window_ms})
 
 
@@ -409,7 +404,6 @@ ROWS = (
 
 
 def sliders(statistic: WhatIf) -> Sliders:
-    """Build the four sliders, which start at the planned values."""
     start = statistic.start
     windows = [0, *windows_ms(statistic.options)]
     return Sliders(
@@ -448,7 +442,6 @@ CERTAINTY = "with 95% confidence"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
-    """Build all three, each marked as counted or estimated."""
     peaks = peaks_of(planned)
     partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
@@ -515,7 +508,6 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml", prices: Price
 
 
 def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> Page:
-    """Build the page as values, see `report_page`."""
     growth = [said for said in (describe_growth(planned),) if said]
     return Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
@@ -624,7 +616,6 @@ FLEET_KNOWN = (
 
 
 def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
-    """Render the page as HTML."""
     matter = [one for one in fleet.topics if one.native_fit != NativeFit.FINE]
     others = [one for one in fleet.topics if one.native_fit == NativeFit.FINE]
     rest = tables.fleet_table(fleet, others, "Topics that stay, the one nearest to its limit first")

@@ -44,12 +44,10 @@ def _table(caption: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Table
 
 
 def plan_label(plan: Plan) -> str:
-    """Describe a plan in a few words, partitions included."""
     return f"{describe(plan)}, {counted(plan.partitions, 'partition') if plan.partitions else 'no partitions'}"
 
 
 def prices(constraints: Constraints) -> str:
-    """Describe the composition of a plan's cost, in words."""
     return (
         f"entries written a second, {constraints.topic_writes_per_second:g} more for each partition topic to run and "
         f"{constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
@@ -57,7 +55,6 @@ def prices(constraints: Constraints) -> str:
 
 
 def plans_table(planned: Planned | Estimated) -> Table:
-    """Build the table of native delays, the recommended plan and the strongest tied plan, side by side."""
     native, limits = planned.choice.native, planned.constraints
     today = Assessed(evaluation=native, broken=limits.broken_by(native), cost=limits.cost_of(native)).judged(
         planned.choice.known.get(native.plan), planned.max_countable_gaps
@@ -71,7 +68,6 @@ def plans_table(planned: Planned | Estimated) -> Table:
 
 
 def rules_table(planned: Planned) -> Table:
-    """Build the table of the simple rules, beside the recommended plan."""
     plans = [("recommended", planned.choice.recommended), *planned.choice.article]
     limit = max(planned.profile.gap_limit_ranges, 1)
     rows = [
@@ -98,7 +94,6 @@ def rules_table(planned: Planned) -> Table:
 
 
 def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
-    """Build a table of plans by name, all evaluated at a multiple of the history's volume."""
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
@@ -106,7 +101,6 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
 
 
 def front_table(planned: Planned | Estimated) -> Table:
-    """Build the table of the Pareto front in gaps and cost."""
     front = planned.choice.front
     rows = [
         (
@@ -135,7 +129,6 @@ def _counted(planned: Planned | Estimated, plan: Plan) -> str:
 
 
 def room_table(planned: Planned) -> Table:
-    """Build the table of the volume at which each limit is reached, with the day if the history grows."""
     trend = trend_in(planned)
     grows = trend is not None and trend.weekly_growth > 0
     rows, unit = [], "timers a day"
@@ -153,7 +146,6 @@ def room_table(planned: Planned) -> Table:
 
 
 def quarantine_table(statistic: Statistic) -> Table | None:
-    """Build the table of rows that were rejected, or used with a remark, by reason; None: there are none."""
     said = {**statistic.quarantined, **statistic.remarked}
     if not said:
         return None
@@ -175,7 +167,6 @@ def quarantine_table(statistic: Statistic) -> Table | None:
 
 
 def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
-    """Build the table of predictions from the statistic against counts of the exact replay, by name."""
     rows = []
     for name, one in predictions.items():
         evaluation, replay = one.evaluation, one.replay
@@ -209,7 +200,6 @@ def both(planned: Planned) -> dict[str, Prediction]:
 
 
 def hop_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of timers through each holding step; None: there is no holding step, or too many for a table."""
     holding = steps(evaluation.plan)[:-1]
     if not 0 < len(holding) <= MAX_STEP_ROWS:
         return None
@@ -289,7 +279,6 @@ MIB_BYTES = 1 << 20
 
 
 def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
-    """Build the table of entries, bytes, disk and topics; with prices also a month's money."""
     cost = planned.constraints.cost_of
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("entries written a second", lambda one: f"{cost(one).written:,.2f}"),
@@ -307,7 +296,6 @@ def cost_table(planned: Planned, prices: Prices | None = None) -> Table:
 
 
 def needs_table(planned: Planned) -> Table:
-    """Build the table of further needs of brokers and relays."""
     rows: list[tuple[str, Callable[[Evaluation], str]]] = [
         ("written in all, all copies, MiB", lambda one: f"{one.written_bytes / MIB_BYTES:,.1f}"),
         ("of that by hops, MiB", lambda one: f"{one.republished_bytes / MIB_BYTES:,.1f}"),
@@ -348,7 +336,6 @@ def _money_rows(planned: Planned, prices: Prices | None) -> list[tuple[str, ...]
 
 
 def shadow_table(evaluation: Evaluation) -> Table | None:
-    """Build the table of a shadow's effects on a history; None: the plan has no shadow."""
     shadow = evaluation.shadow
     if shadow is None:
         return None
@@ -384,7 +371,6 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
 
 
 def estimated_tables(found: Estimated) -> list[Table]:
-    """Build the tables: plans side by side, alternatives, and the room to each limit."""
     rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
     growth = "Growth: when this plan reaches each limit (estimated)"
     room_table = _table(growth, "limit | times the volume planned for | timers a day", rooms)
@@ -392,7 +378,6 @@ def estimated_tables(found: Estimated) -> list[Table]:
 
 
 def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
-    """Build a table of topics with their standing, a row for each."""
     rows = []
     for one in topics:
         own = fleet.planned.get(one.topic)

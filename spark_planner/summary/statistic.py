@@ -151,7 +151,6 @@ def noted_table(path: Path | str, name: bytes, version: int) -> tuple[Any, dict[
 
 
 def cells_table(cells: Mapping[str, Cells]) -> Any:
-    """Build a ``pyarrow.Table`` of `CELLS_ARROW`: a row per cell, topics in order of their names."""
     tables = [
         pa.table(
             [pa.repeat(pa.scalar(topic), len(of)), pa.repeat(pa.scalar(of.level, pa.int32()), len(of)), *of.facts()],
@@ -213,7 +212,6 @@ class Gathered:
             self.settle()
 
     def settle(self) -> None:
-        """Merge the added cells, within the limit."""
         for topic, waiting in self._waiting.items():
             own = [self.cells[topic], *waiting] if topic in self.cells else waiting
             self.cells[topic] = own[0] if len(own) == 1 else Cells.merged(own)
@@ -238,7 +236,6 @@ class Gathered:
         return TOO_MANY_TOPICS in self.quarantined
 
     def parts(self, task: int) -> Iterator[Any]:
-        """Iterate over record batches of `PARTS_ARROW`."""
         if self.quarantined:
             zeros = [0] * len(self.quarantined)
             rows: dict[str, list[Any]] = {field.name: zeros for field in PARTS_ARROW}
@@ -340,7 +337,6 @@ _DAMAGED = "[FAILED_READ_FILE"  # start of Spark's error for a file that it cann
 def statistic_of(
     history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
 ) -> Statistic:
-    """Run the pass."""
     # The same rows give the same statistic with any storage and partitioning.
     if topic_limit < 1:
         raise ValueError(f"topic_limit = {topic_limit}: at least 1")
