@@ -39,20 +39,18 @@ class _InProcess:
         self._context.setJobGroup(self._group, what)
 
     def fraction(self) -> float | None:
+        """Return the fraction of completed tasks, from 0 to 1; None: the session has ended."""
+        done, known = 0, 0
         try:
-            return self._fraction()
+            tracker = self._context.statusTracker()
+            for job_id in tracker.getJobIdsForGroup(self._group):
+                job = tracker.getJobInfo(job_id)
+                for stage_id in job.stageIds if job else ():
+                    stage = tracker.getStageInfo(int(stage_id))
+                    if stage is not None:
+                        done, known = done + stage.numCompletedTasks, known + stage.numTasks
         except Py4JError:
             return None
-
-    def _fraction(self) -> float:
-        tracker = self._context.statusTracker()
-        done, known = 0, 0
-        for job_id in tracker.getJobIdsForGroup(self._group):
-            job = tracker.getJobInfo(job_id)
-            for stage_id in job.stageIds if job else ():
-                stage = tracker.getStageInfo(int(stage_id))
-                if stage is not None:
-                    done, known = done + stage.numCompletedTasks, known + stage.numTasks
         return done / known if known else 0.0
 
     def cancel(self) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,19 +93,6 @@ def moved(plan: Plan, publish_ms: Integers, due_ms: Integers) -> NDArray[np.bool
     """Return which timers a shadow moves as soon as they are sent; none if the plan has no intake."""
     delay_ms = due_ms - publish_ms
     return (delay_ms >= far_ms(plan)) & (delay_ms <= plan.max_delay_ms) & plan.intake
-
-
-def with_originals(way: Routes, publish_ms: Integers, far: NDArray[np.bool_]) -> tuple[Routes, Integers]:
-    """Return all entries of the due topic beside a shadow."""
-    index = np.flatnonzero(far)
-    sent_ms = publish_ms[index]
-    entries = Routes(
-        np.concatenate([way.arrival_ms, sent_ms]),
-        np.concatenate([way.acknowledged_ms, sent_ms]),
-        np.concatenate([way.hops, np.zeros(len(index), np.int64)]),
-        None,  # a calendar has no intake
-    )
-    return entries, np.concatenate([np.arange(len(publish_ms)), index])
 
 
 def keeps_order(plan: Plan) -> bool:
@@ -292,18 +280,6 @@ def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) ->
     return kernel
 
 
-def _arranging(jobs: Sequence[_Job]) -> Any:
-    """Map pieces to their arrivals by chunk of time, under plans that change the order."""
-
-    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for row in (row for batch in batches for row in rows_of(batch)):
-            topic, sends = row[TOPIC], sends_of(row)
-            for job in jobs:
-                yield from _arranged(job, topic, job.ranks[topic, row[TASK], row[PIECE]], sends)
-
-    return kernel
-
-
 def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool) -> Any:
     """Map all arrivals of a chunk of time under one plan to counts."""
 
@@ -334,37 +310,50 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
     return kernel
 
 
-def _arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.RecordBatch]:
-    """Cut a piece by arrival times, each part in order of arrival."""
-    assert job.borders is not None
-    way = routes(job.asked.plan, sends.publish_ms, sends.due_ms)
-    partition = job.partitions_of(rank, sends)
-    if job.asked.plan.intake:
-        way, index = with_originals(way, sends.publish_ms, moved(job.asked.plan, sends.publish_ms, sends.due_ms))
-        partition = None if partition is None else partition[index]
-        # Originals are placed among the other entries in the order of the sends.
-        order = np.lexsort((index, way.arrival_ms))
-    else:
-        order = np.argsort(way.arrival_ms, kind="stable")
-    arrival_ms = way.arrival_ms[order]
-    cuts = [0, *np.searchsorted(arrival_ms, job.borders[topic], "left").tolist(), len(order)]
-    for chunk, (low, high) in enumerate(pairwise(cuts)):
-        if low == high:
-            continue
-        mine = order[low:high]
-        hops = way.hops[mine]
-        yield one_row(
-            _ARRANGED,
-            job.number,
-            topic,
-            chunk,
-            rank,
-            packed_ascending(arrival_ms[low:high]),
-            packed_spans(way.acknowledged_ms[mine] - arrival_ms[low:high]),
-            b"" if partition is None else packed_spans(partition[mine]),
-            int(hops.sum()),
-            int(hops.max()),
-        )
+def _arranging(jobs: Sequence[_Job]) -> Any:
+    """Cut pieces by arrival times, each part in order of arrival, under plans that change the order of sends."""
+
+    def arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.RecordBatch]:
+        assert job.borders is not None
+        plan, partition = job.asked.plan, job.partitions_of(rank, sends)
+        arrival_ms, acknowledged_ms, hops, _ = routes(plan, sends.publish_ms, sends.due_ms)
+        index = np.arange(len(sends))
+        if plan.intake:
+            # The originals of moved timers are entries too: acknowledged at once, and placed among the other entries
+            # in the order of the sends.
+            far = np.flatnonzero(moved(plan, sends.publish_ms, sends.due_ms))
+            index = np.concatenate([index, far])
+            sent_ms = sends.publish_ms[far]
+            arrival_ms, acknowledged_ms = (np.concatenate([ms, sent_ms]) for ms in (arrival_ms, acknowledged_ms))
+            hops = np.concatenate([hops, np.zeros(len(far), np.int64)])
+            partition = None if partition is None else partition[index]
+        order = np.lexsort((index, arrival_ms)) if plan.intake else np.argsort(arrival_ms, kind="stable")
+        arrival_ms = arrival_ms[order]
+        cuts = [0, *np.searchsorted(arrival_ms, job.borders[topic], "left").tolist(), len(order)]
+        for chunk, (low, high) in enumerate(pairwise(cuts)):
+            if low == high:
+                continue
+            mine = order[low:high]
+            yield one_row(
+                _ARRANGED,
+                job.number,
+                topic,
+                chunk,
+                rank,
+                packed_ascending(arrival_ms[low:high]),
+                packed_spans(acknowledged_ms[mine] - arrival_ms[low:high]),
+                b"" if partition is None else packed_spans(partition[mine]),
+                int(hops[mine].sum()),
+                int(hops[mine].max()),
+            )
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for row in (row for batch in batches for row in rows_of(batch)):
+            topic, sends = row[TOPIC], sends_of(row)
+            for job in jobs:
+                yield from arranged(job, topic, job.ranks[topic, row[TASK], row[PIECE]], sends)
+
+    return kernel
 
 
 def _counted(
@@ -568,18 +557,14 @@ def _exact_peaks(
         found = count(cached, list(finer.values()), sends_per_chunk=sends_per_chunk)
         gaps = {number: one.gaps for number, one in zip(finer, found, strict=True)}
         for number, of in gaps.items():
-            total[number] = max(total[number], of.peak_of_total, key=_gap_count)
-            partition[number] = max(partition[number], of.peak_per_partition, key=_gap_count)
-    # No moment has a higher count, and no span can have a higher count.
+            total[number] = max(total[number], of.peak_of_total, key=attrgetter("gap_count"))
+            partition[number] = max(partition[number], of.peak_per_partition, key=attrgetter("gap_count"))
+    # Unless it was refuted: no moment has a higher count, and no span can have a higher count.
     return [
-        (all_of_it, one) if one.gap_count > refuted_above else (_exactly(all_of_it), _exactly(one))
-        for all_of_it, one in zip(total, partition, strict=True)
+        pair if pair[1].gap_count > refuted_above else (_exactly(pair[0]), _exactly(pair[1]))
+        for pair in zip(total, partition, strict=True)
     ]
 
 
 def _exactly(peak: Peak) -> Peak:
     return replace(peak, gap_count_limit=peak.gap_count)
-
-
-def _gap_count(peak: Peak) -> int:
-    return peak.gap_count

@@ -92,12 +92,6 @@ def unit_of_times(column: str, option: str, values: Sequence[float]) -> str:
     return best
 
 
-def refuse_delays(column: str, option: str, values: Sequence[float]) -> None:
-    """Reject delays of unknown unit."""
-    readings = {unit: [_delay_text(value, unit) for value in values[:_SHOWN]] for unit in UNITS_PER_MS}
-    raise UnitUnknown(column, option, list(values[:_SHOWN]), readings)
-
-
 def _time_text(value: float, unit: str) -> str:
     try:
         return datetime.fromtimestamp(value / UNITS_PER_MS[unit] / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -325,7 +319,9 @@ def _units_of(history: DataFrame, found: Mapping[str, str | None], mapping: Colu
             return mapping.delay_unit
         unit = unit_of_name(column)
         if unit is None and found["due"] is None:
-            refuse_delays(column, "delay-unit", _first_numbers(history, column))
+            values = _first_numbers(history, column)[:_SHOWN]
+            readings = {name: [_delay_text(value, name) for value in values] for name in UNITS_PER_MS}
+            raise UnitUnknown(column, "delay-unit", values, readings)
         return unit
 
     return _Units(publish=time_unit(found["publish"]), due=time_unit(found["due"]), delay=delay_unit(found["delay"]))

@@ -456,11 +456,14 @@ def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resoluti
     step_entries = copies.step_entries.copy()
     step_entries[-1] += native.step_entries[-1]
     copies = replace(copies, hops=copies.hops + 1)  # the hop out of the intake
-    arrays = ("stay_ms", "arrival_ms", "group", "topic", "hops")
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(native, name), getattr(copies, name)])
+        for name in ("stay_ms", "arrival_ms", "group", "topic", "hops")
+    }
     return replace(
         copies,
         pieces=Pieces.joined(native.pieces, whole),
-        **{name: np.concatenate([getattr(native, name), getattr(copies, name)]) for name in arrays},
+        **joined,
         step_entries=step_entries,
         intake=intake,
         acked_originals=np.concatenate([acked_originals, np.zeros(len(whole), np.bool_)]),

@@ -8,7 +8,7 @@ from timewheel._report.page import Table
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration, spelled
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
-from timewheel.core.steps import Step, steps
+from timewheel.core.steps import steps
 
 from ..choice.candidates import thinned
 from ..choice.choose import Assessed
@@ -105,7 +105,9 @@ def front_table(planned: Planned | Estimated) -> Table:
     rows = [
         (
             plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
-            *_cost_and_gaps(one),
+            f"{one.cost_writes_per_second:,.1f}",
+            f"{one.evaluation.peak_gaps:,.0f}",
+            f"{one.evaluation.peak_gaps_per_partition:,.0f}",
             _counted(planned, one.evaluation.plan),
             f"{one.evaluation.hops_mean:.2f}",
         )
@@ -204,7 +206,13 @@ def hop_table(evaluation: Evaluation) -> Table | None:
     if not 0 < len(holding) <= MAX_STEP_ROWS:
         return None
     rows = [
-        (_step_name(step), f"{received:,.0f}", f"{received / max(evaluation.timers, 1):.2f}")
+        (
+            f"tier of {format_duration(step.stay_ms)}"
+            if step.kind == "tier"
+            else f"ring of {step.slots} x {format_duration(step.slot_ms)}",
+            f"{received:,.0f}",
+            f"{received / max(evaluation.timers, 1):.2f}",
+        )
         for step, received in zip(holding, evaluation.step_entries, strict=True)
     ]
     rows.append(
@@ -255,24 +263,9 @@ def _broken(names: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in names)) or "-"
 
 
-def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
-    evaluation = one.evaluation
-    return (
-        f"{one.cost_writes_per_second:,.1f}",
-        f"{evaluation.peak_gaps:,.0f}",
-        f"{evaluation.peak_gaps_per_partition:,.0f}",
-    )
-
-
 def at_volume(growth: float) -> str:
     """Name the volume, to follow "estimated"."""
     return " at this volume" if growth == 1 else f" at {growth:g} times this volume"
-
-
-def _step_name(step: Step) -> str:
-    if step.kind == "tier":
-        return f"tier of {format_duration(step.stay_ms)}"
-    return f"ring of {step.slots} x {format_duration(step.slot_ms)}"
 
 
 MIB_BYTES = 1 << 20

@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -204,28 +204,25 @@ class Survey:
         The weights of keys are only known for the whole survey, so each day gets its share. Rows that were not used
         belong to the last day: some have no time.
         """
-        days = self.days
-        return {day: self._of_day(day, is_last=day == days[-1]) for day in days}
+        found, days = {}, self.days
+        for day in days:
+            of_day = {topic: own.where(_day_of(own) == day) for topic, own in self.statistic.cells.items()}
+            cells = {topic: own for topic, own in of_day.items() if len(own)}
+            keys = {}
+            for topic, own in cells.items():
+                whole = self.keys.get(topic, EVEN)
+                heavy = ((key, round(timers * own.timers / whole.timers)) for key, timers in whole.heavy)
+                keys[topic] = KeyShares(own.timers, tuple(heavy))
+            found[day] = Survey(
+                statistic=replace(self.statistic, cells=cells) if day == days[-1] else Statistic(cells=cells),
+                gaps={topic: self.gaps[topic].of_day(day) for topic in cells if topic in self.gaps},
+                keys=keys,
+            )
+        return found
 
-    def _of_day(self, day: int, *, is_last: bool) -> Survey:
-        cells = {topic: own.where(_day_of(own) == day) for topic, own in self.statistic.cells.items()}
-        cells = {topic: own for topic, own in cells.items() if len(own)}
-        lost = self.statistic if is_last else Statistic(cells={})
-        return Survey(
-            statistic=Statistic(
-                cells=cells, quarantined=lost.quarantined, remarked=lost.remarked, samples=lost.samples
-            ),
-            gaps={topic: self.gaps[topic].of_day(day) for topic in cells if topic in self.gaps},
-            keys={topic: _share(self.keys.get(topic, EVEN), own.timers) for topic, own in cells.items()},
-        )
 
-
-def _day_of(cells: Cells) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _day_of(cells: Cells) -> Integers:
     return cells.middle_ms // DAY_MS
-
-
-def _share(keys: KeyShares, timers: int) -> KeyShares:
-    return KeyShares(timers, tuple((key, round(own * timers / keys.timers)) for key, own in keys.heavy))
 
 
 def _summed_gaps(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
