@@ -20,7 +20,6 @@ from .choice.choose import Answer, Assessed, Counts, Priced, decide
 from .choice.constraints import TWICE, Constraints, max_countable, times_until
 from .extrapolation import Continued, continued_from
 from .history.keys import EVEN
-from .pricing.gap_curve import GapCurve
 from .pricing.simulation import NATIVE, simulation_of
 from .summary.cells import Cells
 from .summary.survey import DailyGaps, Survey
@@ -55,22 +54,19 @@ class NativeFound:
 
 def native_found(gaps: DailyGaps, alone: Cells, continued: Continued) -> NativeFound:
     """Compare the counted gaps with the gap law."""
-    counted, ratio = gaps.peak, _ratio(gaps, simulation_of(NATIVE, alone).gaps)
-    peak = float(counted)
+    law, ratio = simulation_of(NATIVE, alone).gaps, 1.0
+    if len(law.at_ms):
+        at_ms = np.linspace(law.at_ms[0], law.at_ms[-1], MOMENTS)
+        # A count is exact only at its own moments.
+        at_ms = np.unique(at_ms // gaps.step_ms) * gaps.step_ms
+        estimated = np.interp(at_ms, law.at_ms, law.gaps).mean()
+        counted = gaps.at(at_ms).mean()
+        if max(estimated, counted) >= LEAST_GAPS:
+            ratio = float(counted / max(estimated, 1e-9))
+    peak = float(gaps.peak)
     if continued.continuation is not None:
         peak = ratio * simulation_of(NATIVE, continued.cells).gaps.peak_gaps
-    return NativeFound(counted=counted, apart_ms=gaps.step_ms, ratio=ratio, peak=peak)
-
-
-def _ratio(gaps: DailyGaps, law: GapCurve) -> float:
-    if not len(law.at_ms):
-        return 1.0
-    at_ms = np.linspace(law.at_ms[0], law.at_ms[-1], MOMENTS)
-    # A count is exact only at its own moments.
-    at_ms = np.unique(at_ms // gaps.step_ms) * gaps.step_ms
-    estimated = np.interp(at_ms, law.at_ms, law.gaps).mean()
-    counted = gaps.at(at_ms).mean()
-    return 1.0 if max(estimated, counted) < LEAST_GAPS else float(counted / max(estimated, 1e-9))
+    return NativeFound(counted=gaps.peak, apart_ms=gaps.step_ms, ratio=ratio, peak=peak)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

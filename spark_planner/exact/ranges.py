@@ -164,14 +164,6 @@ class Changes:
             ended=_sums(where, np.concatenate([changes.ended for changes in found]), len(index)),
         )
 
-    @classmethod
-    def of_ranges(cls, grid: Grid, from_ms: Integers, until_ms: Integers) -> Changes:
-        """Changes of ranges that exist from one time until another; empty or negative ranges are ignored."""
-        real = from_ms < until_ms
-        gathered = _Gathered()
-        gathered.add(grid.index_of(from_ms[real]), grid.index_of(until_ms[real]))
-        return gathered.between(0, len(grid))
-
     def counts(self, points: int) -> Integers:
         """Return the exact number of ranges at each moment of the grid."""
         changes = np.zeros(points, np.int64)
@@ -370,7 +362,11 @@ def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
         previous = part
     if not from_ms:
         return Changes.none()
-    return Changes.summed([*within, Changes.of_ranges(grid, np.concatenate(from_ms), np.concatenate(until_ms))])
+    begun_ms, ended_ms = np.concatenate(from_ms), np.concatenate(until_ms)
+    real = begun_ms < ended_ms
+    gathered = _Gathered()
+    gathered.add(grid.index_of(begun_ms[real]), grid.index_of(ended_ms[real]))
+    return Changes.summed([*within, gathered.between(0, len(grid))])
 
 
 def _until_ms(previous: Part, part: Part, greatest_ms: int) -> int:

@@ -165,7 +165,10 @@ def pieces_of(cells: Cells) -> Pieces:
     first_ms, last_ms = _widened(
         cells.publish_min_ms, cells.publish_max_ms, count, publish_low, publish_low + level.slot_ms
     )
-    bucket_low, bucket_high = _bucket_bounds(cells.bucket, level.bits)
+    # The inverse of cells.bucket_of: buckets below 2 ** (bits + 1) are single milliseconds.
+    shift = np.maximum((cells.bucket >> level.bits) - 1, 0)
+    least = (cells.bucket - (shift << level.bits)) << shift
+    bucket_low, bucket_high = least.astype(np.float64), (least + (np.int64(1) << shift)).astype(np.float64)
     delay_low, delay_high = _widened(cells.delay_min_ms, cells.delay_max_ms, count, bucket_low, bucket_high)
     due_low, due_high = _widened(
         cells.due_min_ms, cells.due_max_ms, count, cells.publish_max_ms.astype(np.float64), last_ms + bucket_high
@@ -232,13 +235,6 @@ def _on_the_clock(
         low_ms=due_ms,
         high_ms=due_ms,
     )
-
-
-def _bucket_bounds(bucket: Integers, bits: int) -> tuple[Floats, Floats]:
-    # The inverse of cells.bucket_of: buckets below 2 ** (bits + 1) are single milliseconds.
-    shift = np.maximum((bucket >> bits) - 1, 0)
-    low = (bucket - (shift << bits)) << shift
-    return low.astype(np.float64), (low + (np.int64(1) << shift)).astype(np.float64)
 
 
 def repeated(times: Integers) -> tuple[Integers, Integers]:

@@ -278,7 +278,13 @@ def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Row
     # A run of positions: one due topic, and in it one release (or all timers that arrive by themselves).
     groups, group = np.unique(flow.group, return_inverse=True)
     run = topic * len(groups) + group
-    scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
+    scale_ms = stay_ms
+    if released.any() or len(topics) > 1:
+        # The longest span of a release or an interval is the resolution that its positions need.
+        due_ms = pieces.due_ms
+        spans, span = np.unique(np.where(flow.group == DIRECT, flow.topic, flow.group), return_inverse=True)
+        longest_ms = (-_least(span, -due_ms, len(spans)) - _least(span, due_ms, len(spans))).max(initial=0.0)
+        scale_ms = min(stay_ms, float(longest_ms) + 1.0)
     slots_range_ms = min(slots_ms, default=0.0), max(slots_ms, default=0.0)
     edges_ms = _position_edges(first_ms, last_ms, pieces.count, scale_ms, slots_range_ms, resolution)
     begin = np.searchsorted(edges_ms, first_ms, "right") - 1
@@ -409,13 +415,6 @@ def _highest(at_ms: Floats, gaps: Floats) -> Floats:
     tops = np.flatnonzero(is_top)
     found: Floats = at_ms[tops[np.argsort(gaps[tops])[-PEAKS:]]]
     return found
-
-
-def _topic_span_ms(flow: Flow) -> float:
-    """Return the longest span of a release or an interval: the resolution that its positions need."""
-    due_ms = flow.pieces.due_ms
-    runs, run = np.unique(np.where(flow.group == DIRECT, flow.topic, flow.group), return_inverse=True)
-    return float((-_least(run, -due_ms, len(runs)) - _least(run, due_ms, len(runs))).max(initial=0.0)) + 1.0
 
 
 def _position_edges(

@@ -418,11 +418,19 @@ def simulation_of(
     parts = at_resolution(plan, *given)
     flow = flow_of(plan, *parts, resolution=resolution)
     rows = rows_of(flow, *(part.slot_ms for part in parts), resolution=resolution)
-    flow = _grown(flow, growth)
+    if growth != 1.0:
+        flow = replace(
+            flow,
+            pieces=replace(flow.pieces, count=flow.pieces.count * growth),
+            step_entries=flow.step_entries * growth,
+            stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
+            intake=replace(flow.intake, count=flow.intake.count * growth),
+        )
     rows = replace(rows, count=rows.count * growth)
     curve = gap_curve(rows, resolution)
     pending, topic_pending = _pending_peaks(flow, resolution.pending_moments)
     order = np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
+    lines = [order[rows.topic[order] == line] for line in range(len(rows.topics))]
     sent = np.where(flow.acked_originals, 0.0, flow.pieces.count)
     timers = float(sent.sum())
     numbers, index = np.unique(flow.hops, return_inverse=True)
@@ -439,7 +447,7 @@ def simulation_of(
             *_moments(rows, curve, order, resolution),
             *(_moment(rows, order, float(at_ms), even=False) for at_ms in moments_ms),
         ),
-        due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
+        due_lines=tuple((rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])) for mine in lines),
         hops=(numbers, np.bincount(index, sent, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,
         hop_rates=hop_rates(steps(plan), flow.stays, resolution) if plan.holds_in_relay else (),
@@ -449,24 +457,6 @@ def simulation_of(
         peak_stale_entries=_peak_stale_entries(flow, resolution.pending_moments) if plan.intake else 0.0,
         relay=_relay(plan, steps(plan), flow.stays, flow.intake, resolution.relay_bins),
         keys=keys,
-    )
-
-
-def due_line(rows: Rows, order: Integers, line: int) -> tuple[Floats, Floats]:
-    """Return the runs of a due topic in position order: (entries, arrival time of the last entry)."""
-    mine = order[rows.topic[order] == line]
-    return rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])
-
-
-def _grown(flow: Flow, growth: float) -> Flow:
-    if growth == 1.0:
-        return flow
-    return replace(
-        flow,
-        pieces=replace(flow.pieces, count=flow.pieces.count * growth),
-        step_entries=flow.step_entries * growth,
-        stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
-        intake=replace(flow.intake, count=flow.intake.count * growth),
     )
 
 

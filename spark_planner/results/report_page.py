@@ -77,7 +77,8 @@ def gaps_over_time(planned: Planned) -> GapChart:
     first_ms = int(cells.publish_min_ms.min())
     native, recommended = planned.native.replay, planned.recommended.replay
     last_ms = max(int(played.gaps.grid.points_ms[-1]) for played in (native, recommended))
-    unit, unit_ms = _unit(last_ms - first_ms)
+    units = (("days", DAY_MS), ("hours", HOUR_MS), ("minutes", MINUTE_MS))
+    unit, unit_ms = next((pair for pair in units if last_ms - first_ms >= 2 * pair[1]), units[-1])
     partitions = planned.plan.own_partitions
     growth = planned.growth
     volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
@@ -176,13 +177,6 @@ def _assessed(one: Assessed) -> Dot:
 
 def _choice(evaluation: Evaluation, cost_writes_per_second: float) -> Dot:
     return Dot(plan=tables.plan_label(evaluation.plan), at=(cost_writes_per_second, evaluation.peak_gaps))
-
-
-def _unit(span_ms: int) -> tuple[str, int]:
-    for name, unit_ms in (("days", DAY_MS), ("hours", HOUR_MS)):
-        if span_ms >= 2 * unit_ms:
-            return name, unit_ms
-    return "minutes", MINUTE_MS
 
 
 BY_SLIDERS = frozenset(
@@ -340,7 +334,12 @@ def statistic_of(
 def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Option:
     evaluation, lateness, storage = one.evaluation, limits.lateness_seconds, limits.storage_bytes
     plan, partitions = evaluation.plan, evaluation.plan.own_partitions
-    hops, capable = evaluation.relay_hops_per_second, float(profile.relay_hops_per_second)
+    hops, late_above = evaluation.relay_hops_per_second, None
+    if lateness is not None and hops:
+        # A relay that keeps up at its busiest adds no lateness; beyond that, lateness is not proportional to the
+        # volume.
+        keeps_up, is_late = float(profile.relay_hops_per_second) / hops, "lateness_seconds" in one.broken
+        late_above = min(keeps_up, 1 - SLACK) if is_late else max(keeps_up, 1.0)
     return Option(
         name=describe(plan),
         window_ms=plan.scheme.window_ms if isinstance(plan.scheme, Tiered) else 0,
@@ -352,19 +351,10 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
         topics=evaluation.topics_of_a_partition,
         dead_letters=evaluation.dead_letter_topics,
         relay=int(evaluation.needs_relay),
-        late_above=None
-        if lateness is None or not hops
-        else _late_above(capable / hops, is_late="lateness_seconds" in one.broken),
+        late_above=late_above,
         full_above=None if storage is None or not evaluation.storage_bytes else storage / evaluation.storage_bytes,
         broken=sum(name not in BY_SLIDERS for name in one.broken),
     )
-
-
-def _late_above(keeps_up: float, *, is_late: bool) -> float:
-    """Return the multiple of the volume above which a relay is too late. A relay that keeps up at its busiest adds no
-    lateness; beyond that, lateness is not proportional to the volume.
-    """
-    return min(keeps_up, 1 - SLACK) if is_late else max(keeps_up, 1.0)
 
 
 def calibrated(

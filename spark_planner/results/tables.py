@@ -374,9 +374,7 @@ def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Tab
     rows = []
     for one in topics:
         own = fleet.planned.get(one.topic)
-        then = (
-            [SAID[one.native_fit], "-", "-"] if own is None else [_what(own), f"{peaks_of(own).then:,.0f}", _cost(own)]
-        )
+        then = [SAID[one.native_fit], "-", "-"] if own is None else _then(own)
         rows.append(
             (
                 one.topic.removeprefix("persistent://") or "(no topic)",
@@ -390,11 +388,12 @@ def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Tab
     return _table(caption, "topic | timers a day | gaps now | of limit | again | what | gaps then | cost", rows)
 
 
-def _what(planned: Planned) -> str:
+def _then(planned: Planned) -> list[str]:
+    plan, choice = planned.plan, planned.choice
     broken = "" if planned.keeps_limits else ", NOT within every limit"
-    return f"{describe(planned.plan)}, {partitions_in_words(planned.plan.partitions)}{broken}"
-
-
-def _cost(planned: Planned) -> str:
-    now = planned.constraints.cost_of(planned.choice.native).writes_per_second
-    return f"{now:,.1f} -> {planned.choice.recommended.cost_writes_per_second:,.1f}"
+    now = planned.constraints.cost_of(choice.native).writes_per_second
+    return [
+        f"{describe(plan)}, {partitions_in_words(plan.partitions)}{broken}",
+        f"{peaks_of(planned).then:,.0f}",
+        f"{now:,.1f} -> {choice.recommended.cost_writes_per_second:,.1f}",
+    ]

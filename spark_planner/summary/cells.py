@@ -38,15 +38,13 @@ class Level:
     bits: int  # ``2 ** bits`` buckets for each doubling of the delay
 
 
-def _ladder() -> tuple[Level, ...]:
-    slots_ms = [FINEST_SLOT_MS << doubling for doubling in range(38)]
-    fine = [Level(slot_ms=slot_ms, bits=FINEST_BITS) for slot_ms in slots_ms if slot_ms <= BITS_FROM_SLOT_MS]
-    thin = [Level(slot_ms=BITS_FROM_SLOT_MS, bits=bits) for bits in range(FINEST_BITS - 1, COARSEST_BITS - 1, -1)]
-    coarse = [Level(slot_ms=slot_ms, bits=COARSEST_BITS) for slot_ms in slots_ms if slot_ms > BITS_FROM_SLOT_MS]
-    return (*fine, *thin, *coarse)
-
-
-LEVELS = _ladder()  # from the finest to the coarsest, whose slot of more than four thousand years holds any history
+_SLOTS_MS = [FINEST_SLOT_MS << doubling for doubling in range(38)]
+# From the finest to the coarsest, whose slot of more than four thousand years holds any history.
+LEVELS = (
+    *(Level(slot_ms=slot_ms, bits=FINEST_BITS) for slot_ms in _SLOTS_MS if slot_ms <= BITS_FROM_SLOT_MS),
+    *(Level(slot_ms=BITS_FROM_SLOT_MS, bits=bits) for bits in range(FINEST_BITS - 1, COARSEST_BITS - 1, -1)),
+    *(Level(slot_ms=slot_ms, bits=COARSEST_BITS) for slot_ms in _SLOTS_MS if slot_ms > BITS_FROM_SLOT_MS),
+)
 
 
 def bucket_of(delay_ms: Integers, bits: int) -> Integers:

@@ -230,11 +230,6 @@ class Gathered:
         self.cells.clear()
         self._waiting.clear()
 
-    @property
-    def hopeless(self) -> bool:
-        """True if there are too many topics, so that no further row can help."""
-        return TOO_MANY_TOPICS in self.quarantined
-
     def parts(self, task: int) -> Iterator[Any]:
         if self.quarantined:
             zeros = [0] * len(self.quarantined)
@@ -259,7 +254,7 @@ def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
     """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into ``gathered``."""
     for table in _buffered(_without_quarantined(batch, gathered) for batch in batches):
         gathered.add_cells(_cells_of_rows(table, gathered))
-        if gathered.hopeless:
+        if TOO_MANY_TOPICS in gathered.quarantined:  # no further row can help
             return gathered
     gathered.settle()
     return gathered

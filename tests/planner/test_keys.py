@@ -86,11 +86,7 @@ def test_the_fewest_partitions_are_those_of_a_search(weights: dict[str, int], ot
 
 @pytest.mark.parametrize(
     ("heavy", "fewest"),
-    [
-        ((), "as many as the gaps ask for"),
-        ((("a", 800),), "more"),
-        ((("a", 6_000),), "no number will do"),
-    ],
+    [((), "as many as the gaps ask for"), ((("a", 800),), "more"), ((("a", 6_000),), "no number will do")],
 )
 def test_partitions_are_those_that_the_fullest_needs(heavy: tuple[tuple[str, int], ...], fewest: str) -> None:
     rng = np.random.default_rng(3)
