@@ -178,22 +178,16 @@ MISSING = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """The steady state of a topic under native delays, if the send rate of a too short history continues.
+    """The steady state of a topic under native delays, if the send rate of a too short history continues."""
 
-    Args:
-        history_ms: Time from the first send of the history to the last.
-        warm_up_ms: Length of the warm-up: after this time 99 % of the steady state's pending timers wait, and a history
-            of this length is long enough.
-        pending: Timers that wait at any time, if each is sent by itself.
-        gaps: Ranges at any time, if neighbours' delays are independent.
-        has_rate: True if the history has at least a day. A burst of a minute is no rate that could continue: the steady
-            state is unknown, and ``pending`` and ``gaps`` are 0.
-    """
-
-    history_ms: int
+    history_ms: int  # time from the first send of the history to the last
+    # length of the warm-up: after this time 99 % of the steady state's pending timers wait, and a history of this
+    # length is long enough
     warm_up_ms: int
-    pending: float = 0.0
-    gaps: float = 0.0
+    pending: float = 0.0  # timers that wait at any time, if each is sent by itself
+    gaps: float = 0.0  # ranges at any time, if neighbours' delays are independent
+    # true if the history has at least a day. A burst of a minute is no rate that could continue: the steady state is
+    # unknown, and ``pending`` and ``gaps`` are 0.
     has_rate: bool = True
 
 
@@ -368,21 +362,15 @@ _SEED = 0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Continued:
-    """The timers of a topic that a plan is made for, continued if the history is too short.
+    """The timers of a topic that a plan is made for, continued if the history is too short."""
 
-    Args:
-        cells: Cells of all these timers.
-        warm_up: The warm-up of a topic whose history is too short; None: the history is long enough.
-        continuation: The continuation of the history; None: it is not continued.
-        unfit: Reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole
-            day (``burst``), or the continuation would be too large (``days``, ``timers``).
-        confidence: Confidence interval of native gaps, relative to the continuation; None: unknown.
-    """
-
-    cells: Cells
-    warm_up: WarmUp | None
-    continuation: Continuation | None = None
+    cells: Cells  # cells of all these timers
+    warm_up: WarmUp | None  # the warm-up of a topic whose history is too short; None: the history is long enough
+    continuation: Continuation | None = None  # the continuation of the history; None: it is not continued
+    # reason why a history that is too short is not continued: the user declined (``as_is``), it has no whole day
+    # (``burst``), or the continuation would be too large (``days``, ``timers``)
     unfit: Literal["", "as_is", "burst", "days", "timers"] = ""
+    # confidence interval of native gaps, relative to the continuation; None: unknown
     confidence: ConfidenceInterval | None = None
 
     @property

@@ -24,7 +24,6 @@ from .pricing.evaluate import Evaluation, price
 from .pricing.flow import QUICK
 from .pricing.simulation import NATIVE, simulation_of
 from .session import Progress, ProgressCallback, no_report, told
-from .summary.cells import Cells
 
 FLEET_TOPICS = 5_000  # most topics of a history
 FLEET_CELLS = 2_000_000  # most cells of all topics together: 180 MB on the driver
@@ -150,10 +149,21 @@ def plan_all(
     peaks = {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
     allowed = max_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
     on_progress(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
-    topics = [
-        _native(topic, cells, peaks[topic], profile, limits, allowed, growth, as_is=as_is)
-        for topic, cells in history.statistic.cells.items()
-    ]
+    topics = []
+    for topic, cells in history.statistic.cells.items():
+        simulation = simulation_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
+        evaluation, filling = price(simulation, profile, 1), None if as_is else warm_up(cells)
+        fit = NativeFit.FINE
+        if peaks[topic].gap_count_limit > allowed:
+            fit = NativeFit.OVER
+        elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
+            fit = NativeFit.OTHER
+        # There are never more ranges than waiting timers: each range is behind a waiting timer.
+        elif filling is not None and filling.has_rate and SURGE * filling.pending * growth > allowed:
+            fit = NativeFit.SHORT
+        topics.append(
+            NativeGaps(topic=topic, timers=cells.timers, peak=peaks[topic], evaluation=evaluation, native_fit=fit)
+        )
     topics.sort(key=lambda one: (one.native_fit == NativeFit.FINE, -one.gap_fraction, one.topic))
     unfit = {}  # a history's topics may be any text
     for one in topics:
@@ -178,32 +188,6 @@ def plan_all(
         waiting=tuple(matter[most:]),
         unfit=unfit,
     )
-
-
-def _native(
-    topic: str,
-    cells: Cells,
-    peak: Peak,
-    profile: BrokerProfile,
-    limits: Constraints,
-    allowed: int,
-    growth: float,
-    *,
-    as_is: bool,
-) -> NativeGaps:
-    simulation = simulation_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
-    evaluation = price(simulation, profile, 1)
-    # There are never more ranges than waiting timers: each range is behind a waiting timer.
-    found = None if as_is else warm_up(cells)
-    if peak.gap_count_limit > allowed:
-        native_fit = NativeFit.OVER
-    elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
-        native_fit = NativeFit.OTHER
-    elif found is not None and found.has_rate and SURGE * found.pending * growth > allowed:
-        native_fit = NativeFit.SHORT
-    else:
-        native_fit = NativeFit.FINE
-    return NativeGaps(topic=topic, timers=cells.timers, peak=peak, evaluation=evaluation, native_fit=native_fit)
 
 
 def _named(on_progress: ProgressCallback, name: str) -> ProgressCallback:

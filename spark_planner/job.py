@@ -168,30 +168,21 @@ MAX_RANGES = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindrance:
-    """The reason that the recommended plan, like every other plan, leaves more gaps than allowed.
+    """The reason that the recommended plan, like every other plan, leaves more gaps than allowed."""
 
-    Args:
-        allowed: The most gaps of a partition that the count may find.
-        never_held_ms: Timers due within this time of their send wait in the due topic under every plan; 0: every plan
-            leaves all timers there.
-        never_held_timers: Number of such timers in the history.
-        never_held_gaps: The most gaps that these timers alone leave in a partition, counted.
-        partitions: Partitions of the due topic that would be enough, counted; None: no tried number is enough, or the
-            planner may choose the number anyway.
-        lasts_ms: Longest time for which the plan leaves more gaps than allowed.
-        mostly_gaps: The most gaps during `MOSTLY` of the time from the first send to the last due time.
-        gap_limit_ranges: Gap limit of a broker that would be enough.
-        gap_fraction: Fraction of the limit that the recommended plan uses; None: the broker does not store its gaps.
-    """
-
-    allowed: int
+    allowed: int  # the most gaps of a partition that the count may find
+    # timers due within this time of their send wait in the due topic under every plan; 0: every plan leaves all timers
+    # there
     never_held_ms: int
-    never_held_timers: int
-    never_held_gaps: int
+    never_held_timers: int  # number of such timers in the history
+    never_held_gaps: int  # the most gaps that these timers alone leave in a partition, counted
+    # partitions of the due topic that would be enough, counted; None: no tried number is enough, or the planner may
+    # choose the number anyway
     partitions: int | None
-    lasts_ms: int
-    mostly_gaps: int
-    gap_limit_ranges: int
+    lasts_ms: int  # longest time for which the plan leaves more gaps than allowed
+    mostly_gaps: int  # the most gaps during `MOSTLY` of the time from the first send to the last due time
+    gap_limit_ranges: int  # gap limit of a broker that would be enough
+    # fraction of the limit that the recommended plan uses; None: the broker does not store its gaps
     gap_fraction: float | None
 
 

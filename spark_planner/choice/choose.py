@@ -223,21 +223,13 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Answer:
-    """A plan of the planner, with its input.
+    """A plan of the planner, with its input."""
 
-    Args:
-        profile: The broker.
-        constraints: The user's limits, with the margin that the traffic requires.
-        growth: Planned volume, as a multiple of the history's volume.
-        choice: The recommended plan among all candidates, at that volume.
-        keys: The topic's heaviest keys.
-    """
-
-    profile: BrokerProfile
-    constraints: Constraints
-    growth: float
-    choice: Choice
-    keys: KeyShares
+    profile: BrokerProfile  # the broker
+    constraints: Constraints  # the user's limits, with the margin that the traffic requires
+    growth: float  # planned volume, as a multiple of the history's volume
+    choice: Choice  # the recommended plan among all candidates, at that volume
+    keys: KeyShares  # the topic's heaviest keys
 
     @property
     def plan(self) -> Plan:

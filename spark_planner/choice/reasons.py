@@ -98,15 +98,7 @@ def stays(plan: Plan) -> bool:
 def reasons_for(
     choice: Choice, candidates: Sequence[Evaluation], fitting: int, constraints: Constraints, growth: float
 ) -> tuple[str, ...]:
-    """Return at most `MOST` sentences for a choice, the most important first.
-
-    Args:
-        choice: The choice, without reasons.
-        candidates: The priced candidates, each with the partitions that it needs, the best first.
-        fitting: Number of candidates that keep all limits: the first in the list.
-        constraints: The user's limits and prices.
-        growth: Volume of the evaluations, as a multiple of the counted volume.
-    """
+    """Return at most `MOST` sentences for a choice, the most important first."""
     chosen, native, known = choice.recommended.evaluation, choice.native, choice.known
     fit = candidates[:fitting]
     now = known if growth == 1 else {}

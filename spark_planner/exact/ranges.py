@@ -456,17 +456,11 @@ class DuePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most gap ranges over time.
+    """The most gap ranges over time."""
 
-    Args:
-        gap_count: The highest count at a moment of the grid.
-        gap_count_limit: Upper bound of the count between two moments; equal to ``gap_count``: the peak is exact.
-        at_ms: The first moment with ``gap_count``, UTC milliseconds.
-    """
-
-    gap_count: int
-    gap_count_limit: int
-    at_ms: int
+    gap_count: int  # the highest count at a moment of the grid
+    gap_count_limit: int  # upper bound of the count between two moments; equal to ``gap_count``: the peak is exact
+    at_ms: int  # the first moment with ``gap_count``, UTC milliseconds
 
     @property
     def is_exact(self) -> bool:

@@ -195,28 +195,22 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Buffer as many rows as fit into a piece, all of the same source."""
     waiting: list[pa.RecordBatch] = []
-    rows, source = 0, None
+    rows, source = 0, 0
     for batch in batches:
-        for part, own in _by_source(batch):
-            if waiting and (rows + part.num_rows > PIECE_SENDS or own != source):
+        sources, cuts = np.zeros(batch.num_rows, np.int64), [0, batch.num_rows]
+        if SOURCE in batch.schema.names:
+            sources = batch.column(SOURCE).to_numpy()
+            cuts = [0, *(np.flatnonzero(sources[1:] != sources[:-1]) + 1).tolist(), batch.num_rows]
+        for low, high in pairwise(cuts):
+            if low == high:
+                continue
+            if waiting and (rows + high - low > PIECE_SENDS or sources[low] != source):
                 yield pa.Table.from_batches(waiting)
                 waiting, rows = [], 0
-            waiting.append(part)
-            rows, source = rows + part.num_rows, own
+            waiting.append(batch.slice(low, high - low))
+            rows, source = rows + high - low, sources[low]
     if waiting:
         yield pa.Table.from_batches(waiting)
-
-
-def _by_source(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
-    if not batch.num_rows:
-        return
-    if SOURCE not in batch.schema.names:
-        yield batch, 0
-        return
-    source = batch.column(SOURCE).to_numpy()
-    cuts = [0, *(np.flatnonzero(source[1:] != source[:-1]) + 1).tolist(), batch.num_rows]
-    for low, high in pairwise(cuts):
-        yield batch.slice(low, high - low), int(source[low])
 
 
 def heavy_keys(keys: pa.ChunkedArray) -> str | None:

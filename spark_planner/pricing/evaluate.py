@@ -26,17 +26,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redelivered:
-    """Entries redelivered to one subscription if all its due topics are unloaded at the same moment.
+    """Entries redelivered to one subscription if all its due topics are unloaded at the same moment."""
 
-    Args:
-        worst_entries: Entries at the worst of the simulated moments.
-        worst_at_ms: That moment, UTC milliseconds.
-        mean_entries: Mean over moments spaced evenly between the first send and the last due time.
-    """
-
-    worst_entries: float
-    worst_at_ms: float
-    mean_entries: float
+    worst_entries: float  # entries at the worst of the simulated moments
+    worst_at_ms: float  # that moment, UTC milliseconds
+    mean_entries: float  # mean over moments spaced evenly between the first send and the last due time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -562,7 +562,12 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
             fullest = float(np.bincount(release, stays.count).max())
             slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
         slot_entries.append(fullest)
-    at_ms = _relay_moments([stays for stays in (*all_stays, intake) if len(stays.count)], bins)
+    at_ms = np.zeros(0)  # evenly, from a bin before the first stay to a bin after the last
+    if some := [stays for stays in (*all_stays, intake) if len(stays.count)]:
+        first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in some)
+        last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in some)
+        bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
+        at_ms = np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
     entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
     left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
     through = _passed(intake, intake.released_ms, at_ms)
@@ -583,16 +588,6 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], in
         left=left,
         longest_ms=tuple(float((stays.released_ms - stays.entered_ms).max(initial=0.0)) for stays in all_stays),
     )
-
-
-def _relay_moments(all_stays: list[Stays], bins: int) -> Floats:
-    """Return evenly spaced moments, from a bin before the first stay to a bin after the last."""
-    if not all_stays:
-        return np.zeros(0)
-    first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in all_stays)
-    last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in all_stays)
-    bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
-    return np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
 
 
 def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:

@@ -35,7 +35,7 @@ from ..choice.choose import HELPED, Assessed, Choice
 from ..choice.constraints import Constraints
 from ..choice.reasons import describe
 from ..exact.replay import Replay
-from ..fleet import Fleet, NativeFit, NativeGaps
+from ..fleet import Fleet, NativeFit
 from ..job import Planned
 from ..pricing.evaluate import Evaluation
 from . import tables
@@ -621,22 +621,6 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
             folds=[Fold(name=counted(len(others), "topic that stays", "topics that stay"), table=rest)],
         ),
     ]
-    page = Page(
-        title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
-        verdict=fleet_verdict(fleet),
-        good=fleet.keeps_limits,
-        headlines=_headlines(fleet, matter),
-        notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
-        if fleet.waiting
-        else [],
-        sections=sections,
-        notes=[FLEET_KNOWN],
-        commands=[("Of one topic:", dump_plan(planned.plan)) for planned in list(fleet.planned.values())[:1]],
-    )
-    return render_page(page)
-
-
-def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
     limit = fleet.profile.gap_limit_ranges
     worst = max(fleet.topics, key=lambda one: one.peak.gap_count)
     again = sum(one.evaluation.redelivered.worst_entries for one in fleet.topics)
@@ -646,7 +630,7 @@ def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
         else one.evaluation.redelivered.worst_entries
         for one in fleet.topics
     )
-    return [
+    facts = [
         Headline(
             name="Topics at risk",
             value=f"{len(matter):,}",
@@ -672,3 +656,16 @@ def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
             good=again < 1,
         ),
     ]
+    page = Page(
+        title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
+        verdict=fleet_verdict(fleet),
+        good=fleet.keeps_limits,
+        headlines=facts,
+        notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
+        if fleet.waiting
+        else [],
+        sections=sections,
+        notes=[FLEET_KNOWN],
+        commands=[("Of one topic:", dump_plan(planned.plan)) for planned in list(fleet.planned.values())[:1]],
+    )
+    return render_page(page)

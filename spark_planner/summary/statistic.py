@@ -337,8 +337,18 @@ def statistic_of(
         raise ValueError(f"topic_limit = {topic_limit}: at least 1")
     if cell_limit < COARSEST_CELLS * topic_limit:
         raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {COARSEST_CELLS * topic_limit}")
+    # The key is not needed: a key column in a columnar file is not even read.
     parts = (
-        history.transform(_handed_over)
+        history.select(
+            columns.PUBLISH_MS,
+            columns.DUE_MS,
+            columns.SIZE_BYTES,
+            # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
+            F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
+            columns.REASON,
+            columns.REMARK,
+            columns.RAW,
+        )
         .mapInArrow(_kernel(gather_rows, cell_limit, topic_limit), columns.PARTS_SCHEMA)
         .transform(_gathered_in(GATHERING_TASKS, cell_limit, topic_limit))
         .transform(_gathered_in(1, cell_limit, topic_limit))
@@ -370,20 +380,6 @@ def _checked(found: Gathered, topic_limit: int) -> Statistic:
     if statistic.timers == 0:
         raise NoValidRows(statistic.rows, statistic.quarantined, statistic.samples)
     return statistic
-
-
-def _handed_over(history: DataFrame) -> DataFrame:
-    """Select the columns for the kernel. The key is not needed: a key column in a columnar file is not even read."""
-    return history.select(
-        columns.PUBLISH_MS,
-        columns.DUE_MS,
-        columns.SIZE_BYTES,
-        # Of a row in quarantine only the reason and the text are used, and its topic may be of any length.
-        F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
-        columns.REASON,
-        columns.REMARK,
-        columns.RAW,
-    )
 
 
 def _kernel(fold: Callable[[Iterable[Any], Gathered], Gathered], cell_limit: int, topic_limit: int) -> Any:
