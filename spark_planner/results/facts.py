@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,7 @@ from ..extrapolation import LEAST_DAYS, MAX_TIMERS, Continued, Days, Trend, tren
 from ..fleet import Fleet, NativeFit
 from ..history.sampled import sample_note
 from ..job import MOSTLY, History, Planned, Prediction
-from ..pricing.evaluate import Evaluation
+from ..pricing.evaluate import Evaluation, Redelivered, Shadowed
 from ..summary.cells import Cells
 
 EDGES_MS = (
@@ -499,7 +499,10 @@ def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "scheme": describe(evaluation.plan),
         "partitions": evaluation.plan.partitions,
-        **{name: asdict(value) if is_dataclass(value) else value for name, value in numbers.items()},
+        **{
+            name: asdict(value) if isinstance(value, Redelivered | Shadowed) else value
+            for name, value in numbers.items()
+        },
         "gap_fraction": evaluation.gap_fraction,
         "timers_per_day": evaluation.timers_per_day,
         "writes_per_timer": evaluation.writes_per_timer,
