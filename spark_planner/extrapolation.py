@@ -16,7 +16,6 @@ from math import sqrt
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.history_span import shows_day, shows_full
@@ -24,9 +23,8 @@ from timewheel.core.plan import Plan
 
 from .exact.sends import Stretch
 from .pricing.simulation import NATIVE, simulation_of
-from .summary.cells import CELL_LIMIT, Cells
+from .summary.cells import CELL_LIMIT, Cells, Floats
 
-Integers = NDArray[np.int64]
 WEEK = 7
 WEEKS_BY_WEEKDAY = 3
 """From this many weeks on, a day is compared with the same weekdays: an event of every Monday is no exception."""
@@ -66,7 +64,11 @@ def days_of(cells: Cells) -> Days:
     hours = by_hour(cells, end_ms, number)
     campaigns = _campaigns(hours) if cells.slot_ms <= HOUR_MS else []
     ordinary = [day for day in range(number) if day not in campaigns]
-    weekly_growth = _weekly_growth(hours.sum(axis=1), campaigns)
+    weekly_growth, timers = 0.0, hours.sum(axis=1)
+    if number >= 2 * WEEK and not campaigns:
+        # The first week against the last, weekday by weekday.
+        last = np.roll(timers[-WEEK:], (number - WEEK) % WEEK)
+        weekly_growth = compounded(timers[:WEEK], last, (number - WEEK) / WEEK)
     # A growing history continues with its last week; it has no campaigns.
     drawn = range(number - WEEK, number) if weekly_growth else ordinary
     return Days(
@@ -74,7 +76,7 @@ def days_of(cells: Cells) -> Days:
     )
 
 
-def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
+def by_hour(cells: Cells, end_ms: int, number: int) -> Floats:
     """Count timers by day and hour of the day, with days counted back from the end."""
     hour = number * 24 - 1 - (end_ms - 1 - cells.middle_ms) // HOUR_MS
     inside = hour >= 0
@@ -82,7 +84,7 @@ def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
     return counts.reshape(number, 24)
 
 
-def _campaigns(hours: NDArray[np.float64]) -> list[int]:
+def _campaigns(hours: Floats) -> list[int]:
     number = len(hours)
     if number < LEAST_DAYS_FOR_CAMPAIGNS:
         return []
@@ -96,14 +98,7 @@ def _campaigns(hours: NDArray[np.float64]) -> list[int]:
     return found.tolist() if len(found) <= MAX_CAMPAIGN_DAYS * number else []
 
 
-def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
-    weeks = (len(timers) - WEEK) / WEEK
-    if weeks < 1 or campaigns:
-        return 0.0
-    return compounded(timers[:WEEK], np.roll(timers[-WEEK:], (len(timers) - WEEK) % WEEK), weeks)
-
-
-def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: float) -> float:
+def compounded(first: Floats, last: Floats, weeks: float) -> float:
     """Return the relative growth of the volume per week, compounded; negative for a falling volume."""
     # 0: the two differ by no more than days do among themselves, or by too little.
     differences = last - first
@@ -171,7 +166,6 @@ def trend_of(cells: Cells) -> Trend | None:
     )
 
 
-Floats = NDArray[np.float64]
 MISSING = 0.01
 """Share of the steady state's pending timers: a history is long enough if at most this share is missing at its end."""
 

@@ -101,12 +101,17 @@ def survey(
         mapping: The history's columns; None: the usual names.
         topic: Leave all other topics out; None: take all.
         source: The history's name for errors and reports.
-        cell_limit: See `statistic.statistic_of`, also for the errors.
-        topic_limit: See `statistic.statistic_of`, also for the errors.
+        cell_limit: The most cells of all topics together, at least `statistic.COARSEST_CELLS` for each possible topic.
+        topic_limit: The most topics.
         on_progress: Receives the progress.
 
     Raises:
         NoSuchTopic: The history does not have the topic.
+        EmptyHistory: The history has no rows.
+        NoValidRows: All rows are in quarantine.
+        WrongTimeUnit: Nearly all rows are in quarantine because of the unit of their times.
+        TooManyTopics: There are more topics than the limit.
+        HistoryUnreadable: A file is damaged or was removed.
     """
     wanted = mapping or ColumnMapping()
     every = rows = raw.transform(assessed(wanted))

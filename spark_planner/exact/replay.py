@@ -36,6 +36,7 @@ from timewheel.core.steps import far_ms, steps
 
 from ..errors import EmptyHistory
 from ..history.columns import TOPIC, schema_of
+from ..summary.cells import Integers
 from .ranges import DuePartition, GapCounts, Grid, Part, PartitionGaps, Peak, RangeCounter, distinct, stitched
 from .sends import (
     NO_KEY,
@@ -54,8 +55,6 @@ from .sends import (
     unpacked_ascending,
     unpacked_spans,
 )
-
-Integers = NDArray[np.int64]
 
 
 class Routes(NamedTuple):
@@ -173,7 +172,7 @@ ARRANGED_SCHEMA = schema_of(
     "number:int topic:text chunk:int rank:int arrival_ms:bytes stay_ms:bytes due_partition:bytes hops:long "
     "hops_max:long"
 )
-"""The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed (`packing`).
+"""The arrivals of a piece in a chunk of time under a plan, with their stays, in order of arrival: packed as sends are.
 """
 _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 

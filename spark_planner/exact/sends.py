@@ -36,9 +36,9 @@ from timewheel.core.keys import java_string_hash
 
 from ..history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC, rows_by_topic, schema_of
 from ..history.keys import LEAST_SHARE, KeyShares
+from ..summary.cells import Integers
 from ..summary.survey import FINEST_STEP_MS, DailyGaps
 
-Integers = NDArray[np.int64]
 WIDTHS = (1, 2, 4, 8)  # bytes of a number; the first packed byte is the width
 
 
@@ -82,7 +82,7 @@ PIECES_SCHEMA = schema_of(
     "topic:text task:long piece:int first_ms:long last_ms:long last_due_ms:long sends:long marked:bytes "
     "publish_ms:bytes delay_ms:bytes key_hash:bytes heavy:text? repeated:long"
 )
-"""A piece: times are packed (`packing`), hashes of keys are 32-bit integers, empty if no send has a key."""
+"""A piece: times are packed (`packed_spans`), hashes of keys are 32-bit integers, empty if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 

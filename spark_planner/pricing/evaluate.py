@@ -18,10 +18,8 @@ from timewheel.core.steps import Step, far_ms, steps
 from timewheel.core.topology import Topology, topology
 
 from ..history.keys import EVEN, KeyShares
-from ..summary.cells import Cells
+from ..summary.cells import Cells, Floats
 from .simulation import Simulation, grouped_entries, into_one, ledger_ends, redelivered_entries, simulation_of
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

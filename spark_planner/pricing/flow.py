@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, steps
 
-from ..summary.cells import LEVELS, Cells
+from ..summary.cells import LEVELS, Cells, Flags, Floats, Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +90,6 @@ QUICK = Resolution(
 """For the selection of candidates to count: from the same cells its gaps are within some percent of those of `CLOSE`,
 in a quarter of the time.
 """
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 Cut = tuple[Integers, Floats, Floats, Floats]  # (owner, low, high, share of the owner) of each part
 PARTS_PER_SLOT = 8
 """If due times are cut at slot edges, publish times are first cut into parts of a slot divided by this number."""
@@ -418,7 +414,7 @@ class Flow:
     intake: Stays  # timers that passed through the intake, where they do not wait
     # for each piece, True for the originals of moved timers: entries of the due topic, acknowledged when they are sent,
     # and no timers of their own
-    acked_originals: NDArray[np.bool_]
+    acked_originals: Flags
 
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..summary.cells import Flags, Floats, Integers
 from .flow import CLOSE, DIRECT, Flow, Resolution, repeated
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 JUMP_MS = 1.0  # a ramp shorter than this is a step: times are whole milliseconds
 BURST_PLACES = 48  # places in a row of a burst, in which all timers have about the same stay: more places add nothing
 
@@ -201,7 +200,6 @@ def _within_rows(steps: Floats, opens: Integers, event_row: Integers) -> Floats:
     return found
 
 
-Flags = NDArray[np.bool_]
 LEAST_ROWS_PER_STAY = 4
 BURST_DENSITY = 4.0  # ratio to the density around it from which on a stretch is a burst, with rows of its own
 LEAST_BURST_SHARE = 1 / 16_384  # least share of all timers in a burst; a row with fewer cannot decide a peak

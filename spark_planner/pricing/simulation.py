@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
@@ -40,14 +39,13 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, far_ms, longest_due_stay_ms, steps
 
 from ..history.keys import EVEN, KeyShares
-from ..summary.cells import LEVELS, Cells
+from ..summary.cells import LEVELS, Cells, Flags, Floats, Integers
 from .flow import CLOSE, DIRECT, SENT, Flow, Pieces, Resolution, Stays, flow_of
 from .gap_curve import GapCurve, Rows, gap_curve, risen, risen_evenly, rows_of
 
 NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
 """Native delays on one partition, for figures that do not depend on names."""
 
-Flags = NDArray[np.bool_]
 PARTS = 16  # parts of a coarse slot that are checked for bursts
 FULL_SHARE = 0.25  # a part with this share of its slot is a burst: four times its share under even sending
 LEAST_SHARE = 1 / 2_000
@@ -85,15 +83,13 @@ def _bursts(cells: Cells, level: int) -> Flags:
     return found
 
 
-def _numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _numbered(values: Integers) -> tuple[Integers, Integers]:
     """Return the beginning of each run of equal values, and the run number of each value."""
     is_first = np.ones(len(values), np.bool_)
     is_first[1:] = values[1:] != values[:-1]
     return np.flatnonzero(is_first), np.cumsum(is_first) - 1
 
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 AT_ONCE_S = 1.0  # timers that leave within twice this time count as a single moment
 MINUTE_S = 60.0
 BURST_SIZE, BURST_SHARE = 20.0, 0.5  # least size of a burst: timers in a second, and share of their minute

@@ -498,13 +498,18 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml", prices: Price
 
 
 def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | None = None) -> Page:
-    growth = [said for said in (describe_growth(planned),) if said]
+    growth, statistic = [said for said in (describe_growth(planned),) if said], planned.history.statistic
+    notices = describe_traffic(planned.traffic)
+    if left_out := sum(statistic.quarantined.values()):
+        notices.append(
+            f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
+        )
     return Page(
         title=f"timewheel plan: {planned.plan.due_topic}",
         verdict=verdict(planned),
         good=planned.keeps_limits,
         headlines=headlines(planned, prices),
-        notices=_notices(planned),
+        notices=[*notices, *filter(None, [describe_copies(planned), describe_keys(planned)])],
         figure=gap_chart(gaps_over_time(planned)),
         sections=[
             Section(
@@ -534,17 +539,6 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
             *([("Run the shadow:", timewheel_command("shadow", "run", plan_file))] if planned.plan.intake else []),
         ],
     )
-
-
-def _notices(planned: Planned) -> list[str]:
-    statistic = planned.history.statistic
-    said = describe_traffic(planned.traffic)
-    left_out = sum(statistic.quarantined.values())
-    if left_out:
-        said.append(
-            f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
-        )
-    return [*said, *filter(None, [describe_copies(planned), describe_keys(planned)])]
 
 
 def _costs(planned: Planned, prices: Prices | None) -> Section:

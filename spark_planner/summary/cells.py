@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 CELL_LIMIT = 400_000  # most cells of all topics of a history together: 32 MB, and evaluated for a plan within a second
 FINEST_SLOT_MS = 1_000  # the broker's default tick: a gap count shows nothing finer

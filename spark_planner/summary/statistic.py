@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
@@ -177,7 +176,6 @@ def cells_by_topic(table: Any) -> dict[str, Cells]:
     return found
 
 
-Integers = NDArray[np.int64]
 SAMPLES_PER_REASON = 5
 TOO_MANY_TOPICS = "too_many_topics"
 """A reason in the parts, with the topics as samples: a task that finds too many topics stops."""

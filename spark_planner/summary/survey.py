@@ -24,7 +24,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS
 
@@ -32,11 +31,9 @@ from ..errors import DaysAlreadyStored, StatisticUnreadable
 from ..history import columns
 from ..history.columns import rows_by_topic
 from ..history.keys import EVEN, KeyShares
-from .cells import Cells, bounded_together
+from .cells import Cells, Floats, Integers, bounded_together
 from .statistic import Statistic, cells_table, noted_table, readable
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 FINEST_STEP_MS = 1_000  # the broker's default tick. All other steps are this step, doubled one or more times.
 
 
