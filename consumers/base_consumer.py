@@ -1,42 +1,354 @@
-"""The base of the two consumers: arguments, start and end, and the taking of timers."""
+"""The base of the two consumers: arguments, parts, start and end, and the taking of timers."""
 
 from __future__ import annotations
 
+import math
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pulsar.schema
 
+from timewheel.client.cancellation_log import CancellationLog
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
 from timewheel.client.process import ProcessGuard, end_at_exit
 from timewheel.client.reaching import reaching
 from timewheel.client.surface import ClientLike
-from timewheel.consumers.counts import ConsumerCounts
-from timewheel.consumers.delivery_policy import Overdue
-from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.guarding import guarding
-from timewheel.consumers.handled import DEFAULT_HANDLED
-from timewheel.consumers.in_flight import InFlight, Mark
-from timewheel.consumers.lateness import Lateness
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.middleware import Middleware, MiddlewareChain
-from timewheel.consumers.resources import ConsumerResources
-from timewheel.consumers.retry import NO_TOPICS, Retries, RetryPolicy
 from timewheel.core.arguments import check_client_and_plan, check_kind, has_methods, is_async
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import BadArgument, ClientMisuse
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.limits import DEFAULT_MAX_HELD
-from timewheel.core.plan import Plan
+from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
+from timewheel.core.names import Names
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import Random, system_random
+from timewheel.events import HandlerFailed
 from timewheel.hooks import Hook
 
+from .counts import ConsumerCounts, Lateness
+from .engine import DEFAULT_HANDLED, DeliveryPolicy, Engine, HandledWindow, Overdue
+from .errors import SubscribeRefused, check_count
+from .message import DelayedMessage, InFlight, Mark, beside_shadow, reading_of
+from .middleware import Middleware, MiddlewareChain, Postpone, SkipTimer
+from .receiver import Pace, Questions, Receiver
+from .republisher import Republisher
+from .retry import NO_TOPICS, ParkTimer, Retries, RetryLater, RetryPolicy
+from .source import RollingSource, SingleSource, Source, Subscribing
+
 if TYPE_CHECKING:
-    from timewheel.consumers.inbox.protocol import Inbox
+    from timewheel.relay import Relay
     from timewheel.relay.status import RelayStatus
+
+    from .inbox.protocol import Inbox
+    from .inbox_guard import InboxGuard
+
+
+ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
+NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
+"""The default handlers of a process."""
+
+
+def _is_nobodys(handler: Any) -> bool:
+    # Nor has a service its own handler in `asyncio.run`, which handles SIGINT by cancelling.
+    is_asyncios = getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"
+    return handler in NOBODYS or is_asyncios
+
+
+@contextmanager
+def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Within this context, the first SIGTERM or SIGINT calls ``stop``, and a second has its previous effect.
+
+    Only on the main thread, as Python demands; and only for a signal without a handler of the service's own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def give_back() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        give_back()
+        stop()
+
+    for number in ASKED_TO_END:
+        handler = signal.getsignal(number)
+        if _is_nobodys(handler):
+            before[number] = handler
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        give_back()
+
+
+class Outcomes:
+    """Passes outcomes to the receiver, which reports failed acknowledgements to the hooks.
+
+    Args:
+        receiver: Executes the outcomes.
+        retries: Decides about timers whose handler raises.
+        hooks: Receive events about handlers that fail.
+    """
+
+    __slots__ = ("_hooks", "_receiver", "_retries")
+
+    def __init__(self, receiver: Receiver, retries: Retries, hooks: Hooks) -> None:
+        self._receiver = receiver
+        self._retries = retries
+        self._hooks = hooks
+
+    def returned(self, timer: InFlight) -> None:
+        """Acknowledge a timer that was handled."""
+        self._receiver.done(timer, quietly=True)
+
+    def given_back(self, timer: InFlight) -> None:
+        """Give a timer back, so that another consumer may have it: no handler began, or none is to blame."""
+        self._receiver.failed(timer, quietly=True)
+
+    def raised(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
+        """Decide about a timer whose handler or `Middleware` raised.
+
+        Args:
+            timer: The timer as it was handed out.
+            message: The message as the handler saw it.
+            error: The exception.
+        """
+        if isinstance(error, SkipTimer):
+            self._receiver.skipped(timer)
+        elif isinstance(error, Postpone):
+            self._receiver.postponed(timer, error.after_ms)
+        else:
+            self._failed(timer, message, error)
+
+    def _failed(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
+        redirect = self._retries.after(error, message.attempt)
+        if redirect is None or not isinstance(error, RetryLater | ParkTimer):
+            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
+        if redirect is None:
+            self._receiver.failed(timer, quietly=True)
+        else:
+            self._receiver.redirected(timer, redirect)
+
+
+def guarding(
+    inbox: Inbox | None,
+    plan: Plan,
+    subscription: str,
+    *,
+    goes_on: Callable[[Exception], bool] | None,
+    clock: Clock,
+    rng: Random,
+    hooks: Hooks,
+) -> InboxGuard | None:
+    """Return the guard that asks an inbox around each handler of a subscription; None without an inbox.
+
+    Args:
+        inbox: The store.
+        plan: The consumer's plan.
+        subscription: The consumer's subscription.
+        goes_on: As for `InboxGuard`.
+        clock: As for `InboxGuard`.
+        rng: As for `InboxGuard`.
+        hooks: As for `InboxGuard`.
+    """
+    if inbox is None:
+        return None
+    # Imported here, so that a consumer without an inbox does not pay for the import.
+    from .inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
+    from .inbox_guard import InboxGuard  # noqa: PLC0415
+
+    return InboxGuard(
+        inbox,
+        plan.due_topic,
+        subscription,
+        keep_ms=max(DEFAULT_KEEP_MS, 0 if plan.cancel is None else plan.cancel.keep_ms),
+        goes_on=goes_on,
+        clock=clock,
+        rng=rng,
+        hooks=hooks,
+    )
+
+
+MAX_HANDLED = 10_000_000
+"""Maximum number of handled timers that a process may remember: some 2 GB."""
+
+
+class ConsumerResources:
+    """Creates, starts and ends the resources together; waiting for timers is the consumer's part.
+
+    Args:
+        client: As in `timewheel.consumers.DelayedConsumer`.
+        plan: As in `DelayedConsumer`.
+        subscription: As in `DelayedConsumer`.
+        consumer_type: As in `DelayedConsumer`.
+        schema: As in `DelayedConsumer`.
+        clock: As in `DelayedConsumer`.
+        rng: As in `DelayedConsumer`.
+        hooks: As in `DelayedConsumer`.
+        max_held: As in `DelayedConsumer`.
+        max_rate: As in `DelayedConsumer`.
+        handled_window: As in `DelayedConsumer`.
+        relay: As in `DelayedConsumer`.
+        former_topics: As in `DelayedConsumer`.
+        relay_memory_bytes: As in `DelayedConsumer`.
+        overdue: As in `DelayedConsumer`.
+        on_settled: As in `timewheel.consumers.receiver.Receiver`.
+        consumer_options: As in `DelayedConsumer`.
+
+    Attributes:
+        receiver: Hands out due timers, and takes their outcomes.
+        is_spent: Whether it ended because a part could not start: then it cannot be started again.
+
+    Raises:
+        SubscribeRefused: An argument cannot be honoured.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        subscription: str,
+        *,
+        consumer_type: Any,
+        schema: Any,
+        clock: Clock,
+        rng: Random | None,
+        hooks: tuple[Hook, ...] | None,
+        max_held: int,
+        max_rate: float | None,
+        handled_window: int,
+        relay: bool | None,
+        former_topics: Callable[[], Sequence[FormerTopic]] | None,
+        relay_memory_bytes: int | None,
+        overdue: Overdue | None,
+        on_settled: Callable[[InFlight, bool], None] | None,
+        consumer_options: Mapping[str, Any],
+    ) -> None:
+        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
+        check_count("handled_window", handled_window, MAX_HANDLED)
+        if max_rate is not None and not 0 < max_rate < math.inf:
+            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
+        if overdue is not None and overdue.then == "park" and not plan.keeps_back:
+            raise SubscribeRefused("overdue", overdue, NO_TOPICS)
+        self.is_spent = False
+        emitting = Hooks(hooks)
+        self._subscribing = subscribing = Subscribing(
+            client,
+            plan,
+            subscription,
+            consumer_type=consumer_type,
+            schema=schema,
+            options=consumer_options,
+            clock=clock,
+        )
+        retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
+        self._parked_topic = Names(plan).parked(subscription) if plan.keeps_back else None
+        mine = subscription if plan.keeps_back else ""
+        read = beside_shadow(clock, mine) if plan.intake else reading_of(mine)
+        self._source: Source = (
+            RollingSource(subscribing, plan, retry_topic, clock, emitting, read)
+            if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
+            else SingleSource(subscribing, tuple(filter(None, (plan.due_topic, retry_topic))), clock, emitting, read)
+        )
+        self._cancellation_log: CancellationLog | None = None
+        judge: DeliveryPolicy | None = None
+        questions: Questions | None = None
+        if plan.cancel is not None:
+            self._cancellation_log = CancellationLog(client, plan, clock, emitting)
+            judge = DeliveryPolicy(self._cancellation_log.table.is_dead, plan.cancel.keep_ms)
+            questions = Questions(self._cancellation_log, plan.cancel.on_log_unavailable, clock)
+        self.receiver = Receiver(
+            self._source,
+            Engine(
+                hold_bound_ms=hold_bound_ms(plan),
+                max_held=max_held,
+                handled=HandledWindow(handled_window),
+                ack_timeout_ms=subscribing.ack_timeout_ms,
+                judge=judge,
+                overdue=overdue,
+                parks=plan.keeps_back,
+                redelivery_delay_ms=subscribing.redelivery_delay_ms,
+            ),
+            Republisher(client, plan, subscription, clock, emitting),
+            pace=None if max_rate is None else Pace(max_rate),
+            questions=questions,
+            sorts=subscribing.ack_timeout_ms is None,
+            redelivery_delay_ms=subscribing.redelivery_delay_ms,
+            clock=clock,
+            hooks=emitting,
+            on_settled=on_settled,
+        )
+        has_work = plan.needs_relay or self._cancellation_log is not None or former_topics is not None
+        embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
+        self._relay: Relay | None = None
+        if embedded:
+            # Imported here, so that a consumer without an embedded relay does not pay for the import.
+            from timewheel.relay import Relay  # noqa: PLC0415
+            from timewheel.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+
+            self._relay = Relay(
+                client,
+                plan,
+                clock=clock,
+                rng=rng,
+                hooks=hooks,
+                former_topics=former_topics,
+                cancellation_log=self._cancellation_log,
+                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
+            )
+
+    def start(self) -> None:
+        """Start all parts; if a part fails, the started parts end again.
+
+        Raises:
+            TopologyError: A topic is missing; names the command that creates the topic.
+            pulsar.PulsarException: The broker refused or did not answer.
+        """
+        with ExitStack() as undo:
+            if self._cancellation_log is not None:
+                self._cancellation_log.start()
+                undo.callback(self._cancellation_log.stop)
+            if self._parked_topic and (problem := self._subscribing.problem_with(self._parked_topic)) is not None:
+                raise problem
+            self._source.start()
+            if self._relay is not None:
+                undo.callback(self._source.close)
+                self.is_spent = True
+                self._relay.start()
+                self.is_spent = False
+            undo.pop_all()
+
+    def close(self) -> None:
+        """End all parts; unacknowledged timers are redelivered to other consumers."""
+        if self._relay is not None:
+            self._relay.stop()
+        self.receiver.close()
+        if self._cancellation_log is not None:
+            self._cancellation_log.stop()
+
+    @property
+    def ready(self) -> bool:
+        """True if all parts are ready."""
+        return (
+            self._source.ready
+            and (self._cancellation_log is None or self._cancellation_log.ready)
+            and (self._relay is None or bool(self._relay.ready))
+        )
+
+    @property
+    def relay_status(self) -> RelayStatus | None:
+        """Status of the relay that runs here; None if there is none."""
+        return None if self._relay is None else self._relay.status()
 
 
 class BaseConsumer:

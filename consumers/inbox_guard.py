@@ -6,16 +6,14 @@ import datetime as dt
 import threading
 from collections.abc import Callable
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
-from timewheel.consumers.in_flight import InFlight
-from timewheel.consumers.inbox.errors import InboxUnavailable
-from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
-from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.middleware import Middleware, Postpone, SkipTimer
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.core.clock import Clock
 from timewheel.core.rng import Random
 from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotNotified
+
+from .inbox.protocol import Answer, Inbox, InboxUnavailable, Owners, inbox_key, kept_for_ms
+from .message import DelayedMessage, InFlight
+from .middleware import Middleware, Postpone, SkipTimer
 
 LEASE_MS = 30_000
 RENEWALS_PER_LEASE = 3

@@ -6,9 +6,10 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 
 from timewheel.client.hooks import Hooks
-from timewheel.consumers.arguments import check_duration
-from timewheel.consumers.message import DelayedMessage
 from timewheel.events import MiddlewareFailed
+
+from .errors import check_duration
+from .message import DelayedMessage
 
 MAX_LATER = dt.timedelta(minutes=10)
 """Longest time that a timer can be put off, since it stays in flight in this consumer."""

@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from timewheel.consumers.arguments import check_duration
-from timewheel.consumers.errors import SubscribeRefused
-from timewheel.consumers.redirect import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 from timewheel.core.arguments import check_kind, is_async
 from timewheel.core.clock import Clock
 from timewheel.core.durations import format_duration, spelled
 from timewheel.core.errors import BadArgument
 from timewheel.core.plan import Plan
 from timewheel.core.rng import Random
+
+from .errors import SubscribeRefused, check_duration
+from .message import MAX_REASON_CHARS, Parked, Redirect, ToRetry
 
 MAX_ATTEMPTS = 100_000
 NO_TOPICS = "the plan has no retry topics: write retry = true in it, and run `timewheel topics ensure PLAN`"

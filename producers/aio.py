@@ -18,15 +18,13 @@ from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes
 from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import replacing
-from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
-from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.counters import ProducerCounts
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import PooledProducer
-from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
-from timewheel.producers.timer import Timer
+
+from .cancel_messages import replacing
+from .pool import PooledProducer
+from .prepare import DEFAULT_MAX_MESSAGE_BYTES, Outgoing
+from .producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
+from .timer import SendOptions, Timer
+from .writer import DEFAULT_MAX_PENDING, ProducerCounts, Send, TimerWriter, idle_ms
 
 OPENING_THREADS = 8
 """Threads on which producers are opened, flushed or closed, off the event loop."""

@@ -10,9 +10,9 @@ from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mi
 from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.timer import Timer
+
+from .prepare import Outgoing
+from .timer import SendOptions, Timer
 
 MAX_ATTEMPTS = 4
 """Limit on sends of a cancellation; each further send follows a producer that was found closed."""

@@ -16,17 +16,13 @@ from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.hooks import Hook
-from timewheel.producers.cancel_messages import replacing
-from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
-from timewheel.producers.send_options import SendOptions
-from timewheel.producers.sending.counters import ProducerCounts
-from timewheel.producers.sending.dispatcher import Dispatcher
-from timewheel.producers.sending.handoff_queue import HandoffQueue
-from timewheel.producers.sending.limiter import InFlightLimiter
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import PooledProducer
-from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
-from timewheel.producers.timer import Timer
+
+from .cancel_messages import replacing
+from .dispatcher import Dispatcher, HandoffQueue, InFlightLimiter
+from .pool import PooledProducer
+from .prepare import DEFAULT_MAX_MESSAGE_BYTES, Outgoing
+from .timer import SendOptions, Timer
+from .writer import DEFAULT_MAX_PENDING, ProducerCounts, Send, TimerWriter, idle_ms
 
 TimerCallback = Callable[[TimewheelError | None, Timer], None]
 """``callback(error, timer)``: error is None if the timer is stored."""

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
-    from timewheel.consumers.inbox.errors import (
+    from timewheel.consumers.inbox.protocol import (
         BadInbox,
         InboxFull,
         InboxKeyTooLong,
@@ -186,10 +186,10 @@ _MODULE_OF = {
     "TooManyRequests": "timewheel.broker.protocol.errors",
     "ReceiveTimeout": "timewheel.consumers.errors",
     "SubscribeRefused": "timewheel.consumers.errors",
-    "BadInbox": "timewheel.consumers.inbox.errors",
-    "InboxFull": "timewheel.consumers.inbox.errors",
-    "InboxKeyTooLong": "timewheel.consumers.inbox.errors",
-    "InboxUnavailable": "timewheel.consumers.inbox.errors",
+    "BadInbox": "timewheel.consumers.inbox.protocol",
+    "InboxFull": "timewheel.consumers.inbox.protocol",
+    "InboxKeyTooLong": "timewheel.consumers.inbox.protocol",
+    "InboxUnavailable": "timewheel.consumers.inbox.protocol",
     "ReplayFailed": "timewheel.inspect.errors",
     "GapLogUnreadable": "timewheel.inspect.errors",
     "NoSuchTarget": "timewheel.inspect.errors",

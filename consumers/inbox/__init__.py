@@ -16,8 +16,8 @@ from timewheel.core.extras import missing_extra
 from timewheel.core.lazy_exports import names_on_first_use
 
 if TYPE_CHECKING:
-    from timewheel.consumers.inbox.memory import MemoryInbox
-    from timewheel.consumers.inbox.protocol import (
+    from .memory import MemoryInbox
+    from .protocol import (
         DEFAULT_KEEP_MS,
         MAX_KEY_BYTES,
         Answer,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         inbox_key,
         kept_for_ms,
     )
-    from timewheel.consumers.inbox.redis import RedisInbox
-    from timewheel.consumers.inbox.sql import SqlInbox
-    from timewheel.consumers.inbox.sqlite import SqliteInbox
+    from .redis import RedisInbox
+    from .sql import SqlInbox
+    from .sqlite import SqliteInbox
 
 __all__ = [
     "DEFAULT_KEEP_MS",

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from timewheel.consumers.inbox.errors import BadInbox, InboxFull, InboxUnavailable
-from timewheel.consumers.inbox.protocol import DONE, MINE, Claim, check_least, taken
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse
+
+from .protocol import DONE, MINE, BadInbox, Claim, InboxFull, InboxUnavailable, check_least, taken
 
 T = TypeVar("T")
 

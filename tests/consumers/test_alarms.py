@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.support.manual_clock import ManualClock
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.core.durations import MINUTE_MS
 from timewheel.events import TimerParked, TimerTooNew
 from timewheel.hooks import Alarm, Event

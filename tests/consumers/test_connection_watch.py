@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.manual_clock import LeapingClock
-from timewheel.client.connection_watch import LOST_AFTER_MS, ConnectionWatch
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import LOST_AFTER_MS, ConnectionWatch, Hooks
 from timewheel.core.clock import pause
 
 

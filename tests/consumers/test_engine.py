@@ -6,11 +6,9 @@ import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from timewheel.client.positions import Position
-from timewheel.consumers.commands import NegativeAcknowledge
-from timewheel.consumers.engine import MAX_REPUBLISHING
-from timewheel.consumers.handled import HandledWindow, timer_key
-from timewheel.consumers.in_flight import Arrival, Mark, Stage
-from timewheel.consumers.receiving.due_queue import DueQueue
+from timewheel.consumers.engine import MAX_REPUBLISHING, HandledWindow, NegativeAcknowledge, timer_key
+from timewheel.consumers.message import Arrival, Mark, Stage
+from timewheel.consumers.receiver import DueQueue
 from timewheel.core.envelope import Envelope
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.handled import HandledWindow, timer_key
+from timewheel.consumers.engine import HandledWindow, timer_key
 from timewheel.core.envelope import Envelope
 
 

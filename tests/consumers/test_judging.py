@@ -9,8 +9,8 @@ import pytest
 
 from tests.consumers.support import NOW_MS, arrival, engine, republished, said
 from timewheel.consumers import Overdue
-from timewheel.consumers.delivery_policy import DeliveryPolicy, Verdict, judged
-from timewheel.consumers.redirect import Parked
+from timewheel.consumers.engine import DeliveryPolicy, Verdict, judged
+from timewheel.consumers.message import Parked
 from timewheel.core.envelope import Envelope, Life
 
 KEEP_MS = 60_000

@@ -15,12 +15,19 @@ from tests.support.plans import plan_of, shadow_of
 from tests.support.stored_entry import native_entry
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import EntryPosition
-from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
-from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_flight import Arrival, InFlight, Mark
-from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow, reading_of
-from timewheel.consumers.receiving.republisher import Republisher, _kept
-from timewheel.consumers.redirect import Parked, ToRetry
+from timewheel.consumers.engine import DeliveryPolicy, Engine, Overdue
+from timewheel.consumers.message import (
+    Arrival,
+    DelayedMessage,
+    InFlight,
+    Mark,
+    Parked,
+    ToRetry,
+    arrival_of,
+    beside_shadow,
+    reading_of,
+)
+from timewheel.consumers.republisher import Republisher, _kept
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import (
     DUE_PROPERTY,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.pace import BURST_MS, Pace
+from timewheel.consumers.receiver import BURST_MS, Pace
 
 
 @given(st.floats(0.1, 100_000), st.integers(0, 2**31), st.integers(1, 2_000))

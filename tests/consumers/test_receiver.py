@@ -11,11 +11,17 @@ from tests.consumers.support import BOUND_MS, NOW_MS, engine
 from tests.support.manual_clock import LeapingClock
 from timewheel.client.hooks import Hooks
 from timewheel.client.positions import Position
-from timewheel.consumers.delivery_policy import DeliveryPolicy, Overdue
-from timewheel.consumers.in_flight import Arrival, InFlight
-from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_MS, STALE_MS, Questions
-from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
+from timewheel.consumers.engine import DeliveryPolicy, Overdue
+from timewheel.consumers.message import Arrival, InFlight
+from timewheel.consumers.receiver import (
+    ASKED_AGAIN_MS,
+    BLIND_AFTER_MS,
+    JUST_HANDED_MS,
+    STALE_MS,
+    Pace,
+    Questions,
+    Receiver,
+)
 from timewheel.core.cancel_policy import WhenBlind
 from timewheel.core.envelope import Envelope
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.manual_clock import ManualClock
-from timewheel.client.tls_reader import PAUSE_MS, TlsReader
+from timewheel.client.credentials import PAUSE_MS, TlsReader
 
 
 class Reading:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.inspect.test_gap_looks import Cluster, gap_status, snapshot_of, stats
 from timewheel.consumers import ConsumerCounts, Lateness
-from timewheel.consumers.lateness import BOUNDS_MS
+from timewheel.consumers.counts import BOUNDS_MS
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan
 from timewheel.events import HandlerFailed, SnapshotFailed, TokenExpired
@@ -27,7 +27,7 @@ from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.gap_statuses import of_snapshot
 from timewheel.metrics.roles import of_relay
 from timewheel.producers import ProducerCounts
-from timewheel.producers.sending.counters import Counters
+from timewheel.producers.writer import Counters
 from timewheel.relay.driver.handle import PartitionState
 from timewheel.relay.status import PartitionStatus, RelayStatus
 from timewheel.testing import eventually

@@ -168,10 +168,9 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time",
     ("spark_planner/session.py", "join()"): "waits for the last words of a Java that could not start, in Java's time",
     ("consumers/aio.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
-    ("consumers/async_running.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    ("producers/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
     (
         "timewheel/client/own_numbers.py",
         "os.urandom",

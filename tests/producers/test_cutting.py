@@ -28,9 +28,8 @@ from timewheel.producers.cancel_messages import (
     cancellation_of_timer,
     message_of,
 )
-from timewheel.producers.prepare import prepare
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.writer import TimerWriter
+from timewheel.producers.prepare import Outgoing, prepare
+from timewheel.producers.writer import TimerWriter
 
 NOW_MS = 1_763_700_000_000
 DUE_TOPIC = "persistent://acme/crm/reminders"

@@ -8,7 +8,7 @@ from tests.support.threads import StartedThreads
 from timewheel.client.hooks import Hooks
 from timewheel.core import SystemClock
 from timewheel.hooks import Event
-from timewheel.producers.sending.dispatcher import BUSY_MS, LINGER_MS, Dispatcher
+from timewheel.producers.dispatcher import BUSY_MS, LINGER_MS, Dispatcher
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()

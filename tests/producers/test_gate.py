@@ -7,7 +7,7 @@ import pytest
 from tests.support.manual_clock import LeapingClock
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse
-from timewheel.producers.sending.limiter import Batch, InFlightLimiter
+from timewheel.producers.dispatcher import Batch, InFlightLimiter
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()

@@ -6,7 +6,7 @@ import pytest
 
 from timewheel.core.errors import ClientMisuse
 from timewheel.core.grouping import LARGEST_BATCH
-from timewheel.producers.sending.options import OWNED, ProducerOptions
+from timewheel.producers.pool import OWNED, ProducerOptions
 
 BYTES = pulsar.schema.BytesSchema()
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.manual_clock import ManualClock
 from timewheel.core import SystemClock
-from timewheel.producers.sending.handoff_queue import BUSY_FROM, MAX_WAIT_MS, TOGETHER, HandoffQueue
+from timewheel.producers.dispatcher import BUSY_FROM, MAX_WAIT_MS, TOGETHER, HandoffQueue
 
 CLOCK = SystemClock()
 

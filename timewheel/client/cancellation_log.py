@@ -11,14 +11,12 @@ from typing import Any
 
 import pulsar
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.native import uncounted_of
-from timewheel.client.own_numbers import own_numbers
-from timewheel.client.partitioned import partition_count
 from timewheel.client.positions import Position
 from timewheel.client.process import end_at_exit
-from timewheel.client.surface import ClientLike
+from timewheel.client.reaching import partition_count
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellation_table import MAX_LIVE, CancellationTable
 from timewheel.core.cancellations import Cancellation, latest_forget_ms, read_cancellations
 from timewheel.core.clock import Clock

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON
-from timewheel.client.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+from timewheel.client.dead_letters import DEAD_FROM, DEAD_REASON, PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.client.dead_letters import DEAD_ENCRYPTION, DEAD_PART, DEAD_PREFIX
-from timewheel.client.parked import PARKED_PART
+from timewheel.client.dead_letters import DEAD_ENCRYPTION, DEAD_PART, DEAD_PREFIX, PARKED_PART
 from timewheel.core.durations import spelled
 from timewheel.core.envelope import (
     FIRST_LIFE,

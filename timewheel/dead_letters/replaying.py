@@ -19,12 +19,11 @@ import pulsar
 from timewheel.broker.admin.client import AdminClient
 from timewheel.client.dead_letters import DEAD_FROM, DEAD_SCHEMA
 from timewheel.client.native import carry, keys_of, schema_version_of
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import EntryPosition
 from timewheel.client.reaching import reaching
 from timewheel.client.results import Outcome, cause_of, is_of_message, outcome_of_result
-from timewheel.client.schema_versions import Schemas
-from timewheel.client.surface import ClientLike
+from timewheel.client.schemas import Schemas
+from timewheel.client.surface import ClientLike, own_numbers
 from timewheel.core.cancellations import Stamps
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.digits import whole_number

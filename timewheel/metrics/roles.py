@@ -56,7 +56,7 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
 
 def of_lateness(due_topic: str, subscription: str, counted: LatenessCounts) -> Iterator[Sample]:
     """Yield the samples of a consumer that measures lateness."""
-    from timewheel.consumers.lateness import BOUNDS_MS  # noqa: PLC0415 - a process without consumers does not load them
+    from timewheel.consumers.counts import BOUNDS_MS  # noqa: PLC0415 - a process without consumers does not load them
 
     bounds = [*(str(bound / 1_000) for bound in BOUNDS_MS), "+Inf"]
     counts, total = [], 0

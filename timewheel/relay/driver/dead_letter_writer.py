@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, without_notes
+from timewheel.client.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, in_parts, without_notes
 from timewheel.client.native import carry
 from timewheel.client.positions import Position
-from timewheel.client.set_aside import in_parts
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
 from timewheel.relay.driver.confirmations import Confirmations

@@ -17,10 +17,10 @@ from typing import Any, Final, Literal, Self
 import pulsar
 
 from timewheel.client.native import NO_SCHEMA
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import Position
 from timewheel.client.results import Outcome, outcome_of_error
-from timewheel.client.schema_versions import Schemas
+from timewheel.client.schemas import Schemas
+from timewheel.client.surface import own_numbers
 from timewheel.core.names import Names, partition_topic
 from timewheel.events import RelayNumbersUsedUp
 from timewheel.relay.driver.source import Source, Tools

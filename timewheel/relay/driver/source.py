@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from timewheel.client.alarms import Alarms
-from timewheel.client.hooks import Hooks
+from timewheel.client.hooks import Alarms, Hooks
 from timewheel.client.surface import ConsumerLike
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope

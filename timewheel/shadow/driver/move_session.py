@@ -18,8 +18,8 @@ from timewheel.broker.admin.internals import CursorStats, InternalStats
 from timewheel.broker.protocol.entries import Entry
 from timewheel.broker.protocol.reading import EntryReader
 from timewheel.client.native import NO_SCHEMA
-from timewheel.client.own_numbers import own_numbers
 from timewheel.client.positions import EntryPosition
+from timewheel.client.surface import own_numbers
 from timewheel.core.envelope import NUDGE_PROPERTY
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.events import ShadowCaughtUp, ShadowMovesAgain, ShadowStaysNative

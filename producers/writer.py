@@ -5,10 +5,13 @@ No function here waits for an outcome; the two producers differ in how they wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from os import getpid, urandom
+from threading import get_ident
 from typing import Any
 
 import pulsar.schema
@@ -16,7 +19,7 @@ import pulsar.schema
 from timewheel.client.hooks import Hooks
 from timewheel.client.process import ProcessGuard
 from timewheel.client.reaching import BrokerUnreachable, reaching
-from timewheel.client.results import Outcome, cause_of, is_producer_closed, outcome_of_error
+from timewheel.client.results import Outcome, cause_of, is_producer_closed, outcome_of_error, outcome_of_result
 from timewheel.client.surface import ClientLike
 from timewheel.core.arguments import check_client_and_plan
 from timewheel.core.cancellations import Cancellation, CancelResult, Stamps, answer_of
@@ -24,7 +27,9 @@ from timewheel.core.clock import Clock
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import (
     CancelFailed,
+    CancelOutcomeUnknown,
     CancelRefused,
+    PayloadTooLarge,
     SendFailed,
     SendOutcomeUnknown,
     SendRefused,
@@ -35,7 +40,8 @@ from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.rng import system_random
 from timewheel.core.routing import Router
-from timewheel.producers.cancel_messages import (
+
+from .cancel_messages import (
     after_cancel,
     cancellation_of_group,
     cancellation_of_replaced,
@@ -43,16 +49,177 @@ from timewheel.producers.cancel_messages import (
     id_and_due,
     message_of,
 )
-from timewheel.producers.prepare import prepare
-from timewheel.producers.send_options import SendOptions, unknown_option
-from timewheel.producers.send_outcome import send_outcome
-from timewheel.producers.sending.attempt import Attempt
-from timewheel.producers.sending.counters import Counters
-from timewheel.producers.sending.limiter import Batch
-from timewheel.producers.sending.options import ProducerOptions
-from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import ProducerPool, room_for_all
-from timewheel.producers.timer import Timer
+from .dispatcher import Batch
+from .pool import PooledProducer, ProducerOptions, ProducerPool, room_for_all
+from .prepare import Outgoing, prepare
+from .timer import SendOptions, Timer, unknown_option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerCounts:
+    """Counts of a producer since its creation; all except ``pending`` only grow.
+
+    Args:
+        stored: Timers that the broker has confirmed.
+        refused: Sends and cancels with invalid arguments; none of them left this process.
+        failed: Sends and cancels that the broker did not take.
+        unknown: Sends and cancels that may or may not be stored.
+        pending: Sends and cancels that are pending now.
+        cut: Cancellations that the broker has confirmed: for cancels, and for timers that replaced others.
+    """
+
+    stored: int = 0
+    refused: int = 0
+    failed: int = 0
+    unknown: int = 0
+    pending: int = 0
+    cut: int = 0
+
+
+class Counters:
+    """Counts outcomes.
+
+    A single thread calls `ended`, the thread that concludes sends; any thread may call `raised`, since errors are rare.
+    """
+
+    __slots__ = ("_cut", "_errors", "_failed", "_refused", "_stored", "_unknown")
+
+    def __init__(self) -> None:
+        self._stored = self._refused = self._failed = self._unknown = self._cut = 0
+        self._errors = threading.Lock()
+
+    def ended(self, count: int, errors: Sequence[TimewheelError] = ()) -> None:
+        """Count ended sends, some of them with an error."""
+        self._stored += count - len(errors)
+        for error in errors:
+            self.raised(error)
+
+    def was_cancelled(self, *, is_cancel: bool) -> None:
+        """Count a stored cancellation; a cancel ends without a timer."""
+        self._cut += 1
+        self._stored -= is_cancel
+
+    def raised(self, error: BaseException) -> None:
+        """Count a send that ended with an error in its caller; foreign errors, such as an interrupt, do not count."""
+        with self._errors:
+            if isinstance(error, SendRefused | CancelRefused):
+                self._refused += 1
+            elif isinstance(error, SendOutcomeUnknown | CancelOutcomeUnknown):
+                self._unknown += 1
+            elif isinstance(error, TimewheelError):
+                self._failed += 1
+
+    def counts(self, pending: int) -> ProducerCounts:
+        """Return all counts as they are now."""
+        return ProducerCounts(
+            stored=self._stored,
+            refused=self._refused,
+            failed=self._failed,
+            unknown=self._unknown,
+            pending=pending,
+            cut=self._cut,
+        )
+
+
+class Attempt:
+    """Single send of a message, and the client's callback for it. It can be started again when it has finished.
+
+    Args:
+        outgoing: Message to send.
+        finished: Called with this attempt when the client knows the result, on the client's own thread: it must never
+            raise and never wait.
+
+    Attributes:
+        pooled: Producer that sends the message; the caller of `start` borrows it and gives it back.
+        handed_over: False if the client refused the message before it could have written any of it.
+        result: The client's result; None until it is known.
+        message_id: The client's message id; meaningful if the result is Ok.
+    """
+
+    __slots__ = ("_finished", "_sending_thread", "handed_over", "message_id", "outgoing", "pooled", "result")
+
+    def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None]) -> None:
+        self.outgoing = outgoing
+        self._finished = finished
+        self.pooled: PooledProducer
+        self.result: Any = None
+        self.message_id: Any = None
+        self.handed_over = True
+        self._sending_thread = 0
+
+    def start(self) -> None:
+        """Hand the message over to the client, through the producer in ``pooled``.
+
+        Raises:
+            Exception: The client could not take the message; it was not sent, and ``finished`` is not called.
+        """
+        self.handed_over = True
+        self._sending_thread = get_ident()
+        self.pooled.send(self.outgoing, self)
+        self._sending_thread = 0
+
+    def __call__(self, result: Any, message_id: Any) -> None:
+        """Take the result, as the client's callback."""
+        if self._sending_thread and self._sending_thread == get_ident():
+            # Called from inside our own call: the client refused on the spot, so nothing was written.
+            self.handed_over = False
+        self.message_id = message_id
+        self.result = result
+        self._finished(self)
+
+    def outcome(self) -> Outcome:
+        """Classify the result; call this once the result is known."""
+        return outcome_of_result(self.result, self.message_id, handed_over=self.handed_over)
+
+
+MAX_ATTEMPTS = 4
+"""Limit on sends of a timer on changing routes. A calendar's route changes once per interval, a slot's once: more than
+two sends happen only if intervals are shorter than sends."""
+
+
+def send_outcome(
+    router: Router, outgoing: Outgoing, outcome: Outcome, cause: str, now_ms: int, *, attempts: int, stored: bool
+) -> Outgoing | TimewheelError | None:
+    """Decide the next step when the outcome of an attempt is known.
+
+    Args:
+        router: The plan's router.
+        outgoing: The message that was sent.
+        outcome: Outcome of the attempt.
+        cause: The client's description of the outcome.
+        now_ms: UTC milliseconds.
+        attempts: Number of attempts for this timer, including this attempt.
+        stored: True if an earlier attempt was confirmed, in a slot that had been swept, or may have been.
+
+    Returns:
+        None: the timer is stored in the right topic. An Outgoing: send this message as well, under the same timer id.
+        An error: report it to the caller.
+    """
+    plan = router.plan
+    if outcome is Outcome.OK:
+        if not outgoing.release_at_ms or now_ms < outgoing.release_at_ms - plan.skew_ms:
+            return None
+        # The slot may have been swept before the message was in it, and is swept again only a slot later: a second
+        # copy goes to the due topic, and consumers drop the copy that comes second (broker-facts: slot-sweep). The
+        # relay sweeps by its own clock, which may be ahead of this machine's.
+        return outgoing.sent_to(router.to_due(outgoing.due_ms, now_ms), now_ms, plan.revision)
+    if attempts < MAX_ATTEMPTS:
+        if outcome in (Outcome.REOPEN, Outcome.DROPPED):
+            return outgoing
+        if outcome is Outcome.ROUTE_AGAIN:
+            # Never the same topic again: it is terminated, or would be created without policies and subscriptions
+            # (broker-facts: removing-a-topic).
+            route = router.route(outgoing.due_ms, now_ms)
+            if route.topic != outgoing.topic:
+                return outgoing.sent_to(route, now_ms, plan.revision)
+    topic = router.names.part(outgoing.topic, outgoing.partition)
+    if stored or outcome in (Outcome.UNKNOWN, Outcome.DROPPED):
+        # A copy in a swept slot arrives, though late: the error must not be "not stored".
+        return SendOutcomeUnknown(outgoing.timer_id, topic, cause)
+    if outcome is Outcome.TOO_LARGE:
+        return PayloadTooLarge(outgoing.size_bytes(), None)
+    return SendFailed(outgoing.timer_id, topic, cause)
+
 
 DEFAULT_MAX_PENDING = 1_000
 """Limit on pending sends, over all topics; pulsar-client's own default for one producer."""
