@@ -4,9 +4,9 @@
 """
 
 from .aio import AsyncDelayedProducer
+from .base_producer import ProducerCounts
 from .producer import CancelCallback, DelayedProducer, TimerCallback
 from .timer import SendOptions, Timer
-from .writer import ProducerCounts
 
 __all__ = [
     "AsyncDelayedProducer",

@@ -7,58 +7,28 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from timewheel.client.hooks import Hooks
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse
 from timewheel.events import ProducerDispatcherFailed
 
-
-class Batch:
-    """Sends that entered between two drains; a drain waits until its groups are empty."""
-
-    __slots__ = ("inside",)
-
-    def __init__(self) -> None:
-        self.inside = 0
-
-
-class Permit(Protocol):
-    """Any object that represents a send; the gate sets its group."""
-
-    group: Batch | None
+from .base_producer import Batch, Send
+from .pool import CLOSED
 
 
 class InFlightLimiter:
     """Admits at most ``limit`` sends, from any number of threads.
 
-    A thread that finds the gate full waits until half of it is free, and newcomers wait behind it: a single wake-up for
+    A thread that finds it full waits until half of it is free, and newcomers wait behind it: a single wake-up for
     many sends instead of a wake-up for each.
-
-    Args:
-        limit: Limit on sends with an unknown outcome; at least 1.
-        may_wait: Returns whether the calling thread may wait for room. The thread that finishes sends may not, since it
-            would wait for itself: it exceeds the limit by the sends that its callbacks make.
     """
-
-    __slots__ = (
-        "_changed",
-        "_closed",
-        "_drainers",
-        "_draining",
-        "_group",
-        "_inside",
-        "_limit",
-        "_lock",
-        "_low_mark",
-        "_may_wait",
-        "_waiters",
-    )
 
     def __init__(self, limit: int, may_wait: Callable[[], bool]) -> None:
         self._limit = limit
         self._low_mark = limit // 2
+        # The thread that finishes sends may not wait for itself: it exceeds the limit by the sends of its callbacks.
         self._may_wait = may_wait
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -66,7 +36,7 @@ class InFlightLimiter:
         self._waiters = 0
         self._drainers = 0
         self._closed = False
-        self._group = Batch()
+        self._batch = Batch()
         self._draining: list[Batch] = []
 
     @property
@@ -74,30 +44,26 @@ class InFlightLimiter:
         """Number of pending sends."""
         return self._inside
 
-    def enter(self, permit: Permit) -> None:
-        """Wait for room, and take it.
-
-        Raises:
-            ClientMisuse: The gate is closed.
-        """
+    def enter(self, send: Send) -> None:
+        """Wait for room, and take it."""
         with self._lock:
             if self._waiters or self._closed or self._inside >= self._limit:
                 self._wait_for_room()
             self._inside += 1
-            permit.group = group = self._group
-            group.inside += 1
+            send.batch = batch = self._batch
+            batch.inside += 1
 
-    def leave(self, *permits: Permit) -> None:
+    def leave(self, *sends: Send) -> None:
         """Free the room of sends whose outcomes are known. A second call for a send does nothing."""
         with self._lock:
             emptied = False
-            for permit in permits:
-                group = permit.group
-                if group is not None:
-                    permit.group = None
+            for send in sends:
+                batch = send.batch
+                if batch is not None:
+                    send.batch = None
                     self._inside -= 1
-                    group.inside -= 1
-                    emptied = emptied or not group.inside
+                    batch.inside -= 1
+                    emptied = emptied or not batch.inside
             if (self._waiters and self._inside <= self._low_mark) or (self._drainers and emptied):
                 self._changed.notify_all()
 
@@ -108,20 +74,16 @@ class InFlightLimiter:
             self._changed.notify_all()
 
     def drain(self, clock: Clock, timeout_ms: int | None = None) -> bool:
-        """Wait until every pending send has left; later sends are not waited for.
-
-        Returns:
-            False if the time passed before.
-        """
+        """Wait until every pending send has left, but for later ones; False: the time passed before."""
         deadline_ms = None if timeout_ms is None else clock.monotonic_ms() + timeout_ms
         with self._lock:
-            if self._group.inside:
-                self._draining.append(self._group)
-                self._group = Batch()
-            groups = self._draining = [group for group in self._draining if group.inside]
+            if self._batch.inside:
+                self._draining.append(self._batch)
+                self._batch = Batch()
+            batches = self._draining = [batch for batch in self._draining if batch.inside]
             self._drainers += 1
             try:
-                while any(group.inside for group in groups):
+                while any(batch.inside for batch in batches):
                     if deadline_ms is None:
                         self._changed.wait()
                         continue
@@ -141,7 +103,7 @@ class InFlightLimiter:
             finally:
                 self._waiters -= 1
         if self._closed:
-            raise ClientMisuse("this producer is closed: nothing can be sent any more; make a new one")
+            raise ClientMisuse(CLOSED)
 
 
 TOGETHER = 128
@@ -152,40 +114,27 @@ MAX_WAIT_MS = 5
 """Longest wait of a message for other messages while the broker answers: a slow stream of sends over a slow broker."""
 
 
-class Starts(Protocol):
-    """Send that is ready to be handed over."""
+class HandoffQueue:
+    """Hands messages over to the client together, while the client is busy. Thread-safe.
 
-    def start(self) -> None:
-        """Hand the message over."""
-        ...
-
-
-S = TypeVar("S", bound=Starts)
-
-
-class HandoffQueue(Generic[S]):
-    """Holds ready messages back while the client is busy. Thread-safe.
+    Every call into the client releases Python's interpreter lock, and while sends are pending the client's own thread
+    waits for that lock to report results. If messages are prepared and handed over individually, the lock changes hands
+    twice per message, which costs more than the rest of a send in Python. If messages are handed over together, the
+    lock changes hands a few times for many messages.
 
     No message is ever stuck: `put` keeps a message back only while `BUSY_FROM` sends are pending. Fewer than `TOGETHER`
-    of them are in the outbox, so other sends are with the client, and the thread that ends them calls `some_ended`.
-
-    Args:
-        under_way: Returns the number of pending sends, including those in the outbox.
-        refused: Called with a send that the client's code refused, and with the exception.
-        clock: Clock for the time that messages have waited.
+    of them are in this queue, so other sends are with the client, and the thread that ends them calls `some_ended`.
     """
 
-    __slots__ = ("_handing_over", "_monotonic_ms", "_ready", "_refused", "_since_ms", "_under_way")
-
-    def __init__(self, under_way: Callable[[], int], refused: Callable[[S, Exception], None], clock: Clock) -> None:
+    def __init__(self, under_way: Callable[[], int], refused: Callable[[Send, Exception], None], clock: Clock) -> None:
         self._under_way = under_way
         self._refused = refused
         self._monotonic_ms = clock.monotonic_ms  # bound once: called for every few messages
-        self._ready: deque[S] = deque()
+        self._ready: deque[Send] = deque()
         self._handing_over = threading.Lock()
         self._since_ms = 0
 
-    def put(self, send: S) -> None:
+    def put(self, send: Send) -> None:
         """Hand a message over soon: together with others if the client is busy, otherwise now."""
         if not self._ready:
             self._since_ms = self._monotonic_ms()
@@ -236,28 +185,11 @@ BUSY_MS = 6
 
 
 class Dispatcher(Generic[T]):
-    """Passes queued items to ``handle``, in order, on a thread of its own.
+    """Passes queued items to ``handle``, in order, on a thread of its own, which also calls ``housekeeping`` regularly.
 
-    Args:
-        handle: Called with queued items, at most `MAX_AT_ONCE`; its exceptions are reported and stop nothing.
-        housekeeping: Called about every ``housekeeping_ms`` on the same thread.
-        housekeeping_ms: Milliseconds.
-        clock: Clock for waits.
-        hooks: Called with exceptions, as events.
+    A Python callback that raises on the client's own thread ends the process, and a slow callback there stops every
+    send of the client. So the client's thread only puts finished sends on a queue, and this thread does the rest.
     """
-
-    __slots__ = (
-        "_clock",
-        "_handle",
-        "_hooks",
-        "_housekeeping",
-        "_housekeeping_ms",
-        "_hurry",
-        "_queue",
-        "_stopping",
-        "_thread",
-        "put",
-    )
 
     def __init__(
         self,
@@ -293,11 +225,7 @@ class Dispatcher(Generic[T]):
         return threading.current_thread() is self._thread
 
     def stop(self, timeout_ms: int) -> bool:
-        """Handle the queued items, then end the thread.
-
-        Returns:
-            False if the thread still runs after ``timeout_ms``; it ends by itself after the last item.
-        """
+        """Handle the queued items, then end the thread; False: it still runs, and ends after the last item."""
         self._stopping = True
         self._queue.put(None)
         self._hurry.put(None)

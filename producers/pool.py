@@ -62,18 +62,7 @@ OWNED: Mapping[str, str] = {
 
 
 class ProducerOptions:
-    """Options with which a plan's producers are opened.
-
-    Args:
-        schema: The user's schema, registered with every topic, holding topics too (broker-facts: byte-for-byte).
-        options: pulsar-client's own keyword arguments of ``create_producer``.
-
-    Raises:
-        ClientMisuse: Only timewheel may set an option, or batches could be larger than a relay takes.
-        TypeError: pulsar-client has no such option.
-    """
-
-    __slots__ = ("_common", "_cuts", "_held")
+    """Options with which a plan's producers are opened. The schema goes to holding topics too."""
 
     def __init__(self, schema: Any, options: Mapping[str, Any]) -> None:
         for name in options:
@@ -130,7 +119,12 @@ Sender = Callable[[Outgoing, Callable[[Any, Any], None]], None]
 
 
 def sender_of(producer: Any) -> Sender:
-    """Return the fastest way to send through a producer, chosen once when it is opened."""
+    """Return the fastest way to send through a producer, chosen once when it is opened.
+
+    pulsar-client's own ``Producer.send_async`` encodes, checks every argument again and sets properties one by one,
+    which costs as much as all of routing. Messages here are already encoded and checked. The public API is used if the
+    client's internals are missing.
+    """
     native = getattr(producer, "_producer", None)
     if type(producer) is pulsar.Producer and isinstance(native, _pulsar.Producer):
         return _native_sender(native)
@@ -179,6 +173,8 @@ def _public_sender(producer: Any) -> Sender:
 MAX_PRODUCERS = 4_096
 """Default limit on the client's open producers: each costs the client and the broker some kilobytes."""
 
+CLOSED = "this producer is closed: nothing can be sent any more; make a new one"
+
 Key = tuple[str, int]
 """Topic, without a partition suffix, and partition."""
 
@@ -207,14 +203,9 @@ def _topics(plan: Plan) -> int:
 
 
 class PooledProducer:
-    """Open producer of the client.
+    """Open producer of the client; while sends are in flight, it is not closed as idle.
 
-    Attributes:
-        key: Topic and partition.
-        producer: The client's producer.
-        send: Function that sends through it.
-        in_flight: Sends that were not given back; while there are any, the producer is not closed as idle.
-        last_turn: The pool's count of borrowings at the last use; orders producers by use without reading a clock.
+    ``last_turn``, the pool's count of borrowings at the last use, orders producers by use without reading a clock.
     """
 
     __slots__ = ("in_flight", "key", "last_turn", "producer", "send")
@@ -242,37 +233,9 @@ class Opening:
 class ProducerPool:
     """Opens producers on demand and keeps them open. Thread-safe.
 
-    Args:
-        client: The user's client; only the user closes it.
-        options: Options of new producers.
-        plan: Plan with the number of partitions; a topic with fewer partitions is refused.
-        max_producers: Limit on open producers. If the pool is full, the least recently used producer without sends in
-            flight is closed; while all producers have sends in flight, a borrower waits.
-        may_wait: Returns whether the calling thread may wait; the thread that finishes sends may not, and opens an
-            additional producer.
-        clock: Clock for the waits at the end.
-        hooks: Called with events about producers that could not be closed in order.
+    If the pool is full, the least recently used producer without sends in flight is closed; while all have sends in
+    flight, a borrower waits. The thread that finishes sends may not wait, and opens an additional producer.
     """
-
-    __slots__ = (
-        "_changed",
-        "_client",
-        "_clock",
-        "_closed",
-        "_discarded",
-        "_hooks",
-        "_idle_turn",
-        "_lock",
-        "_max_producers",
-        "_may_wait",
-        "_names",
-        "_open",
-        "_opening",
-        "_options",
-        "_partitions",
-        "_turn",
-        "_waiters",
-    )
 
     def __init__(
         self,
@@ -326,13 +289,7 @@ class ProducerPool:
                 self._changed.notify_all()
 
     def open(self, topic: str, partition: int, place: Place) -> PooledProducer:
-        """Open the producer of a partition, or wait for another thread that is opening it, and borrow it.
-
-        Raises:
-            ClientMisuse: The pool is closed.
-            TopologyError: The topic does not exist with the plan's partitions.
-            Exception: Any error of the client, when the broker refuses.
-        """
+        """Open the producer of a partition, or wait for another thread that is opening it, and borrow it."""
         key = (topic, partition)
         ready, victim = self._reserve(key)
         if isinstance(ready, PooledProducer):
@@ -420,7 +377,7 @@ class ProducerPool:
         with self._lock:
             while True:
                 if self._closed:
-                    raise ClientMisuse("this producer is closed: nothing can be sent any more; make a new one")
+                    raise ClientMisuse(CLOSED)
                 pooled = self._open.get(key)
                 if pooled is not None:
                     self._take(pooled)

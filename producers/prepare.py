@@ -148,38 +148,7 @@ def prepare(
     group: str | None = None,
     replace: bool | None = None,
 ) -> Outgoing:
-    """Turn the arguments of a send into a message for one partition topic.
-
-    Args:
-        router: The plan's router.
-        now_ms: Send time, UTC milliseconds.
-        turn: Number of the send; decides the partition of a message without a key.
-        new_id: Makes a timer id, given ``now_ms``; called only if the caller gives no id.
-        content: Content for ``encode``; None: a null value.
-        encode: The schema's encoder.
-        max_message_bytes: The broker's ``maxMessageSize``.
-        new_stamp: Makes a stamp, given ``now_ms``; called only for a group or a replacement.
-        deliver_at: See `SendOptions`.
-        deliver_after: See `SendOptions`.
-        timer_id: See `SendOptions`.
-        properties: See `SendOptions`.
-        partition_key: See `SendOptions`.
-        ordering_key: See `SendOptions`.
-        event_timestamp: See `SendOptions`.
-        group: See `SendOptions`.
-        replace: See `SendOptions`.
-
-    Raises:
-        BadDueTime: The due time is not a point in time: naive, fractional, given twice, or in another unit (before
-            1978, beyond the year 9999).
-        DelayTooLong: The due time is beyond the plan's ``max_delay``.
-        BadTimerId: The timer id is empty, too long, or not text.
-        ReservedProperty: A property has timewheel's prefix.
-        BadArgument: No message can carry the properties, keys, event time or group; a replacement has no timer id; a
-            group or a replacement is given, and the plan has no ``[cancel]``.
-        PayloadTooLarge: Payload, properties and keys exceed ``max_message_bytes``.
-        Exception: Any error of ``encode``, unchanged.
-    """
+    """Turn the arguments of a send into a message for one partition topic."""
     plan = router.plan
     due_ms = _due_ms(now_ms, deliver_at, deliver_after)
     if due_ms - now_ms > plan.max_delay_ms:

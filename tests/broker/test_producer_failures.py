@@ -24,9 +24,8 @@ from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.routing import calendar_topic_of
-from timewheel.producers import DelayedProducer, Timer
+from timewheel.producers import DelayedProducer, Timer, base_producer
 from timewheel.producers import pool as producer_pool
-from timewheel.producers import writer as producer_writer
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_
     """broker-facts: numbers-used-twice. The control is the client as it comes, and its Ok: ten are dropped."""
     monkeypatch.setattr(producer_pool, "own_numbers", options)
     if options is clients_own:  # else what is dropped is sent again (broker-facts: numbers-of-others)
-        monkeypatch.setattr(producer_writer, "outcome_of_result", lambda *_, **__: Outcome.OK)
+        monkeypatch.setattr(base_producer, "outcome_of_result", lambda *_, **__: Outcome.OK)
     plan = make_plan(mortal, topic)
     client = connect(mortal)
     pauses: Any = PausesWhatItOpens(client, mortal)

@@ -27,7 +27,7 @@ from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.gap_statuses import of_snapshot
 from timewheel.metrics.roles import of_relay
 from timewheel.producers import ProducerCounts
-from timewheel.producers.writer import Counters
+from timewheel.producers.base_producer import Counters
 from timewheel.relay.driver.handle import PartitionState
 from timewheel.relay.status import PartitionStatus, RelayStatus
 from timewheel.testing import eventually

@@ -170,7 +170,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("consumers/aio.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    ("producers/base_producer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
     (
         "timewheel/client/own_numbers.py",
         "os.urandom",

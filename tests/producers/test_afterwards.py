@@ -5,8 +5,8 @@ import pytest
 from timewheel.client.results import Outcome
 from timewheel.core import Calendar, Envelope, Plan, Ring, Router, Tiered, Wheel
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
+from timewheel.producers.base_producer import MAX_ATTEMPTS, send_outcome
 from timewheel.producers.prepare import Outgoing, prepare
-from timewheel.producers.writer import MAX_ATTEMPTS, send_outcome
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -7,15 +7,16 @@ import pytest
 from tests.support.manual_clock import LeapingClock
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse
-from timewheel.producers.dispatcher import Batch, InFlightLimiter
+from timewheel.producers.base_producer import Send
+from timewheel.producers.dispatcher import InFlightLimiter
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()
 
 
-class Sent:
+class Sent(Send):
     def __init__(self) -> None:
-        self.group: Batch | None = None
+        self.batch = None
 
 
 def entered(limiter: InFlightLimiter) -> Sent:
@@ -113,19 +114,19 @@ def test_drain_waits_for_those_inside_and_not_for_later_ones() -> None:
     drained: list[bool] = []
     drainer = threading.Thread(target=lambda: drained.append(limiter.drain(CLOCK, 10_000)))
     drainer.start()
-    # A drain begins by giving newcomers a group of their own.
+    # A drain begins by giving newcomers a batch of their own.
     later = eventually(lambda: _newcomer_in_another_group(limiter, earlier))
     assert drained == []
     limiter.leave(earlier)
     drainer.join(10)
     assert drained == [True]
-    assert later.group is not None, "and it is still inside"
-    assert later.group.inside == 1
+    assert later.batch is not None, "and it is still inside"
+    assert later.batch.inside == 1
 
 
 def _newcomer_in_another_group(limiter: InFlightLimiter, other: Sent) -> Sent | None:
     sent = entered(limiter)
-    if sent.group is not other.group:
+    if sent.batch is not other.batch:
         return sent
     limiter.leave(sent)
     return None

@@ -11,8 +11,8 @@ from tests.core.plan_space import NOW_MS, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
+from timewheel.producers.base_producer import idle_ms
 from timewheel.producers.pool import MAX_PRODUCERS, room_for_all
-from timewheel.producers.writer import idle_ms
 
 
 def plan(scheme: Scheme, **more: Any) -> Plan:

@@ -1,4 +1,4 @@
-"""Messages that wait for an operator: properties that they get, and publishing in parts if no topic takes them whole."""
+"""Messages that wait for an operator: their properties, and publishing in parts if no topic takes them whole."""
 
 from __future__ import annotations
 
