@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -34,12 +35,6 @@ class Feed:
     """A queue from the receiving thread to the coroutines of a loop.
 
     A waiter takes a timer only when it resumes, so that a cancelled waiter takes no timer along.
-
-    Args:
-        receiver: Source of due timers.
-        loop: The loop whose coroutines take the timers.
-        clock: The consumer's clock.
-        is_stopping: Whether the feed shall end.
     """
 
     def __init__(
@@ -62,11 +57,7 @@ class Feed:
         self._thread.start()
 
     async def next(self) -> InFlight | None:
-        """Return the next due timer; None once the feed shall end.
-
-        Raises:
-            Exception: The error that ended receiving.
-        """
+        """Return the next due timer; None once the feed shall end."""
         while not self._is_stopping():
             if self._waiting:
                 return self._take()
@@ -77,12 +68,7 @@ class Feed:
         return None
 
     async def until(self, reached: Callable[[], bool], changed: asyncio.Event) -> bool:
-        """Wait until a condition is reached; return False once the feed has ended.
-
-        Args:
-            reached: The condition, checked each time the event is set.
-            changed: The waiter's own event; also set here when the feed has ended.
-        """
+        """Wait until a condition is reached; return False once the feed has ended."""
         self._waiters.add(changed)
         try:
             while not self._is_stopping():
@@ -149,87 +135,56 @@ CANCEL_TIMEOUT_S = 5.0
 """Time for handlers to end after they are cancelled."""
 
 
+@dataclass(eq=False)
 class AsyncRun:
-    """A call of `AsyncDelayedConsumer.run`.
+    """A call of `AsyncDelayedConsumer.run`; the middleware is called on threads, since it may block."""
 
-    Args:
-        feed: Source of due timers.
-        handler: The user's handler.
-        taken: Makes the message for a handler when it begins; None if the handler must not begin, and the timer is
-            already dealt with.
-        middlewares: Code around each handler, called on threads, since it may block; None if there is no such code.
-        outcomes: Receives the outcomes of handlers.
-        hooks: Receive events about handlers that are left behind.
-        concurrency: Maximum number of timers handled at the same time.
-        stop: Has the consumer stop.
-    """
-
-    def __init__(
-        self,
-        feed: Feed,
-        handler: AsyncHandler,
-        *,
-        taken: Callable[[InFlight], Awaitable[DelayedMessage | None]],
-        middlewares: MiddlewareChain | None,
-        outcomes: Outcomes,
-        hooks: Hooks,
-        concurrency: int,
-        stop: Callable[[], None],
-    ) -> None:
-        self._feed = feed
-        self._handler = handler
-        self._taken = taken
-        self._middlewares = middlewares
-        self._outcomes = outcomes
-        self._hooks = hooks
-        self._concurrency = concurrency
-        self._stop = stop
-        self._fatal: BaseException | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        # A task that is cancelled before its first step runs none of its code.
-        self._not_begun: set[InFlight] = set()
-        # For each key that is being handled, the timers that wait for it.
-        self._keys: dict[str, deque[InFlight]] = {}
-        self._queued = 0
-        self._changed = asyncio.Event()
+    feed: Feed
+    handler: AsyncHandler
+    taken: Callable[[InFlight], Awaitable[DelayedMessage | None]]
+    middlewares: MiddlewareChain | None
+    outcomes: Outcomes
+    hooks: Hooks
+    concurrency: int
+    stop: Callable[[], None]
+    fatal: BaseException | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    # A task that is cancelled before its first step runs none of its code.
+    _not_begun: set[InFlight] = field(default_factory=set)
+    # For each key that is being handled, the timers that wait for it.
+    _keys: dict[str, deque[InFlight]] = field(default_factory=dict)
+    _queued: int = 0
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until_stopped(self, drain: dt.timedelta) -> None:
         """Handle timers until the feed ends; then wait for the handlers that have begun.
 
         If this is cancelled, or the feed fails, handlers are cancelled at once. Unhandled timers are given back.
-
-        Args:
-            drain: Time that the end waits for handlers.
-
-        Raises:
-            pulsar.PulsarException: Receiving failed.
-            Exception: The outcome of a handler could not be decided.
-            asyncio.CancelledError: This call was cancelled.
         """
         try:
-            while (timer := await self._feed.next()) is not None:
+            while (timer := await self.feed.next()) is not None:
                 if await self._has_room_for(timer):
                     self._begin(timer)
                 else:
-                    self._outcomes.given_back(timer)
+                    self.outcomes.given_back(timer)
             self._give_back_queued()
             await self._all_end(drain.total_seconds())
         finally:
             await self._cancel()
-        if self._fatal is not None:
-            raise self._fatal
+        if self.fatal is not None:
+            raise self.fatal
 
     async def _has_room_for(self, timer: InFlight) -> bool:
         """Wait for room; return False if the feed ends first."""
         key = key_of(timer.arrival.message)
 
         def is_there() -> bool:
-            return self._queued < MAX_QUEUED and (key in self._keys or len(self._tasks) < self._concurrency)
+            return self._queued < MAX_QUEUED and (key in self._keys or len(self._tasks) < self.concurrency)
 
         try:
-            return is_there() or await self._feed.until(is_there, self._changed)
+            return is_there() or await self.feed.until(is_there, self._changed)
         except asyncio.CancelledError:
-            self._outcomes.given_back(timer)
+            self.outcomes.given_back(timer)
             raise
 
     def _begin(self, timer: InFlight) -> None:
@@ -249,15 +204,15 @@ class AsyncRun:
         self._tasks.discard(task)
         if timer in self._not_begun:
             self._not_begun.discard(timer)
-            self._outcomes.given_back(timer)
+            self.outcomes.given_back(timer)
         fatal = None if task.cancelled() else task.exception()
         if fatal is not None:
-            self._fatal = self._fatal or fatal
-            self._stop()
+            self.fatal = self.fatal or fatal
+            self.stop()
         if task.cancelled() or fatal is not None:  # else its key is released, and may be another task's
             for left in self._keys.pop(key, ()):
                 self._queued -= 1
-                self._outcomes.given_back(left)
+                self.outcomes.given_back(left)
         self._changed.set()
 
     async def _handle_all(self, key: str, timer: InFlight) -> None:
@@ -272,36 +227,36 @@ class AsyncRun:
 
     async def _handle(self, timer: InFlight) -> None:
         try:
-            message = await self._taken(timer)
+            message = await self.taken(timer)
             if message is not None:
                 await self._handle_message(timer, message)
         except Exception:  # beside the handler: the run ends with it
-            self._outcomes.given_back(timer)
+            self.outcomes.given_back(timer)
             raise
 
     async def _handle_message(self, timer: InFlight, message: DelayedMessage) -> None:
         has_returned = False
         try:
-            if self._middlewares is None:
-                await self._handler(message)
+            if self.middlewares is None:
+                await self.handler(message)
             else:
-                await self._within(self._middlewares, message)
+                await self._within(self.middlewares, message)
                 has_returned = True
-                await _to_its_end(self._middlewares.leave, message)
+                await _to_its_end(self.middlewares.leave, message)
         except Exception as error:  # noqa: BLE001 - whichever error a handler raises, its timer is delivered again
-            self._outcomes.raised(timer, message, error)
+            self.outcomes.raised(timer, message, error)
         except BaseException:
             # Cancelled while ``leave`` runs, after the handler has returned: the effect has happened.
-            (self._outcomes.returned if has_returned else self._outcomes.given_back)(timer)
+            (self.outcomes.returned if has_returned else self.outcomes.given_back)(timer)
             raise
         else:
-            self._outcomes.returned(timer)
+            self.outcomes.returned(timer)
 
     async def _within(self, middlewares: MiddlewareChain, message: DelayedMessage) -> None:
         """Enter the middleware and run the handler; ``leave`` is called here only if the handler raises."""
         await _to_its_end(middlewares.enter, message, then=lambda: middlewares.leave(message, asyncio.CancelledError()))
         try:
-            await self._handler(message)
+            await self.handler(message)
         except BaseException as error:
             await _to_its_end(middlewares.leave, message, error)
             raise
@@ -310,13 +265,13 @@ class AsyncRun:
         for queued in self._keys.values():
             while queued:
                 self._queued -= 1
-                self._outcomes.given_back(queued.popleft())
+                self.outcomes.given_back(queued.popleft())
 
     async def _cancel(self) -> None:
         """Cancel the handlers that still run; their unhandled timers are given back."""
         if not self._tasks:
             return
-        self._hooks.emit(HandlersLeftBehind(handlers=len(self._tasks)))
+        self.hooks.emit(HandlersLeftBehind(handlers=len(self._tasks)))
         for task in self._tasks:
             task.cancel()
         await self._all_end(CANCEL_TIMEOUT_S)
@@ -330,13 +285,7 @@ class AsyncRun:
 
 
 async def _to_its_end(call: Callable[..., None], *arguments: object, then: Callable[[], None] | None = None) -> None:
-    """Run a call on a thread; if this is cancelled meanwhile, wait for the call, which cannot be interrupted.
-
-    Args:
-        call: A function that may block.
-        arguments: Arguments of the call.
-        then: Called on a thread as well, if this was cancelled and the call did not raise.
-    """
+    """Run a call on a thread; if this is cancelled meanwhile, wait for the call, which cannot be interrupted."""
     calling = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
     try:
         await asyncio.shield(calling)
@@ -375,9 +324,7 @@ class AsyncDelayedConsumer(BaseConsumer):
         """Subscribe and start the embedded relay; do nothing if the consumer has started.
 
         Raises:
-            TopologyError: A topic is missing; names the command that creates the topic.
-            ClientMisuse: The consumer was closed, was created before a fork, or belongs to another event loop.
-            pulsar.PulsarException: The broker refused or did not answer.
+            ClientMisuse: The consumer belongs to another event loop. Other errors are those of `DelayedConsumer.start`.
         """
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop):
@@ -411,17 +358,7 @@ class AsyncDelayedConsumer(BaseConsumer):
         *,
         timeout_millis: int | None = None,
     ) -> DelayedMessage:
-        """Wait for the next due timer, as `DelayedConsumer.receive`; a cancelled call takes no timer.
-
-        Args:
-            timeout: Time to wait; None waits for ever.
-            timeout_millis: The same under pulsar-client's name, in milliseconds.
-
-        Raises:
-            ReceiveTimeout: No timer was due in time; a subclass of both `pulsar.Timeout` and `TimeoutError`.
-            TypeError: ``timeout`` is a number, which has no unit.
-            ClientMisuse: The consumer was stopped or closed.
-        """
+        """Wait for the next due timer, as `DelayedConsumer.receive`; a cancelled call takes no timer."""
         timeout_ms = timeout_ms_of(timeout, timeout_millis)
         await self.start()
         if timeout_ms is None:

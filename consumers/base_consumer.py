@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -92,15 +92,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 class Outcomes:
-    """Passes outcomes to the receiver, which reports failed acknowledgements to the hooks.
-
-    Args:
-        receiver: Executes the outcomes.
-        retries: Decides about timers whose handler raises.
-        hooks: Receive events about handlers that fail.
-    """
-
-    __slots__ = ("_hooks", "_receiver", "_retries")
+    """Passes outcomes to the receiver, which reports failed acknowledgements to the hooks."""
 
     def __init__(self, receiver: Receiver, retries: Retries, hooks: Hooks) -> None:
         self._receiver = receiver
@@ -116,13 +108,7 @@ class Outcomes:
         self._receiver.failed(timer, quietly=True)
 
     def raised(self, timer: InFlight, message: DelayedMessage, error: Exception) -> None:
-        """Decide about a timer whose handler or `Middleware` raised.
-
-        Args:
-            timer: The timer as it was handed out.
-            message: The message as the handler saw it.
-            error: The exception.
-        """
+        """Decide about a timer whose handler or `Middleware` raised."""
         if isinstance(error, SkipTimer):
             self._receiver.skipped(timer)
         elif isinstance(error, Postpone):
@@ -140,215 +126,8 @@ class Outcomes:
             self._receiver.redirected(timer, redirect)
 
 
-def guarding(
-    inbox: Inbox | None,
-    plan: Plan,
-    subscription: str,
-    *,
-    goes_on: Callable[[Exception], bool] | None,
-    clock: Clock,
-    rng: Random,
-    hooks: Hooks,
-) -> InboxGuard | None:
-    """Return the guard that asks an inbox around each handler of a subscription; None without an inbox.
-
-    Args:
-        inbox: The store.
-        plan: The consumer's plan.
-        subscription: The consumer's subscription.
-        goes_on: As for `InboxGuard`.
-        clock: As for `InboxGuard`.
-        rng: As for `InboxGuard`.
-        hooks: As for `InboxGuard`.
-    """
-    if inbox is None:
-        return None
-    # Imported here, so that a consumer without an inbox does not pay for the import.
-    from .inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
-    from .inbox_guard import InboxGuard  # noqa: PLC0415
-
-    return InboxGuard(
-        inbox,
-        plan.due_topic,
-        subscription,
-        keep_ms=max(DEFAULT_KEEP_MS, 0 if plan.cancel is None else plan.cancel.keep_ms),
-        goes_on=goes_on,
-        clock=clock,
-        rng=rng,
-        hooks=hooks,
-    )
-
-
 MAX_HANDLED = 10_000_000
 """Maximum number of handled timers that a process may remember: some 2 GB."""
-
-
-class ConsumerResources:
-    """Creates, starts and ends the resources together; waiting for timers is the consumer's part.
-
-    Args:
-        client: As in `timewheel.consumers.DelayedConsumer`.
-        plan: As in `DelayedConsumer`.
-        subscription: As in `DelayedConsumer`.
-        consumer_type: As in `DelayedConsumer`.
-        schema: As in `DelayedConsumer`.
-        clock: As in `DelayedConsumer`.
-        rng: As in `DelayedConsumer`.
-        hooks: As in `DelayedConsumer`.
-        max_held: As in `DelayedConsumer`.
-        max_rate: As in `DelayedConsumer`.
-        handled_window: As in `DelayedConsumer`.
-        relay: As in `DelayedConsumer`.
-        former_topics: As in `DelayedConsumer`.
-        relay_memory_bytes: As in `DelayedConsumer`.
-        overdue: As in `DelayedConsumer`.
-        on_settled: As in `timewheel.consumers.receiver.Receiver`.
-        consumer_options: As in `DelayedConsumer`.
-
-    Attributes:
-        receiver: Hands out due timers, and takes their outcomes.
-        is_spent: Whether it ended because a part could not start: then it cannot be started again.
-
-    Raises:
-        SubscribeRefused: An argument cannot be honoured.
-    """
-
-    def __init__(
-        self,
-        client: ClientLike,
-        plan: Plan,
-        subscription: str,
-        *,
-        consumer_type: Any,
-        schema: Any,
-        clock: Clock,
-        rng: Random | None,
-        hooks: tuple[Hook, ...] | None,
-        max_held: int,
-        max_rate: float | None,
-        handled_window: int,
-        relay: bool | None,
-        former_topics: Callable[[], Sequence[FormerTopic]] | None,
-        relay_memory_bytes: int | None,
-        overdue: Overdue | None,
-        on_settled: Callable[[InFlight, bool], None] | None,
-        consumer_options: Mapping[str, Any],
-    ) -> None:
-        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
-        check_count("handled_window", handled_window, MAX_HANDLED)
-        if max_rate is not None and not 0 < max_rate < math.inf:
-            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
-        if overdue is not None and overdue.then == "park" and not plan.keeps_back:
-            raise SubscribeRefused("overdue", overdue, NO_TOPICS)
-        self.is_spent = False
-        emitting = Hooks(hooks)
-        self._subscribing = subscribing = Subscribing(
-            client,
-            plan,
-            subscription,
-            consumer_type=consumer_type,
-            schema=schema,
-            options=consumer_options,
-            clock=clock,
-        )
-        retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
-        self._parked_topic = Names(plan).parked(subscription) if plan.keeps_back else None
-        mine = subscription if plan.keeps_back else ""
-        read = beside_shadow(clock, mine) if plan.intake else reading_of(mine)
-        self._source: Source = (
-            RollingSource(subscribing, plan, retry_topic, clock, emitting, read)
-            if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
-            else SingleSource(subscribing, tuple(filter(None, (plan.due_topic, retry_topic))), clock, emitting, read)
-        )
-        self._cancellation_log: CancellationLog | None = None
-        judge: DeliveryPolicy | None = None
-        questions: Questions | None = None
-        if plan.cancel is not None:
-            self._cancellation_log = CancellationLog(client, plan, clock, emitting)
-            judge = DeliveryPolicy(self._cancellation_log.table.is_dead, plan.cancel.keep_ms)
-            questions = Questions(self._cancellation_log, plan.cancel.on_log_unavailable, clock)
-        self.receiver = Receiver(
-            self._source,
-            Engine(
-                hold_bound_ms=hold_bound_ms(plan),
-                max_held=max_held,
-                handled=HandledWindow(handled_window),
-                ack_timeout_ms=subscribing.ack_timeout_ms,
-                judge=judge,
-                overdue=overdue,
-                parks=plan.keeps_back,
-                redelivery_delay_ms=subscribing.redelivery_delay_ms,
-            ),
-            Republisher(client, plan, subscription, clock, emitting),
-            pace=None if max_rate is None else Pace(max_rate),
-            questions=questions,
-            sorts=subscribing.ack_timeout_ms is None,
-            redelivery_delay_ms=subscribing.redelivery_delay_ms,
-            clock=clock,
-            hooks=emitting,
-            on_settled=on_settled,
-        )
-        has_work = plan.needs_relay or self._cancellation_log is not None or former_topics is not None
-        embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
-        self._relay: Relay | None = None
-        if embedded:
-            # Imported here, so that a consumer without an embedded relay does not pay for the import.
-            from timewheel.relay import Relay  # noqa: PLC0415
-            from timewheel.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
-
-            self._relay = Relay(
-                client,
-                plan,
-                clock=clock,
-                rng=rng,
-                hooks=hooks,
-                former_topics=former_topics,
-                cancellation_log=self._cancellation_log,
-                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
-            )
-
-    def start(self) -> None:
-        """Start all parts; if a part fails, the started parts end again.
-
-        Raises:
-            TopologyError: A topic is missing; names the command that creates the topic.
-            pulsar.PulsarException: The broker refused or did not answer.
-        """
-        with ExitStack() as undo:
-            if self._cancellation_log is not None:
-                self._cancellation_log.start()
-                undo.callback(self._cancellation_log.stop)
-            if self._parked_topic and (problem := self._subscribing.problem_with(self._parked_topic)) is not None:
-                raise problem
-            self._source.start()
-            if self._relay is not None:
-                undo.callback(self._source.close)
-                self.is_spent = True
-                self._relay.start()
-                self.is_spent = False
-            undo.pop_all()
-
-    def close(self) -> None:
-        """End all parts; unacknowledged timers are redelivered to other consumers."""
-        if self._relay is not None:
-            self._relay.stop()
-        self.receiver.close()
-        if self._cancellation_log is not None:
-            self._cancellation_log.stop()
-
-    @property
-    def ready(self) -> bool:
-        """True if all parts are ready."""
-        return (
-            self._source.ready
-            and (self._cancellation_log is None or self._cancellation_log.ready)
-            and (self._relay is None or bool(self._relay.ready))
-        )
-
-    @property
-    def relay_status(self) -> RelayStatus | None:
-        """Status of the relay that runs here; None if there is none."""
-        return None if self._relay is None else self._relay.status()
 
 
 class BaseConsumer:
@@ -411,43 +190,73 @@ class BaseConsumer:
     ) -> None:
         check_client_and_plan(client, plan)
         _check_options(retry, overdue, inbox, middleware)
+        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
+        check_count("handled_window", handled_window, MAX_HANDLED)
+        if max_rate is not None and not 0 < max_rate < math.inf:
+            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
+        if overdue is not None and overdue.then == "park" and not plan.keeps_back:
+            raise SubscribeRefused("overdue", overdue, NO_TOPICS)
+        client = reaching(client)
         self._process = ProcessGuard()
         self.plan = plan
         self.subscription = subscription
-        self._clock = clock or SystemClock()
+        self._clock = clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
-        self._retries = Retries(retry, plan, self._clock, rng or system_random())
-        self._guard = guarding(
-            inbox,
-            plan,
-            subscription,
-            goes_on=self._retries.goes_on if plan.keeps_back else None,
-            clock=self._clock,
-            rng=rng or system_random(),
-            hooks=self._hooks,
-        )
+        chance = rng or system_random()
+        self._retries = Retries(retry, plan, clock, chance)
+        self._guard = None if inbox is None else self._guarding(inbox, chance)
         middlewares = (*middleware, self._guard) if self._guard is not None else tuple(middleware)
         self._middlewares = MiddlewareChain(middlewares, self._hooks) if middlewares else None
-        self._resources = ConsumerResources(
-            reaching(client),
+        self._subscribing = Subscribing(
+            client,
             plan,
             subscription,
             consumer_type=consumer_type,
             schema=schema or pulsar.schema.BytesSchema(),
-            clock=self._clock,
-            rng=rng,
-            hooks=hooks,
-            max_held=max_held,
-            max_rate=max_rate,
-            handled_window=handled_window,
-            relay=relay,
-            former_topics=former_topics,
-            relay_memory_bytes=relay_memory_bytes,
-            overdue=overdue,
-            on_settled=None if self._guard is None else self._guard.settled,
-            consumer_options=consumer_options,
+            options=consumer_options,
+            clock=clock,
         )
-        self._receiver = self._resources.receiver
+        self._source = self._source_of()
+        has_log = plan.cancel is not None
+        self._cancellation_log = CancellationLog(client, plan, clock, self._hooks) if has_log else None
+        self._receiver = Receiver(
+            self._source,
+            Engine(
+                hold_bound_ms=hold_bound_ms(plan),
+                max_held=max_held,
+                handled=HandledWindow(handled_window),
+                ack_timeout_ms=self._subscribing.ack_timeout_ms,
+                judge=self._policy(),
+                overdue=overdue,
+                parks=plan.keeps_back,
+                redelivery_delay_ms=self._subscribing.redelivery_delay_ms,
+            ),
+            Republisher(client, plan, subscription, clock, self._hooks),
+            pace=None if max_rate is None else Pace(max_rate),
+            questions=self._questions(),
+            sorts=self._subscribing.ack_timeout_ms is None,
+            redelivery_delay_ms=self._subscribing.redelivery_delay_ms,
+            clock=clock,
+            hooks=self._hooks,
+            on_settled=None if self._guard is None else self._guard.settled,
+        )
+        self._relay: Relay | None = None
+        has_work = plan.needs_relay or has_log or former_topics is not None
+        if has_work and (plan.relay == "embedded" if relay is None else relay):
+            # Imported here, so that a consumer without an embedded relay does not pay for the import.
+            from timewheel.relay import Relay  # noqa: PLC0415
+            from timewheel.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+
+            self._relay = Relay(
+                client,
+                plan,
+                clock=clock,
+                rng=rng,
+                hooks=hooks,
+                former_topics=former_topics,
+                cancellation_log=self._cancellation_log,
+                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
+            )
         self._lateness: Lateness | None = None
         self._starting = threading.Lock()
         self._started = False
@@ -465,7 +274,7 @@ class BaseConsumer:
 
         These parts are its embedded relay, and the log of cancellations, where timers may be cancelled.
         """
-        return self._started and not self._stopping and not self._closed and self._resources.ready
+        return self._started and not self._stopping and not self._closed and self._are_parts_ready()
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -475,7 +284,7 @@ class BaseConsumer:
     @property
     def relay_status(self) -> RelayStatus | None:
         """Status of the relay that runs here; None if there is none."""
-        return self._resources.relay_status
+        return None if self._relay is None else self._relay.status()
 
     def measure_lateness(self) -> Lateness:
         """Keep a histogram of how late timers are handed over, from now on; further calls return the same histogram.
@@ -493,12 +302,68 @@ class BaseConsumer:
             self._check_usable()
             if not self._started:
                 end_at_exit(self, BaseConsumer._end)
-                try:
-                    self._resources.start()
-                except BaseException:
-                    self._closed = self._resources.is_spent
-                    raise
+                self._start_parts()
                 self._started = True
+
+    def _start_parts(self) -> None:
+        """Start all parts; if a part fails, the started parts end again."""
+        parked = Names(self.plan).parked(self.subscription) if self.plan.keeps_back else None
+        with ExitStack() as undo:
+            if self._cancellation_log is not None:
+                self._cancellation_log.start()
+                undo.callback(self._cancellation_log.stop)
+            if parked and (problem := self._subscribing.problem_with(parked)) is not None:
+                raise problem
+            self._source.start()
+            if self._relay is not None:
+                undo.callback(self._source.close)
+                self._closed = True  # if the relay cannot start, the consumer cannot be started again
+                self._relay.start()
+                self._closed = False
+            undo.pop_all()
+
+    def _are_parts_ready(self) -> bool:
+        return (
+            self._source.ready
+            and (self._cancellation_log is None or self._cancellation_log.ready)
+            and (self._relay is None or bool(self._relay.ready))
+        )
+
+    def _guarding(self, inbox: Inbox, rng: Random) -> InboxGuard:
+        # Imported here, so that a consumer without an inbox does not pay for the import.
+        from .inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
+        from .inbox_guard import InboxGuard  # noqa: PLC0415
+
+        return InboxGuard(
+            inbox,
+            self.plan.due_topic,
+            self.subscription,
+            keep_ms=max(DEFAULT_KEEP_MS, 0 if self.plan.cancel is None else self.plan.cancel.keep_ms),
+            goes_on=self._retries.goes_on if self.plan.keeps_back else None,
+            clock=self._clock,
+            rng=rng,
+            hooks=self._hooks,
+        )
+
+    def _source_of(self) -> Source:
+        plan, clock = self.plan, self._clock
+        mine = self.subscription if plan.keeps_back else ""
+        retry_topic = Names(plan).retry(mine) if mine else None
+        read = beside_shadow(clock, mine) if plan.intake else reading_of(mine)
+        if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms:
+            return RollingSource(self._subscribing, plan, retry_topic, clock, self._hooks, read)
+        topics = (plan.due_topic,) if retry_topic is None else (plan.due_topic, retry_topic)
+        return SingleSource(self._subscribing, topics, clock, self._hooks, read)
+
+    def _policy(self) -> DeliveryPolicy | None:
+        if self._cancellation_log is None or self.plan.cancel is None:
+            return None
+        return DeliveryPolicy(self._cancellation_log.table.is_dead, self.plan.cancel.keep_ms)
+
+    def _questions(self) -> Questions | None:
+        if self._cancellation_log is None or self.plan.cancel is None:
+            return None
+        return Questions(self._cancellation_log, self.plan.cancel.on_log_unavailable, self._clock)
 
     def _shut(self) -> None:
         """Stop the relay and close the client's consumers."""
@@ -509,7 +374,11 @@ class BaseConsumer:
             self._closed = True
             if not self._started or self._process.is_child:
                 return
-            self._resources.close()
+            if self._relay is not None:
+                self._relay.stop()
+            self._receiver.close()
+            if self._cancellation_log is not None:
+                self._cancellation_log.stop()
             if self._guard is not None:
                 self._guard.stop()
 

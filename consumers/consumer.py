@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
@@ -38,13 +39,10 @@ gives back those beyond `QUEUED_PER_WORKER`.
 
 
 class Workers(Generic[T]):
-    """Runs ``work(item)`` on its threads.
+    """Runs ``work(item)``, which must not raise, on threads that keep a key on one worker.
 
-    Args:
-        count: Number of threads.
-        work: Must not raise.
-        clock: Waits.
-        name: Prefix of the threads' names.
+    Each worker has a queue of its own for keyed items; items without a key share a queue that all workers take from, so
+    that they never wait behind a slow key.
     """
 
     def __init__(self, count: int, work: Callable[[T], None], clock: Clock, name: str = "timewheel-worker") -> None:
@@ -69,16 +67,7 @@ class Workers(Generic[T]):
             thread.start()
 
     def put(self, item: T, key: str, timeout_ms: int) -> bool:
-        """Queue an item.
-
-        Args:
-            item: The argument for `work`.
-            key: Items with the same key go to the same worker, in order; items with an empty key go to any worker.
-            timeout_ms: Time to wait for room.
-
-        Returns:
-            False if there was no room in time; the item was not taken.
-        """
+        """Queue an item."""
         with self._lock:
             index = hash(key) % len(self._threads) if key else -1
             queue, limit = (self._keyed[index], KEYED_PER_WORKER) if key else (self._keyless, self._keyless_limit)
@@ -95,12 +84,7 @@ class Workers(Generic[T]):
             return True
 
     def drain(self, timeout_ms: int) -> list[T]:
-        """Take no new items, wait for items that are running or next in line, and end the threads.
-
-        Returns:
-            The items that were not begun, in order of arrival; threads that are still running after ``timeout_ms`` are
-            left behind.
-        """
+        """Take no new items, wait for items that are running or next in line, and end the threads."""
         with self._lock:
             self._closing = True
             left = [queue.pop() for queue in self._keyed for _ in range(len(queue) - QUEUED_PER_WORKER)]
@@ -214,75 +198,41 @@ async def _cancel_others_and_stop() -> None:
     asyncio.get_running_loop().stop()
 
 
+@dataclass(eq=False)
 class Run:
-    """A call of `DelayedConsumer.run`.
+    """A call of `DelayedConsumer.run`; ``taken`` is None for a timer whose handler must not begin."""
 
-    Args:
-        receiver: Source of due timers; takes their outcomes.
-        taken: Makes the message for a handler when it begins; None if the handler must not begin, and the timer is
-            already dealt with.
-        middlewares: Code around each handler; None if there is no such code.
-        outcomes: Receives the outcomes of handlers.
-        clock: The consumer's clock.
-        hooks: Receive events about handlers that are left behind.
-        is_stopping: Returns whether the run shall end.
-        stop: Has the consumer stop.
-    """
-
-    def __init__(
-        self,
-        receiver: Receiver,
-        *,
-        taken: Callable[[InFlight], DelayedMessage | None],
-        middlewares: MiddlewareChain | None,
-        outcomes: Outcomes,
-        clock: Clock,
-        hooks: Hooks,
-        is_stopping: Callable[[], bool],
-        stop: Callable[[], None],
-    ) -> None:
-        self._receiver = receiver
-        self._taken = taken
-        self._middlewares = middlewares
-        self._outcomes = outcomes
-        self._clock = clock
-        self._hooks = hooks
-        self._is_stopping = is_stopping
-        self._stop = stop
-        self._fatal: BaseException | None = None
+    receiver: Receiver
+    taken: Callable[[InFlight], DelayedMessage | None]
+    middlewares: MiddlewareChain | None
+    outcomes: Outcomes
+    clock: Clock
+    hooks: Hooks
+    is_stopping: Callable[[], bool]
+    stop: Callable[[], None]
+    fatal: BaseException | None = None
 
     def until_stopped(self, handler: Handler, workers: int, drain_ms: int) -> None:
-        """Handle timers until the run shall end; then wait for the handlers that have begun.
-
-        Args:
-            handler: The user's handler.
-            workers: Maximum number of timers handled at the same time.
-            drain_ms: Time that the end waits for handlers, milliseconds.
-
-        Raises:
-            BaseException: A handler raised an exception that is no `Exception`, or its outcome could not be
-                decided.
-            pulsar.PulsarException: Receiving failed.
-        """
-        with HandlerCalls(handler, self._clock) as call:
-            calls = call if self._middlewares is None else partial(self._middlewares, call)
-            pool: Workers[InFlight] = Workers(workers, lambda timer: self._handle(calls, timer), self._clock)
+        """Handle timers until the run shall end; then wait for the handlers that have begun."""
+        with HandlerCalls(handler, self.clock) as call:
+            calls = call if self.middlewares is None else partial(self.middlewares, call)
+            pool: Workers[InFlight] = Workers(workers, lambda timer: self._handle(calls, timer), self.clock)
             try:
                 self._feed(pool)
             finally:
                 self._drain(pool, drain_ms)
-        if self._fatal is not None:
-            raise self._fatal
+        if self.fatal is not None:
+            raise self.fatal
 
     def _feed(self, pool: Workers[InFlight]) -> None:
-        while not self._is_stopping():
-            timer = self._receiver.next(SLICE_MS)
+        while not self.is_stopping():
+            timer = self.receiver.next(SLICE_MS)
             if timer is not None and not self._put(pool, timer):
                 self._return([timer])
 
     def _put(self, pool: Workers[InFlight], timer: InFlight) -> bool:
         key = key_of(timer.arrival.message)
-        while not self._is_stopping():
+        while not self.is_stopping():
             if pool.put(timer, key, SLICE_MS):
                 return True
         return False
@@ -290,29 +240,29 @@ class Run:
     def _drain(self, pool: Workers[InFlight], drain_ms: int) -> None:
         self._return(pool.drain(drain_ms))
         if pool.running:
-            self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
+            self.hooks.emit(HandlersLeftBehind(handlers=pool.running))
 
     def _return(self, timers: Iterable[InFlight]) -> None:
         for timer in timers:
-            self._outcomes.given_back(timer)
+            self.outcomes.given_back(timer)
 
     def _handle(self, call: Callable[[DelayedMessage], None], timer: InFlight) -> None:
         try:
-            message = self._taken(timer)
+            message = self.taken(timer)
             if message is None:
                 return
             try:
                 call(message)
             except Exception as error:  # noqa: BLE001 - after any error of a handler, its timer is delivered again
-                self._outcomes.raised(timer, message, error)
+                self.outcomes.raised(timer, message, error)
             else:
-                self._outcomes.returned(timer)
+                self.outcomes.returned(timer)
         except BaseException as error:  # noqa: BLE001 - raised again by `until_stopped`
             # sys.exit() in a handler means the process, and an error around the handler would end this worker alone:
             # `run` ends with it, on the thread that called it.
-            self._fatal = self._fatal or error
-            self._stop()
-            self._outcomes.given_back(timer)
+            self.fatal = self.fatal or error
+            self.stop()
+            self.outcomes.given_back(timer)
 
 
 MAX_WORKERS = 1_000

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, unique
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 from timewheel.client.positions import Position
 from timewheel.core.cancellations import is_too_late
@@ -40,21 +40,13 @@ def timer_key(envelope: Envelope) -> str:
     return f"{envelope.generation}:{envelope.timer_id}"
 
 
-class HandledTimers(Protocol):
-    """Remembers keys of handled timers: checked before a timer is handed out, extended when its handler is done."""
-
-    def __contains__(self, key: object) -> bool: ...
-    def add(self, key: str) -> None: ...
-
-
 class HandledWindow:
-    """The last keys, in memory.
+    """The last keys, in memory; the oldest key is forgotten first.
 
-    Args:
-        size: Maximum number of keys; the oldest key is forgotten first.
+    After a reload of a due topic, the broker redelivers acknowledged messages that it forgot; a consumer that remembers
+    the timer drops it. The window is this process's memory: it knows neither the timers that another replica handled,
+    nor those handled before a crash.
     """
-
-    __slots__ = ("_keys", "_order", "size")
 
     def __init__(self, size: int = DEFAULT_HANDLED) -> None:
         self.size = size
@@ -78,17 +70,11 @@ class HandledWindow:
 
 
 class LocalWheel:
-    """Keys, each with its wake-up time.
+    """Keys of held timers, each with its wake-up time; bounded (broker-facts: bounded-local-hold).
 
     A heap, not hashed buckets: the hold is short and exact to the millisecond, so a bucket per tick would have to be
     sorted again.
-
-    Args:
-        capacity: Maximum number of keys; exceeding it is the caller's fault, since every hold must be bounded
-            (broker-facts: bounded-local-hold).
     """
-
-    __slots__ = ("_heap", "_live", "_sequence", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -104,11 +90,7 @@ class LocalWheel:
         return key in self._live
 
     def push(self, key: str, wake_ms: int) -> None:
-        """Hold a key until ``wake_ms`` (UTC milliseconds); a key that is already held is moved.
-
-        Raises:
-            OverflowError: The wheel is full.
-        """
+        """Hold a key until ``wake_ms`` (UTC milliseconds); a key that is already held is moved."""
         if key not in self._live and len(self._live) >= self.capacity:
             raise OverflowError(f"the local wheel holds {self.capacity} timers and is full")
         self._sequence += 1
@@ -159,7 +141,7 @@ class DeliveryPolicy:
     """Decides whether timers may be handed out, where they may be cancelled.
 
     Args:
-        is_dead: Returns whether a timer is cut off, as far as this process knows now.
+        is_dead: Returns whether a timer is cancelled, as far as this process knows now.
         keep_ms: Time after its due time that a timer's cancellation is certainly remembered.
     """
 
@@ -211,14 +193,7 @@ class Verdict(Enum):
 def judged(
     envelope: Envelope | None, now_ms: int, judge: DeliveryPolicy | None, overdue: Overdue | None
 ) -> Verdict | Parked:
-    """Decide about a timer that is due.
-
-    Args:
-        envelope: Its envelope; None for a message without a due time, which is always handed out.
-        now_ms: UTC milliseconds.
-        judge: Judges cancelled timers; None if timers cannot be cancelled.
-        overdue: Decides about late timers; None delivers them.
-    """
+    """Decide about a timer that is due."""
     if envelope is None or (judge is None and overdue is None):
         return Verdict.HAND
     if judge is not None and judge.is_dead(envelope):
@@ -249,20 +224,14 @@ The second limit is for each redelivery delay.
 
 
 class GivingBack:
-    """Decides for a consumer.
+    """Decides about messages that a consumer can neither hand out nor publish.
 
-    Args:
-        max_held: The consumer's room to hold timers.
-        hold_bound_ms: How early the broker may deliver a delayed message.
-        parks: Whether the subscription has a parking topic, for an operator.
-        redelivery_delay_ms: Time after which a message that was given back is redelivered.
+    They wait in the broker, and are redelivered. But a broker limits the unacknowledged messages of a consumer, and
+    redelivers those before all others: so their number is bounded, and a message that was redelivered too often is
+    parked.
     """
 
-    __slots__ = ("_failing", "_given_back", "_hold_bound_ms", "_max_held", "_most", "_parks", "_redelivery_delay_ms",
-                 "_since_ms")  # fmt: skip
-
     def __init__(self, max_held: int, hold_bound_ms: int, *, parks: bool, redelivery_delay_ms: int) -> None:
-        self._max_held = max_held
         self._most = max(max_held // SHARE, 1)
         self._hold_bound_ms = hold_bound_ms
         self._parks = parks
@@ -271,18 +240,10 @@ class GivingBack:
         self._given_back = 0
         self._since_ms = 0
 
-    def too_many(self, extras: int) -> bool:
-        """True if this number of extra copies leaves less than half of the room to timers."""
-        return 2 * extras > self._max_held
-
     def waits(self, timer: InFlight, *, is_full: bool) -> bool:
         """Return whether a timer whose publish failed waits here for another publish, perhaps to the parking topic.
 
         Otherwise the timer goes back to the broker.
-
-        Args:
-            timer: The timer.
-            is_full: Whether the consumer has no room.
         """
         self._failing += not timer.failures
         timer.failures += 1
@@ -304,11 +265,10 @@ class GivingBack:
         timer.failures = 0
 
     def too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> InFlight | None:
-        """Decide about a message of a later version: park it, or hand it out as unreadable.
+        """Decide about a message of a later version: park it, hand it out as unreadable, or (None) have it redelivered.
 
-        Returns:
-            The timer in flight; None to have the broker redeliver the message, perhaps to a consumer of that version.
-            The number of redeliveries is limited, since any producer can write any version.
+        Redelivery may reach a consumer of that version; its number is limited, since any producer can write any
+        version.
         """
         if monotonic_ms - self._since_ms >= self._redelivery_delay_ms:
             self._since_ms, self._given_back = monotonic_ms, 0
@@ -411,7 +371,7 @@ class Engine:
         *,
         hold_bound_ms: int,
         max_held: int,
-        handled: HandledTimers,
+        handled: HandledWindow,
         ack_timeout_ms: int | None = None,
         judge: DeliveryPolicy | None = None,
         overdue: Overdue | None = None,
@@ -463,13 +423,7 @@ class Engine:
         return arrival.envelope is not None and arrival.envelope.due_ms - now_ms > self._hold_bound_ms
 
     def received(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
-        """Decide about a new message; only to be called while not `full`.
-
-        Args:
-            arrival: The message.
-            now_ms: UTC milliseconds, which decide about due times.
-            monotonic_ms: The clock that never goes back, which decides about timeouts.
-        """
+        """Decide about a new message; only to be called while not `full`."""
         counts = self._counts
         counts.received += 1
         envelope = arrival.envelope
@@ -573,13 +527,7 @@ class Engine:
         return [NegativeAcknowledge(arrival) for arrival in timer.arrivals]
 
     def postponed(self, timer: InFlight, now_ms: int, after_ms: int) -> list[Command]:
-        """Keep a timer in flight that the handler puts off, and hand it out again later without the broker.
-
-        Args:
-            timer: The timer as it was handed out.
-            now_ms: UTC milliseconds.
-            after_ms: Time that the timer waits.
-        """
+        """Keep a timer in flight that the handler puts off, and hand it out again later without the broker."""
         if self._in_flight.get(timer.key) is not timer:
             return []
         if self.full:
@@ -650,7 +598,8 @@ class Engine:
             self._counts.redelivered += 1
             timer.arrival = arrival
             timer.received_ms = monotonic_ms
-        elif arrival.position not in timer.extras and self._giving_back.too_many(self._extras + 1):
+        elif arrival.position not in timer.extras and 2 * (self._extras + 1) > self._max_held:
+            # Half of the room is for timers.
             return [NegativeAcknowledge(arrival)]  # acknowledged at its redelivery, when the timer is handled
         else:
             self._counts.extra_copies += 1
@@ -686,11 +635,7 @@ class Engine:
     def begins(self, timer: InFlight, now_ms: int, *, is_asked: bool) -> list[Command] | None:
         """Judge a timer again that waited for its handler after it was handed out; None if the handler may begin.
 
-        Args:
-            timer: The timer as it was handed out.
-            now_ms: UTC milliseconds.
-            is_asked: Whether the log of cancellations was read lately; if not, it is asked first, as for a timer that
-                is due.
+        If the log of cancellations was not read lately (``is_asked``), it is asked first, as for a timer that is due.
         """
         if self._in_flight.get(timer.key) is not timer:
             return None

@@ -54,26 +54,13 @@ def timeout_ms_of(timeout: dt.timedelta | None, timeout_millis: int | None) -> i
 
 
 def check_duration(argument: str, value: object, otherwise: str = "") -> None:
-    """Refuse a number where a duration is needed: a bare number has no unit, so it may be seconds or milliseconds.
-
-    Args:
-        argument: Name of the argument.
-        value: The value as given.
-        otherwise: A clause that names another way to give the value.
-
-    Raises:
-        TypeError: The value is no timedelta.
-    """
+    """Refuse a number where a duration is needed: a bare number has no unit, so it may be seconds or milliseconds."""
     if not isinstance(value, dt.timedelta):
         also = f"; {otherwise}" if otherwise else ""
         raise TypeError(f"{argument} = {value!r}: a timedelta is needed, such as timedelta(seconds=5){also}")
 
 
 def check_count(argument: str, value: object, most: int) -> None:
-    """Refuse a value that is no whole number from 1 to ``most``.
-
-    Raises:
-        SubscribeRefused: The value is out of range or no whole number.
-    """
+    """Refuse a value that is no whole number from 1 to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise SubscribeRefused(argument, value, f"a whole number from 1 to {most}")

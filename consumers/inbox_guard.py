@@ -25,19 +25,7 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class InboxGuard(Middleware):
-    """Lets each timer of a subscription be handled once, as far as its store can ensure it.
-
-    Args:
-        inbox: The store.
-        due_topic: The plan's due topic.
-        subscription: The consumer's subscription.
-        keep_ms: Time past its due time that a done timer is remembered.
-        goes_on: Returns whether a timer is published anew after its handler raised this exception; the timer then stays
-            claimed until `settled`. None if timers are never published anew.
-        clock: Source of time.
-        rng: Randomness for owners' tokens.
-        hooks: Receive events about the store's failures.
-    """
+    """Lets each timer of a subscription be handled once, as far as its store can ensure it."""
 
     def __init__(
         self,
@@ -54,7 +42,7 @@ class InboxGuard(Middleware):
         self._inbox = inbox
         self._place = (due_topic, subscription)
         self._keep_ms = keep_ms
-        self._goes_on = goes_on
+        self._goes_on = goes_on  # True: the timer is published anew, and stays claimed until `settled`
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
@@ -118,12 +106,7 @@ class InboxGuard(Middleware):
             self._release(key, owner)
 
     def settled(self, timer: InFlight, is_stored: bool) -> None:
-        """Release a timer that was to be tried again or parked: it is stored anew, or given back to the broker.
-
-        Args:
-            timer: The timer as it was handled.
-            is_stored: Whether its successor is stored.
-        """
+        """Release a timer that was to be tried again or parked: it is stored anew, or given back to the broker."""
         envelope = timer.arrival.envelope
         if envelope is None:
             return

@@ -23,22 +23,13 @@ MAX_REASON_CHARS = 1_000
 
 
 class ToRetry(NamedTuple):
-    """To be handled again by the same subscription.
-
-    Args:
-        due_ms: Due time of the next attempt, UTC milliseconds.
-    """
+    """To be handled again by the same subscription."""
 
     due_ms: int
 
 
 class Parked(NamedTuple):
-    """To wait for an operator.
-
-    Args:
-        reason: The reason, as a sentence.
-        error: The handler's exception; empty if there is none.
-    """
+    """To wait for an operator."""
 
     reason: str
     error: str = ""
@@ -48,12 +39,7 @@ Redirect = ToRetry | Parked
 
 
 def too_late_to_know(late_ms: int, keep_ms: int) -> Parked:
-    """Park a timer that came too late to know whether it was cancelled.
-
-    Args:
-        late_ms: Its lateness.
-        keep_ms: Time that its plan keeps cancellations.
-    """
+    """Park a timer that came too late to know whether it was cancelled."""
     return Parked(
         f"it came {spelled(late_ms)} after its due time, and cancellations are kept for {format_duration(keep_ms)}: "
         "it may have been cancelled"
@@ -300,12 +286,7 @@ def key_of(message: Any) -> str:
 
 
 def reading_of(mine: str = "") -> Reading:
-    """Return a reader of messages' envelopes.
-
-    Args:
-        mine: The subscription, where it has a retry topic; a timer for that subscription alone arrives through that
-            topic, and through no other.
-    """
+    """Return a reader of messages' envelopes."""
 
     def read(message: Any, origin: Any) -> Arrival:
         envelope: Envelope | None = None
@@ -338,10 +319,6 @@ def beside_shadow(clock: Clock, mine: str = "") -> Reading:
     """Return a reader for a due topic that plain producers write to and from which a shadow moves timers.
 
     A plain message and its copy are one timer. A shadow makes no copies of messages in a batch.
-
-    Args:
-        clock: The consumer's clock.
-        mine: As for `reading_of`.
     """
     read_any = reading_of(mine)
 

@@ -35,13 +35,7 @@ BURST_MS = 10.0
 
 
 class Pace:
-    """Spreads timers evenly (generic cell rate algorithm, ITU-T I.371).
-
-    Args:
-        per_s: Maximum number of timers a second, in the long run.
-    """
-
-    __slots__ = ("_every_ms", "_next_ms")
+    """Spreads timers evenly (generic cell rate algorithm, ITU-T I.371)."""
 
     def __init__(self, per_s: float) -> None:
         self._every_ms = 1_000 / per_s
@@ -58,8 +52,6 @@ class Pace:
 
 class DueQueue:
     """Ordered by due time, equal due times in order of arrival; a message without a due time comes first."""
-
-    __slots__ = ("_heap", "_numbers")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, InFlight]] = []
@@ -99,39 +91,21 @@ STALE_MS = 15
 
 
 class Log(Protocol):
-    """The log of cancellations, as a consumer asks it."""
+    """The log of cancellations, as a consumer asks it; see `CancellationLog`."""
 
     topic: str
 
-    def ask(self) -> int:
-        """Begin a question, and return its number."""
-        ...
-
-    def is_answered(self, question: int) -> bool:
-        """True if the question is answered."""
-        ...
-
-    def await_answer(self, question: int, timeout_ms: int) -> bool:
-        """Wait for an answer; return False if the time passed first."""
-        ...
-
-    def age_ms(self) -> int:
-        """Return how long ago the newest answered question was asked."""
-        ...
+    def ask(self) -> int: ...
+    def is_answered(self, question: int) -> bool: ...
+    def await_answer(self, question: int, timeout_ms: int) -> bool: ...
+    def age_ms(self) -> int: ...
 
 
 class Questions:
-    """Asks questions for the receiving thread alone, under the lock that guards the engine.
+    """Asks the log of cancellations, one question at a time: the receiving thread alone, under the engine's lock.
 
     No method waits or calls other parts, except `refreshed`, which any thread may call, as it may `is_fresh`.
-
-    Args:
-        log: The log of cancellations.
-        on_log_unavailable: Decides about timers without an answer.
-        clock: Measures how long a question has waited.
     """
-
-    __slots__ = ("_asked_ms", "_clock", "_log", "_on_log_unavailable", "_question")
 
     def __init__(self, log: Log, on_log_unavailable: WhenBlind, clock: Clock) -> None:
         self._log = log
@@ -154,12 +128,7 @@ class Questions:
         return waited_ms if waited_ms >= BLIND_AFTER_MS else 0
 
     def step(self, engine: Engine, now_ms: int) -> list[Command]:
-        """Take an answer, and ask about the timers that are due by now.
-
-        Args:
-            engine: Holds the due timers.
-            now_ms: UTC milliseconds.
-        """
+        """Take an answer, and ask about the timers that are due by now."""
         commands: list[Command] = []
         if self._question is not None:
             if self._log.is_answered(self._question):
@@ -285,11 +254,7 @@ class Receiver:
             return self._engine.counts
 
     def next(self, timeout_ms: int) -> InFlight | None:
-        """Return the next due timer; None if there was none in time, or after `close`.
-
-        Args:
-            timeout_ms: At most `SLICE_MS`, so that the caller can check whether it should stop.
-        """
+        """Return the next due timer; None if there was none in time, or after `close`."""
         with self._receiving:
             if self._closed:
                 return None
@@ -370,10 +335,6 @@ class Receiver:
 
         Called at the last moment: while the timer waited for its turn, it may have been cancelled, or have become
         overdue.
-
-        Args:
-            timer: The timer as it was handed out.
-            is_known: The result of `is_known` just now; if False, this call may wait for the log of cancellations.
         """
         if not self._engine.judges or self._is_just_handed(timer):
             return True
@@ -391,15 +352,7 @@ class Receiver:
         return commands is None
 
     def done(self, timer: InFlight, *, quietly: bool = False) -> None:
-        """Acknowledge a timer that is handled.
-
-        Args:
-            timer: The timer as it was handed out.
-            quietly: Report a failing acknowledgement to the hooks, not to the caller.
-
-        Raises:
-            pulsar.PulsarException: The client could not take the acknowledgement. The timer is remembered all the same.
-        """
+        """Acknowledge a timer that is handled."""
         with self._state:
             commands = self._engine.done(timer)
         (self._execute_quietly if quietly else self._execute)(commands)

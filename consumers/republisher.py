@@ -70,15 +70,7 @@ class _Answered(NamedTuple):
 
 
 class Republisher:
-    """Publishes timers again; starts its thread with the first timer.
-
-    Args:
-        client: The user's client.
-        plan: Names the due topics.
-        subscription: The subscription whose timers are tried again or parked.
-        clock: The consumer's clock.
-        hooks: Receive events about parked timers and failed publishes.
-    """
+    """Publishes timers again; starts its thread with the first timer."""
 
     def __init__(self, client: ClientLike, plan: Plan, subscription: str, clock: Clock, hooks: Hooks) -> None:
         self._client = client

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pulsar
 
@@ -54,13 +54,7 @@ CONSUMER_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 @dataclass(slots=True, eq=False)
 class Subscribed:
-    """An open consumer of the client, and its unacknowledged messages.
-
-    Args:
-        topic: The topic, without a partition suffix; the first of several.
-        consumer: The client's consumer.
-        active_ms: Time of the last event of its messages, on the monotonic clock.
-    """
+    """An open consumer of the client, and its unacknowledged messages."""
 
     topic: str
     consumer: ConsumerLike
@@ -87,20 +81,7 @@ class Subscribed:
 
 
 class Subscribing:
-    """Opens consumers of a plan's subscription, all with the same options.
-
-    Args:
-        client: The user's client.
-        plan: Names the topics and the subscriptions.
-        subscription: A subscription of the plan.
-        consumer_type: Shared or Key_Shared.
-        schema: The user's schema.
-        options: pulsar-client's own keyword arguments of ``subscribe``.
-        clock: The consumer's clock.
-
-    Raises:
-        SubscribeRefused: An argument cannot be honoured.
-    """
+    """Opens consumers of a plan's subscription, all with the same options."""
 
     def __init__(
         self,
@@ -129,23 +110,13 @@ class Subscribing:
         }
 
     def problem_with(self, topic: str) -> TopologyError | None:
-        """Return why a topic cannot be subscribed to, or None: it must exist as planned. The lookup does not create it.
-
-        Raises:
-            pulsar.PulsarException: The broker did not answer.
-        """
+        """Return why a topic cannot be subscribed to, or None: it must exist as planned. This creates no topic."""
         if not self._names.is_partitioned(topic):
             return unpartitioned_problem(self._client, self._names, topic)
         return None if partition_count(self._client, topic) else missing_topic(topic)
 
     def open(self, *topics: str) -> Subscribed:
-        """Subscribe to existing topics, with a single consumer of the client.
-
-        Raises:
-            TopologyError: A topic does not exist as planned. Subscribing all the same could create it without the
-                policies that keep its timers.
-            pulsar.PulsarException: The broker refused or did not answer.
-        """
+        """Subscribe to existing topics, with a single consumer of the client."""
         for topic in topics:
             if (problem := self.problem_with(topic)) is not None:
                 raise problem
@@ -200,45 +171,11 @@ def missing_topic(topic: str) -> TopologyError:
     )
 
 
-class Source(Protocol):
-    """Source of messages for a receiving thread."""
-
-    @property
-    def ready(self) -> bool:
-        """True if every topic that should be read now is subscribed to and connected."""
-        ...
-
-    def start(self) -> None:
-        """Subscribe.
-
-        Raises:
-            TopologyError: A topic that must exist now is missing.
-        """
-        ...
-
-    def receive(self, timeout_ms: int) -> Arrival | None:
-        """Return the next message; None if no message arrived in time."""
-        ...
-
-    def close(self) -> None:
-        """Close all consumers; unacknowledged messages are redelivered to other consumers."""
-        ...
-
-
 class SingleSource:
     """A due topic, and the retry topic, if any.
 
     The client's own queue is the only queue, and its wait is exact to the millisecond: no thread stands between.
-
-    Args:
-        subscribing: Opens subscriptions.
-        topics: The due topic first.
-        clock: The consumer's clock.
-        hooks: Receive an event about a lost connection.
-        read: Reads a message into an arrival.
     """
-
-    __slots__ = ("_read", "_subscribed", "_subscribing", "_topics", "_watch")
 
     def __init__(
         self,
@@ -285,12 +222,7 @@ JOIN_TIMEOUT_MS = 5_000
 
 
 class _Key(NamedTuple):
-    """A due topic.
-
-    Args:
-        interval_ms: Length of its interval; 0 for a topic without an interval.
-        interval: Intervals since 1970; among topics without intervals, the index of the topic.
-    """
+    """A due topic."""
 
     interval_ms: int
     interval: int
@@ -301,15 +233,11 @@ _THE_RETRY_TOPIC = _Key(0, 1)
 
 
 class RollingSource:
-    """The due topics of a plan that has a calendar, or that follows calendars of earlier plans.
+    """The due topics of a plan that has a calendar, or that follows calendars of earlier plans; a changing set.
 
-    Args:
-        subscribing: Opens subscriptions.
-        plan: The plan.
-        retry_topic: Topic of the subscription's retried timers; None if there is none.
-        clock: The consumer's clock.
-        hooks: Receive an event for every topic that is opened, closed or missing.
-        read: Reads a message into an arrival.
+    The client cannot wait for several consumers at once, and a consumer over a list of topics cannot be extended; regex
+    discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running interval, the next, a
+    few that rest) moves messages into a bounded queue, and another thread opens and closes topics.
     """
 
     def __init__(
@@ -519,7 +447,8 @@ class _Reader(threading.Thread):
 
     def close(self) -> None:
         self._closing = True
-        _close_quietly(self.subscribed.consumer)
+        with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
+            self.subscribed.consumer.close()
         if self.is_alive():
             self._clock.join(self, JOIN_TIMEOUT_MS)
 
@@ -541,6 +470,5 @@ class _Reader(threading.Thread):
             self._source.put(arrival)
 
 
-def _close_quietly(consumer: Any) -> None:
-    with suppress(pulsar.PulsarException):  # closed already, perhaps with the client; nothing is lost by it
-        consumer.close()
+Source = SingleSource | RollingSource
+"""Source of messages for a receiving thread; closed, its unacknowledged messages are redelivered to other consumers."""

@@ -381,7 +381,7 @@ def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> di
 
 
 def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
-    source = consumer._resources._source
+    source = consumer._source
     assert isinstance(source, RollingSource)
     return source.open_topics
 

@@ -111,15 +111,7 @@ class CancellationLog:
         return self._loose
 
     def start(self, *, patiently: bool = False) -> None:
-        """Open the log and begin to read it.
-
-        Args:
-            patiently: Retry and call the hooks if the log cannot be opened, instead of raising an error.
-
-        Raises:
-            TopologyError: The log does not exist.
-            pulsar.PulsarException: The broker refused or did not answer.
-        """
+        """Open the log and begin to read it."""
         if not patiently:
             self._open()
         self.ask()

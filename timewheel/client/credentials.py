@@ -93,17 +93,7 @@ class TlsReader:
     expires. So the files are checked before each use, which costs less than a packet of a handshake, and read again if
     a file has changed. If the files do not match (only the certificate or only the key is written yet), the present
     settings stay: they are still valid, and the next use finds the other file.
-
-    Args:
-        read: Builds the settings from the files.
-        paths: The files.
-        clock: Limits the rate of attempts on files that do not match.
-
-    Raises:
-        OSError: A file cannot be read now (ssl.SSLError: it has no usable content).
     """
-
-    __slots__ = ("_clock", "_lock", "_marks", "_paths", "_read", "_refused", "_settings", "_try_again_at_ms")
 
     def __init__(
         self, read: Callable[[], ssl.SSLContext], paths: Sequence[Path], *, clock: Clock | None = None

@@ -14,16 +14,7 @@ from timewheel.hooks import Alarm, Event, Hook, log_event
 
 
 class Hooks:
-    """Calls every hook with an event. A hook that raises is logged, and stops nothing.
-
-    Args:
-        hooks: Hooks to call; None: only `log_event`.
-
-    Raises:
-        BadArgument: The hooks are no sequence of functions.
-    """
-
-    __slots__ = ("_hooks",)
+    """Calls every hook with an event. A hook that raises is logged, and stops nothing."""
 
     def __init__(self, hooks: tuple[Hook, ...] | None = None) -> None:
         given: object = hooks
@@ -53,10 +44,9 @@ class _Said:
 class Alarms:
     """Emits an alarm at once, then at most once a minute with the number of occurrences since. Thread-safe.
 
-    `flush` emits alarms that were held back; the owner calls it regularly, and at the end.
+    A broken topic has millions of messages to alarm about. `flush` emits alarms that were held back; the owner calls it
+    regularly, and at the end.
     """
-
-    __slots__ = ("_clock", "_holds", "_hooks", "_lock", "_said")
 
     def __init__(self, hooks: Hooks, clock: Clock) -> None:
         self._hooks = hooks
@@ -77,11 +67,7 @@ class Alarms:
         self.flush()
 
     def flush(self, *, at_end: bool = False) -> None:
-        """Emit alarms that were held back for a minute.
-
-        Args:
-            at_end: Emit all of them, since no further alarm comes.
-        """
+        """Emit alarms that were held back for a minute."""
         if not self._holds:
             return
         with self._lock:
@@ -106,15 +92,7 @@ LOST_AFTER_MS = 5_000
 
 
 class ConnectionWatch:
-    """Watches a single consumer, from a single thread, which calls it whenever it is idle.
-
-    Args:
-        topic: Topic of the consumer.
-        clock: Clock of the thread.
-        hooks: Called once when the connection has been lost for `LOST_AFTER_MS`, and when it is back.
-    """
-
-    __slots__ = ("_clock", "_hooks", "_is_reported", "_since_ms", "_topic")
+    """Watches a single consumer, from a single thread, which calls it whenever it is idle."""
 
     def __init__(self, topic: str, clock: Clock, hooks: Hooks) -> None:
         self._topic = topic

@@ -56,10 +56,6 @@ class ReachingClient:
 
     Once a broker has answered, the service URL is right, and a later failure is that of another address: the address
     that a topic's broker advertises.
-
-    Args:
-        client: The user's client.
-        explain: Makes the error of a lookup, and of any call before the first answer.
     """
 
     def __init__(self, client: ClientLike, explain: Explain = _unknown_url) -> None:
@@ -112,11 +108,7 @@ def reaching(client: ClientLike) -> ReachingClient:
 
 
 def partition_count(client: ClientLike, topic: str) -> int:
-    """Return the number of partitions of a topic; 0: the topic does not exist, or is not partitioned.
-
-    Raises:
-        pulsar.PulsarException: The broker did not answer.
-    """
+    """Return the number of partitions of a topic; 0: the topic does not exist, or is not partitioned."""
     try:
         # For an unpartitioned or missing topic the answer is the topic's own name.
         names = client.get_topic_partitions(topic)
@@ -130,14 +122,6 @@ def unpartitioned_problem(client: ClientLike, names: Names, topic: str) -> Topol
 
     No client can detect whether an unpartitioned topic exists (broker-facts: unpartitioned-topics). So this checks for
     the dead-letter topic, which provisioning creates after it.
-
-    Args:
-        client: The user's client.
-        names: Names of the plan's topics.
-        topic: The due topic.
-
-    Raises:
-        pulsar.PulsarException: The broker did not answer.
     """
     if not partition_count(client, names.dead_letter):
         return TopologyError(

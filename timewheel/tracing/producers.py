@@ -14,6 +14,7 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError, TopologyError
 from timewheel.core.plan import Plan
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer, SendOptions, Timer, TimerCallback
+from timewheel.producers.base_producer import BaseProducer
 from timewheel.tracing.attributes import (
     DELAY_S,
     DUE,
@@ -31,13 +32,7 @@ from timewheel.tracing.attributes import (
 
 
 class SendSpans:
-    """Begins the spans of a producer's sends.
-
-    Args:
-        topic: The plan's due topic.
-        provider: Provider of the tracer; None: the process-wide provider.
-        clock: The producer's clock; None: the system's clock.
-    """
+    """Begins the spans of a producer's sends."""
 
     def __init__(self, topic: str, provider: TracerProvider | None, clock: Clock | None) -> None:
         self._tracer: Tracer = tracer_of(provider)
@@ -56,13 +51,7 @@ class SendSpans:
 
 
 class SendSpan:
-    """Span of a single send; a context manager that ends it with any exception.
-
-    Args:
-        span: The span, already begun.
-        options: The caller's options.
-        began_ms: The send time, UTC milliseconds.
-    """
+    """Span of a single send; a context manager that ends it with any exception."""
 
     __slots__ = ("_began_ms", "_ended", "_span", "bare", "options")
 
@@ -152,7 +141,21 @@ def _outcome(error: BaseException | None) -> str:
     return "refused"
 
 
-class TracedProducer(DelayedProducer):
+class _Traced(BaseProducer):
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> None:
+        self._spans = SendSpans(plan.due_topic, tracer_provider, clock)
+        super().__init__(client, plan, clock=clock, **options)
+
+
+class TracedProducer(_Traced, DelayedProducer):
     """`DelayedProducer` with a span ``send TOPIC`` for each send, whose context travels in the timer's properties.
 
         with TracedProducer(client, plan) as producer:
@@ -172,18 +175,6 @@ class TracedProducer(DelayedProducer):
     Raises:
         ClientMisuse: See `DelayedProducer`.
     """
-
-    def __init__(
-        self,
-        client: ClientLike,
-        plan: Plan,
-        *,
-        tracer_provider: TracerProvider | None = None,
-        clock: Clock | None = None,
-        **options: Any,
-    ) -> None:
-        self._spans = SendSpans(plan.due_topic, tracer_provider, clock)
-        super().__init__(client, plan, clock=clock, **options)
 
     def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer and trace the send; see `DelayedProducer.send`."""
@@ -209,31 +200,8 @@ class TracedProducer(DelayedProducer):
                 super().send_async(content, told, **span.bare)
 
 
-class AsyncTracedProducer(AsyncDelayedProducer):
-    """Counterpart of `TracedProducer` for asyncio: `AsyncDelayedProducer` with a span for each send.
-
-    Args:
-        client: See `AsyncDelayedProducer`.
-        plan: See `AsyncDelayedProducer`.
-        tracer_provider: Provider of the tracer; None: the process-wide provider.
-        clock: See `AsyncDelayedProducer`; None: the system's clock.
-        options: All other arguments of `AsyncDelayedProducer`.
-
-    Raises:
-        ClientMisuse: See `AsyncDelayedProducer`.
-    """
-
-    def __init__(
-        self,
-        client: ClientLike,
-        plan: Plan,
-        *,
-        tracer_provider: TracerProvider | None = None,
-        clock: Clock | None = None,
-        **options: Any,
-    ) -> None:
-        self._spans = SendSpans(plan.due_topic, tracer_provider, clock)
-        super().__init__(client, plan, clock=clock, **options)
+class AsyncTracedProducer(_Traced, AsyncDelayedProducer):
+    """Counterpart of `TracedProducer` for asyncio, with its arguments: `AsyncDelayedProducer` with spans of sends."""
 
     async def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer and trace the send; see `AsyncDelayedProducer.send`."""
