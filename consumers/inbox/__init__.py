@@ -49,18 +49,14 @@ __all__ = [
 __getattr__ = names_on_first_use(
     __name__,
     {
-        "DEFAULT_KEEP_MS": ".protocol",
-        "MAX_KEY_BYTES": ".protocol",
-        "Answer": ".protocol",
-        "Claim": ".protocol",
-        "Inbox": ".protocol",
         "MemoryInbox": ".memory",
-        "Owners": ".protocol",
         "RedisInbox": ".redis",
         "SqlInbox": ".sql",
         "SqliteInbox": ".sqlite",
-        "inbox_key": ".protocol",
-        "kept_for_ms": ".protocol",
+        **dict.fromkeys(
+            ("DEFAULT_KEEP_MS", "MAX_KEY_BYTES", "Answer", "Claim", "Inbox", "Owners", "inbox_key", "kept_for_ms"),
+            ".protocol",
+        ),
     },
     missing_extra("RedisInbox", "redis"),
 )
